@@ -1,0 +1,1 @@
+"""Kilonova: a compute control plane that speaks OpenStack's Compute and Placement APIs."""

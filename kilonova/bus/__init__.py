@@ -1,0 +1,15 @@
+"""Wake-ups and questions between processes: `memory` inside one process and in the simulator, `nats` across a fleet."""
+
+from urllib.parse import quote
+
+
+def token(name: str) -> str:
+    """Any name as one word of a subject: dots, blanks and wildcards mean something to a broker, so they are encoded."""
+    if not name:
+        raise ValueError("an empty name has no place in a subject")
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def host_subject(host: str) -> str:
+    """Where one host listens."""
+    return f"host.{token(host)}"

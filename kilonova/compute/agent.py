@@ -1,0 +1,243 @@
+"""The agent of one host: registers, settles what may run here, heartbeats, pulls its steps and does them.
+
+It talks to conductors over the bus and to the driver, to nothing else. It runs one step per server at a time; an order
+of a higher turn or ordinal aborts a lower one, and what was seen is remembered across restarts (law 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from kilonova.bus import host_subject
+from kilonova.compute.settling import carry_out
+from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
+from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned, StepOrder
+from kilonova.engine.context import HostContext
+from kilonova.engine.model import Registry
+from kilonova.world import Driver, World
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass
+class Running:
+    turn: int
+    ordinal: int
+    key: str
+    task: asyncio.Task[None]
+
+
+class Agent:
+    def __init__(
+        self, world: World, host: str, registry: Registry, *, report_interval: float = 10.0, storage: str = ""
+    ) -> None:
+        if world.driver is None or world.memory is None:
+            raise RuntimeError("an agent needs a driver and a memory")
+        self.world = world
+        self.host = host
+        self.driver: Driver = world.driver
+        self.session = world.ids.uuid()
+        self._registry = registry
+        self._interval = report_interval
+        self._storage = storage
+        self._epoch = 0
+        self._memory = world.memory.load()
+        self._running: dict[str, Running] = {}
+        self._woken = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+        self.refused: str | None = None  # why the cloud will not have this host; the process ends with it
+
+    async def start(self) -> None:
+        if "key" not in self._memory:
+            self._memory["key"] = self.world.ids.uuid()
+            self._memory["turns"] = {}
+            self._save()
+        await self.world.bus.serve(host_subject(self.host), self._on_wake)
+        self._loop = asyncio.create_task(self._live())
+
+    async def stop(self) -> None:
+        """Guests go on running; steps under way are left for the next start."""
+        tasks = [running.task for running in self._running.values()]
+        for task in [*tasks, *([self._loop] if self._loop else [])]:
+            task.cancel()
+        await asyncio.gather(*tasks, *([self._loop] if self._loop else []), return_exceptions=True)
+
+    async def _on_wake(self, body: bytes) -> bytes:
+        self._woken.set()
+        return b""
+
+    async def _live(self) -> None:
+        """Register, then beat for ever; registered anew whenever a conductor says so."""
+        while self.refused is None:
+            try:
+                if self._epoch == 0:
+                    await self._register()
+                else:
+                    await self._beat()
+            except NoAnswer:
+                await self.world.clock.sleep(self._interval / 4)
+                continue
+            except Refused as why:
+                self.refused = why.message
+                logger.error("host %s may not join: %s", self.host, why.message)
+                return
+            except KilonovaError as error:
+                logger.warning("host %s: %s", self.host, error)
+                await self.world.clock.sleep(self._interval / 4)
+                continue
+            await self._wait()
+
+    async def _wait(self) -> None:
+        try:
+            await asyncio.wait_for(self._woken.wait(), self._interval)
+        except TimeoutError:
+            return
+
+    # -- registering --------------------------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        report = Register(
+            host=self.host,
+            session=self.session,
+            key=self._memory["key"],
+            copies=list(await self.driver.copies()),
+            inventory=await self.driver.inventory(),
+            storage=self._storage,
+        )
+        answer = await self._ask("conductor.register", report, Registered)
+        if answer.refused:
+            raise Refused("host_refused", answer.refused)
+        for verdict in answer.verdicts:
+            if verdict.word in ("stop", "destroy"):
+                await self._abort(verdict.server)
+        running = {(copy.server, copy.copy) for copy in report.copies if copy.power == "on"}
+        done = await carry_out(self.driver, answer.verdicts, running)
+        message = Returned(
+            host=self.host,
+            session=self.session,
+            epoch=answer.epoch,
+            destroyed=done.destroyed,
+            stopped=done.stopped,
+            adopted=done.adopted,
+        )
+        if await self._ask("conductor.returned", message, bool):
+            self._epoch = answer.epoch
+            self._woken.set()
+
+    # -- beating and pulling ------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        pull = self._woken.is_set()
+        self._woken.clear()
+        has = [running.key for running in self._running.values()]
+        beat = Beat(host=self.host, session=self.session, epoch=self._epoch, has=has, pull=pull)
+        orders = await self._ask("conductor.beat", beat, Orders)
+        if orders.register_again:
+            self._epoch = 0
+            self._woken.set()
+            return
+        for order in orders.steps:
+            await self._begin(order)
+
+    async def _begin(self, order: StepOrder) -> None:
+        """The newest order for a server wins; older ones, late or doubled, are dropped."""
+        seen = tuple(self._memory["turns"].get(order.server, (0, 0)))
+        running = self._running.get(order.server)
+        if (order.turn, order.ordinal) < seen:
+            return
+        if running is not None:
+            if (running.turn, running.ordinal) >= (order.turn, order.ordinal):
+                return
+            await self._abort(order.server)
+        self._memory["turns"][order.server] = [order.turn, order.ordinal]
+        self._save()
+        task = asyncio.create_task(self._work(order))
+        key = f"{order.operation}/{order.ordinal}"
+        self._running[order.server] = Running(order.turn, order.ordinal, key, task)
+
+    async def _abort(self, server: str) -> None:
+        running = self._running.pop(server, None)
+        if running is not None:
+            running.task.cancel()
+            await asyncio.gather(running.task, return_exceptions=True)
+
+    # -- one step -----------------------------------------------------------------------------------------------
+
+    async def _work(self, order: StepOrder) -> None:
+        result, error = await self._perform(order)
+        await self._finish(order, result, error)
+        running = self._running.get(order.server)
+        if running is not None and (running.turn, running.ordinal) == (order.turn, order.ordinal):
+            del self._running[order.server]
+
+    async def _perform(self, order: StepOrder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        host = HostContext(
+            driver=self.driver,
+            host=self.host,
+            server=order.server,
+            copy=order.copy,
+            facts=order.facts,
+            guest=order.guest,
+            secrets=order.secrets,
+        )
+        try:
+            return await self._function(order)(host) or {}, None
+        except Failed as failed:
+            return None, _error(failed.code, failed.message, elsewhere=not failed.final, final=failed.final)
+        except Exception as unexpected:
+            logger.exception("host %s: %s of operation %s failed", self.host, order.name, order.operation)
+            return None, _error("unexpected", f"{type(unexpected).__name__}: {unexpected}", elsewhere=True, final=False)
+
+    def _function(self, order: StepOrder) -> Callable[[HostContext], Awaitable[dict[str, Any] | None]]:
+        """Steps are found by name (law 14)."""
+        step = next((s for s in self._registry[order.kind].course if s.name == order.name), None)
+        if step is None:
+            raise Failed("unknown_step", f"this agent does not know {order.kind}/{order.name}", final=True)
+        function: Callable[[HostContext], Awaitable[dict[str, Any] | None]] = (
+            step.do if order.way == "do" else step.undo
+        )
+        return function
+
+    async def _finish(self, order: StepOrder, result: dict[str, Any] | None, error: dict[str, Any] | None) -> None:
+        """Told until somebody answers. Refused: undo nothing, ask what should be there (law 7)."""
+        while True:
+            message = Finish(
+                host=self.host,
+                session=self.session,
+                epoch=self._epoch,
+                journal=order.journal,
+                operation=order.operation,
+                ordinal=order.ordinal,
+                result=result,
+                error=error,
+            )
+            try:
+                answer = await self._ask("conductor.finish", message, Finished)
+            except NoAnswer:
+                await self.world.clock.sleep(self._interval / 4)
+                continue
+            if not answer.accepted:
+                logger.info("host %s: %s was not wanted any more: %s", self.host, order.name, answer.why)
+                self._woken.set()
+            return
+
+    # -- small things -------------------------------------------------------------------------------------------
+
+    async def _ask(self, subject: str, message: Any, kind: type[T]) -> T:
+        answer = await self.world.bus.call(subject, msgspec.json.encode(message), timeout=self._interval)
+        return msgspec.json.decode(answer, type=kind)
+
+    def _save(self) -> None:
+        assert self.world.memory is not None
+        self.world.memory.save(self._memory)
+
+
+def _error(code: str, message: str, *, elsewhere: bool, final: bool) -> dict[str, Any]:
+    return {"code": code, "message": message, "elsewhere": elsewhere, "final": final}

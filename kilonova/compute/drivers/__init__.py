@@ -1,0 +1,1 @@
+"""Hypervisors behind `world.Driver`: simulated machines, later libvirt."""

@@ -1,0 +1,59 @@
+"""Failures ordered from outside: which verb of which host goes wrong next, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kilonova.domain.errors import Refused
+
+VERBS = (
+    "inventory",
+    "copies",
+    "ensure_disk",
+    "send_disk",
+    "ensure_defined",
+    "ensure_power",
+    "ensure_absent",
+    "console",
+)
+WAYS = ("error", "crash")
+
+
+@dataclass(slots=True)
+class Fault:
+    verb: str
+    times: int
+    how: str
+
+
+class Faults:
+    def __init__(self) -> None:
+        self._by_host: dict[str, list[Fault]] = {}
+
+    def order(self, host: str, verb: str, times: int, how: str) -> None:
+        if verb != "*" and verb not in VERBS:
+            raise Refused("unknown_verb", f"no verb {verb!r}; there are {', '.join(VERBS)} and * for any")
+        if how not in WAYS:
+            raise Refused("unknown_failure", f"a verb cannot fail by {how!r}; say {' or '.join(WAYS)}")
+        if times < 1:
+            raise Refused("bad_times", f"{verb} cannot fail {times} times; say 1 or more")
+        self._by_host.setdefault(host, []).append(Fault(verb, times, how))
+
+    def take(self, host: str, verb: str) -> str:
+        """How this call goes wrong ("error", "crash") or "" when it does not; the oldest order comes first."""
+        orders = self._by_host.get(host)
+        if not orders:
+            return ""
+        fault = next((order for order in orders if order.verb in (verb, "*")), None)
+        if fault is None:
+            return ""
+        fault.times -= 1
+        if fault.times == 0:
+            orders.remove(fault)
+        return fault.how
+
+    def clear(self, host: str | None = None) -> None:
+        if host is None:
+            self._by_host.clear()
+        else:
+            self._by_host.pop(host, None)

@@ -1,0 +1,307 @@
+"""The world of simulated machines: hosts with power, link, guests and storage.
+
+It lies outside of every process: agents crash and come back, machines and what is on their disks stay as they are. The
+driver (simulated.py) is how an agent touches its host; power, link and failures are switched from outside, here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilonova.compute.drivers.faults import Faults
+from kilonova.compute.drivers.shelf import Shelf
+from kilonova.compute.drivers.storage import Disk, Storage
+from kilonova.domain.errors import Refused
+from kilonova.world import CopyReport, GuestSpec
+
+CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log file is rotated
+
+
+class Guest(msgspec.Struct, kw_only=True):
+    """One copy on one host: its definition, its power, its console."""
+
+    server: str
+    copy: int
+    spec: GuestSpec | None = None  # None: a disk without a guest
+    power: str = "off"
+    boots: int = 0
+    console: str = ""
+
+
+class Switches(msgspec.Struct):
+    """What is remembered of a host besides its guests."""
+
+    power: bool = True
+    link: bool = True
+
+
+@dataclass(slots=True)
+class Host:
+    name: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    pool: str
+    boot_seconds: float
+    copy_seconds: float
+    switches: Switches
+    session: int = 0  # one more at each power cut: what began before it can never end
+    guests: dict[tuple[str, int], Guest] = field(default_factory=dict)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One copy as someone walking through the machine room would note it."""
+
+    host: str
+    server: str
+    copy: int
+    power: str
+    whole: bool
+    marker: str
+    defined: bool
+
+
+PowerHook = Callable[[bool], object]
+CrashHook = Callable[[], object]
+
+
+class Hardware:
+    """All simulated machines. `clock_sleep` is how boots and copies take their time."""
+
+    def __init__(
+        self,
+        *,
+        clock_sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        persist: str | Path | None = None,
+        random: random_module.Random | None = None,
+    ) -> None:
+        self._sleep = clock_sleep
+        self._random = random
+        self._shelf = Shelf(persist)
+        self._hosts: dict[str, Host] = {}
+        self._power_hooks: dict[str, list[PowerHook]] = {}
+        self._crash_hooks: dict[str, list[CrashHook]] = {}
+        self._memories: dict[str, bytes] = {}
+        self._lost: set[asyncio.Future[None]] = set()
+        self.storage = Storage(self._shelf)
+        self.faults = Faults()
+
+    def close(self) -> None:
+        self._shelf.close()
+
+    # --- hosts ------------------------------------------------------------------------------------------------------
+
+    def add_host(
+        self,
+        name: str,
+        vcpus: int = 64,
+        memory_mb: int = 262144,
+        disk_gb: int = 4000,
+        shared_storage: str = "",
+        boot_seconds: float = 0.0,
+        copy_seconds: float = 0.0,
+    ) -> Host:
+        """Put a machine into the room; one that stood here before is found as it was left."""
+        pool = f"shared:{shared_storage}" if shared_storage else f"local:{name}"
+        switches = next((kept for _, _, kept in self._shelf.all("host", Switches, name)), None) or Switches()
+        host = Host(name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches)
+        self._hosts[name] = host
+        for _, _, guest in self._shelf.all("guest", Guest, name):
+            host.guests[guest.server, guest.copy] = guest
+            disk = self.disk(host, guest.server, guest.copy)
+            if guest.power == "on" and disk is not None:
+                self.storage.open(disk, (name, guest.copy))
+        return host
+
+    def host(self, name: str) -> Host:
+        host = self._hosts.get(name)
+        if host is None:
+            raise Refused("unknown_host", f"no simulated host {name!r}; there are {len(self._hosts)}")
+        return host
+
+    def hosts(self) -> list[str]:
+        return list(self._hosts)
+
+    def is_running(self, name: str) -> bool:
+        return self.host(name).switches.power
+
+    def is_linked(self, name: str) -> bool:
+        """Can messages reach it? A machine without power has no link either."""
+        switches = self.host(name).switches
+        return switches.power and switches.link
+
+    def switch_power(self, name: str, on: bool) -> None:
+        """Cut the power (guests stop at once, disks stay) or give it back (guests stay off)."""
+        host = self.host(name)
+        if host.switches.power == on:
+            return
+        host.switches.power = on
+        if not on:
+            host.session += 1
+            for guest in host.guests.values():
+                self.stop(host, guest)
+        self._shelf.put("host", name, "", host.switches)
+        for hook in list(self._power_hooks.get(name, ())):
+            hook(on)
+
+    def switch_link(self, name: str, up: bool) -> None:
+        host = self.host(name)
+        host.switches.link = up
+        self._shelf.put("host", name, "", host.switches)
+
+    def on_power(self, name: str, hook: PowerHook) -> None:
+        """`hook(on)` runs after each change of the host's power: the agent there dies and starts with it."""
+        self._power_hooks.setdefault(name, []).append(hook)
+
+    # --- failures ---------------------------------------------------------------------------------------------------
+
+    def fail(self, host: str, verb: str, times: int = 1, how: str = "error") -> None:
+        """The next `times` calls of the verb (`*`: any) fail, or crash the agent in the middle."""
+        self.faults.order(self.host(host).name, verb, times, how)
+
+    def heal(self, host: str | None = None) -> None:
+        """Forget the failures still ordered for this host, or for all."""
+        self.faults.clear(host)
+
+    def on_crash(self, name: str, hook: CrashHook) -> None:
+        self._crash_hooks.setdefault(name, []).append(hook)
+
+    def crash(self, name: str) -> None:
+        for hook in list(self._crash_hooks.get(name, ())):
+            hook()
+
+    async def never(self) -> None:
+        """What a verb does whose caller is dead: it does not return. The future is held, so nothing is collected."""
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost.add(lost)
+        lost.add_done_callback(self._lost.discard)
+        await lost
+
+    async def pause(self, seconds: float) -> None:
+        """Work of about that length; at least one moment in which the others run, or everything crashes."""
+        if seconds and self._random is not None:
+            seconds *= self._random.uniform(0.9, 1.1)
+        await self._sleep(seconds)
+
+    # --- guests -----------------------------------------------------------------------------------------------------
+
+    def disk(self, host: Host, server: str, copy: int) -> Disk | None:
+        return self.storage.held(host.pool, server, (host.name, copy))
+
+    def guest(self, host: Host, server: str, copy: int) -> Guest:
+        """The record of this copy, made when it is not there: a disk without a guest."""
+        guest = host.guests.get((server, copy))
+        if guest is None:
+            guest = Guest(server=server, copy=copy)
+            self.save(host, guest)
+            host.guests[server, copy] = guest
+        return guest
+
+    def save(self, host: Host, guest: Guest) -> None:
+        self._shelf.put("guest", host.name, f"{guest.server}/{guest.copy}", guest)
+
+    def forget(self, host: Host, guest: Guest) -> None:
+        del host.guests[guest.server, guest.copy]
+        self._shelf.drop("guest", host.name, f"{guest.server}/{guest.copy}")
+
+    def start(self, host: Host, guest: Guest, spec: GuestSpec, disk: Disk) -> None:
+        self.storage.open(disk, (host.name, guest.copy))
+        guest.power = "on"
+        guest.boots += 1
+        line = f"KILONOVA-GUEST name={spec.name} boot={guest.boots} root={disk.marker} volumes=\n"
+        guest.console = (guest.console + line)[-CONSOLE_KEPT:]
+        self.save(host, guest)
+
+    def stop(self, host: Host, guest: Guest) -> None:
+        if guest.power == "off":
+            return
+        guest.power = "off"
+        disk = self.disk(host, guest.server, guest.copy)
+        if disk is not None:
+            self.storage.shut(disk, (host.name, guest.copy))
+        self.save(host, guest)
+
+    def report(self, host: Host, guest: Guest) -> CopyReport:
+        disk = self.disk(host, guest.server, guest.copy)
+        defined = guest.spec is not None
+        return CopyReport(
+            server=guest.server,
+            copy=guest.copy,
+            power=guest.power if defined else "absent",
+            whole=disk is not None and disk.whole,
+            marker="" if disk is None else disk.marker,
+            defined=defined,
+        )
+
+    # --- what a host remembers by itself ----------------------------------------------------------------------------
+
+    def remember(self, name: str, memory: dict[str, Any]) -> None:
+        self._memories[name] = msgspec.json.encode(memory)
+        self._shelf.put("memory", name, "", memory)
+
+    def recall(self, name: str) -> dict[str, Any]:
+        if name not in self._memories:
+            kept = next((memory for _, _, memory in self._shelf.all("memory", dict, name)), {})
+            self._memories[name] = msgspec.json.encode(kept)
+        memory: dict[str, Any] = msgspec.json.decode(self._memories[name])
+        return memory
+
+    # --- seeing and touching from outside ---------------------------------------------------------------------------
+
+    def survey(self, server: str | None = None) -> list[Found]:
+        """Every copy on every host, powered or not, in the order the hosts were added."""
+        return [
+            Found(host=host.name, **msgspec.structs.asdict(self.report(host, guest)))
+            for host, guest in self._guests()
+            if server is None or guest.server == server
+        ]
+
+    def running(self, server: str) -> list[tuple[str, int]]:
+        """(host, copy) of each running copy: more than one is a split brain."""
+        return [(h.name, guest.copy) for h, guest in self._guests() if guest.server == server and guest.power == "on"]
+
+    def read(self, server: str, host: str | None = None) -> str:
+        """The marker of the running copy's root disk."""
+        return self._running_disk(server, host).marker
+
+    def write(self, server: str, text: str, host: str | None = None) -> None:
+        """What the guest itself writes to its root disk."""
+        if not text or text != "".join(text.split()):
+            raise Refused("bad_text", f"{text!r} cannot be a marker: one word, without blanks")
+        self.storage.append(self._running_disk(server, host), text)
+
+    def plant(
+        self, host: str, server: str, copy: int, power: str = "on", *, name: str = "planted", marker: str = "planted"
+    ) -> None:
+        """A guest that nobody asked for, as after a restored backup or a forgotten test."""
+        at = self.host(host)
+        disk = self.storage.begin(at.pool, server, (host, copy))
+        self.storage.complete(disk, [marker])
+        guest = self.guest(at, server, copy)
+        guest.spec = GuestSpec(server=server, copy=copy, name=name, vcpus=1, memory_mb=512, disk_gb=1)
+        self.save(at, guest)
+        if power == "on":
+            self.start(at, guest, guest.spec, disk)
+
+    def _guests(self) -> Iterator[tuple[Host, Guest]]:
+        for host in self._hosts.values():
+            for guest in host.guests.values():
+                yield host, guest
+
+    def _running_disk(self, server: str, host: str | None) -> Disk:
+        places = [place for place in self.running(server) if host in (None, place[0])]
+        if len(places) != 1:
+            where = ", ".join(f"{at} (copy {copy})" for at, copy in places) or "nowhere"
+            raise Refused("not_running", f"server {server} runs {where}; one running copy is needed")
+        at = self.host(places[0][0])
+        disk = self.disk(at, server, places[0][1])
+        if disk is None:
+            raise Refused("no_disk", f"copy {places[0][1]} of server {server} on {at.name} has no disk")
+        return disk

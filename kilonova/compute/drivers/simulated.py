@@ -1,0 +1,208 @@
+"""The simulated driver: what an agent does to its simulated host, taking time and failing halfway as a real one does.
+
+Every verb has a middle, where half its effect is visible: others run there, the agent may crash, the power may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kilonova.compute.drivers.hardware import Guest, Hardware, Host
+from kilonova.compute.drivers.storage import Disk
+from kilonova.domain.errors import Failed, Refused
+from kilonova.world import CopyReport, GuestSpec, HostInventory
+
+
+class Call:
+    """One verb under way on a host."""
+
+    def __init__(self, hardware: Hardware, host: Host, crashes: bool) -> None:
+        self._hardware = hardware
+        self._host = host
+        self._session = host.session
+        self._crashes = crashes
+
+    async def half_done(self, seconds: float = 0.0) -> None:
+        """The middle of a verb. Does not return when the agent crashes here or the host lost power meanwhile."""
+        if self._crashes:
+            self._hardware.crash(self._host.name)
+            await self._hardware.never()
+        await self._hardware.pause(seconds)
+        if self._host.session != self._session:
+            await self._hardware.never()
+
+
+class SimulatedDriver:
+    """`world.Driver` for one host of the simulated hardware."""
+
+    def __init__(self, hardware: Hardware, host: str) -> None:
+        self._hardware = hardware
+        self._host = hardware.host(host)
+
+    async def inventory(self) -> HostInventory:
+        await (await self._begin("inventory")).half_done()
+        host = self._host
+        return HostInventory(
+            {"VCPU": (host.vcpus, 0, 1.0), "MEMORY_MB": (host.memory_mb, 0, 1.0), "DISK_GB": (host.disk_gb, 0, 1.0)}
+        )
+
+    async def copies(self) -> Sequence[CopyReport]:
+        await (await self._begin("copies")).half_done()
+        return [self._hardware.report(self._host, guest) for guest in self._host.guests.values()]
+
+    async def ensure_disk(self, guest: GuestSpec, *, adopt: int | None = None) -> str:
+        call = await self._begin("ensure_disk")
+        storage, holder = self._hardware.storage, (self._host.name, guest.copy)
+        self._hardware.guest(self._host, guest.server, guest.copy)
+        if (other := self._adoptable(guest, adopt)) is not None:
+            storage.adopt(other, holder)
+            await call.half_done()
+            return "adopted"
+        disk = storage.begin(self._host.pool, guest.server, holder)
+        await call.half_done(0.0 if disk.whole else self._host.copy_seconds)
+        self._check_still_there(self._host, disk, guest.copy)
+        if disk.whole:  # it was, or who else holds it on shared storage was faster
+            return "kept"
+        storage.complete(disk, [f"image:{guest.image}"])
+        return "created"
+
+    async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
+        call = await self._begin("send_disk")
+        storage, target = self._hardware.storage, self._target(to_host)
+        session = self._reach(target)
+        if (there := self._hardware.disk(target, server, to_copy)) is not None and there.whole:
+            await call.half_done()
+            return
+        self._stopped_disk(server, copy)
+        self._hardware.guest(target, server, to_copy)
+        there = storage.begin(target.pool, server, (to_host, to_copy))
+        await call.half_done(0.0 if target.pool == self._host.pool else self._host.copy_seconds)
+        if self._reach(target) != session:
+            raise Failed("unreachable", f"{to_host} lost power while a disk was being sent to it")
+        self._check_still_there(target, there, to_copy)
+        storage.complete(there, self._stopped_disk(server, copy).content)
+
+    async def ensure_defined(self, guest: GuestSpec) -> None:
+        call = await self._begin("ensure_defined")
+        record = self._hardware.guest(self._host, guest.server, guest.copy)
+        record.spec = guest
+        self._hardware.save(self._host, record)
+        await call.half_done()
+
+    async def ensure_power(self, server: str, copy: int, *, on: bool) -> None:
+        call = await self._begin("ensure_power")
+        guest = self._host.guests.get((server, copy))
+        seconds = 0.0
+        if on and (guest is None or guest.power == "off"):
+            self._start(guest, server, copy)
+            seconds = self._host.boot_seconds
+        elif guest is not None and not on:
+            self._hardware.stop(self._host, guest)
+        await call.half_done(seconds)
+
+    async def ensure_absent(self, server: str, copy: int) -> None:
+        call = await self._begin("ensure_absent")
+        guest = self._host.guests.get((server, copy))
+        if guest is not None:
+            self._hardware.stop(self._host, guest)
+            guest.spec = None
+            self._hardware.save(self._host, guest)
+        await call.half_done()
+        if (disk := self._disk(server, copy)) is not None:
+            self._hardware.storage.release(disk, (self._host.name, copy))
+        if guest is not None and (server, copy) in self._host.guests:
+            self._hardware.forget(self._host, guest)
+
+    async def console(self, server: str, copy: int) -> str:
+        await (await self._begin("console")).half_done()
+        guest = self._host.guests.get((server, copy))
+        if guest is None:
+            raise Failed("no_guest", f"{self._host.name} has no copy {copy} of server {server}", final=True)
+        return guest.console
+
+    async def _begin(self, verb: str) -> Call:
+        if not self._host.switches.power:
+            await self._hardware.never()
+        how = self._hardware.faults.take(self._host.name, verb)
+        if how == "error":
+            raise Failed("driver_error", f"{verb} failed on {self._host.name}: told to fail", elsewhere=True)
+        return Call(self._hardware, self._host, crashes=how == "crash")
+
+    def _disk(self, server: str, copy: int) -> Disk | None:
+        return self._hardware.disk(self._host, server, copy)
+
+    def _adoptable(self, guest: GuestSpec, adopt: int | None) -> Disk | None:
+        """The disk to take over, unless a whole one lies under this copy's own number."""
+        own = self._hardware.storage.find(self._host.pool, guest.server, guest.copy)
+        if adopt is None or (own is not None and own.whole):
+            return None
+        other = self._hardware.storage.find(self._host.pool, guest.server, adopt)
+        return other if other is not None and other.whole else None
+
+    def _start(self, guest: Guest | None, server: str, copy: int) -> None:
+        disk = self._disk(server, copy)
+        if disk is None or not disk.whole:
+            raise Failed("no_disk", f"copy {copy} of server {server} has no complete disk on {self._host.name}")
+        if guest is None or guest.spec is None:
+            raise Failed("not_defined", f"copy {copy} of server {server} is not defined on {self._host.name}")
+        self._hardware.start(self._host, guest, guest.spec, disk)
+
+    def _stopped_disk(self, server: str, copy: int) -> Disk:
+        disk = self._disk(server, copy)
+        if disk is None or not disk.whole:
+            raise Failed("no_disk", f"copy {copy} of server {server} has no complete disk on {self._host.name}")
+        if (user := self._hardware.storage.opened_by(disk)) is not None:
+            raise Failed(
+                "guest_running", f"copy {user[1]} of server {server} runs on {user[0]}; stop it before sending"
+            )
+        return disk
+
+    def _check_still_there(self, host: Host, disk: Disk, copy: int) -> None:
+        if self._hardware.disk(host, disk.server, copy) is not disk:
+            raise Failed("no_disk", f"copy {copy} of server {disk.server} was removed from {host.name} in the making")
+
+    def _target(self, name: str) -> Host:
+        try:
+            return self._hardware.host(name)
+        except Refused as error:
+            raise Failed("unreachable", error.message, final=True) from error
+
+    def _reach(self, target: Host) -> int:
+        """The target's session, if a disk can be sent there now."""
+        if target is self._host:
+            return target.session
+        for host in (self._host, target):
+            if not self._hardware.is_linked(host.name):
+                raise Failed("unreachable", f"{self._host.name} cannot send to {target.name}: {host.name} is cut off")
+        return target.session
+
+
+class SimulatedMemory:
+    """`world.HostMemory` on the host's own simulated system disk."""
+
+    def __init__(self, hardware: Hardware, host: str) -> None:
+        self._hardware = hardware
+        self._host = host
+
+    def load(self) -> dict[str, Any]:
+        return self._hardware.recall(self._host)
+
+    def save(self, memory: dict[str, Any]) -> None:
+        self._hardware.remember(self._host, memory)
+
+
+class SimulatedFence:
+    """`world.Fence` by the power switch. Set `broken` to a reason and it fails until that is cleared."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._hardware = hardware
+        self.broken = ""
+
+    async def fence(self, host: str) -> str:
+        await self._hardware.pause(0.0)
+        if self.broken:
+            raise Failed("fence_failed", f"{host} could not be fenced: {self.broken}")
+        was_on = self._hardware.is_running(host)
+        self._hardware.switch_power(host, on=False)
+        return f"{host} {'was powered off' if was_on else 'was found without power'} by the simulated fence"

@@ -1,0 +1,36 @@
+"""Carrying out the verdicts on what a returning host holds: first stop what must not run, then remove, then adopt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kilonova.domain.messages import Verdict
+from kilonova.world import Driver
+
+
+@dataclass
+class Settled:
+    destroyed: list[tuple[str, int]] = field(default_factory=list)
+    stopped: list[tuple[str, int]] = field(default_factory=list)
+    adopted: list[tuple[str, int, bool]] = field(default_factory=list)
+
+
+async def carry_out(driver: Driver, verdicts: Sequence[Verdict], running: set[tuple[str, int]]) -> Settled:
+    """Quarantined copies are left exactly as they are."""
+    done = Settled()
+    for verdict in verdicts:
+        if verdict.word == "stop":
+            await driver.ensure_power(verdict.server, verdict.copy, on=False)
+            done.stopped.append((verdict.server, verdict.copy))
+    for verdict in verdicts:
+        if verdict.word == "destroy":
+            await driver.ensure_absent(verdict.server, verdict.copy)
+            done.destroyed.append((verdict.server, verdict.copy))
+    for verdict in verdicts:
+        if verdict.word == "adopt":
+            if verdict.run:
+                await driver.ensure_power(verdict.server, verdict.copy, on=True)
+            runs = verdict.run or (verdict.server, verdict.copy) in running
+            done.adopted.append((verdict.server, verdict.copy, runs))
+    return done

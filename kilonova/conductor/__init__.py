@@ -1,0 +1,1 @@
+"""The conductor: drives CONTROL steps, hands hosts theirs, watches leases and silence."""

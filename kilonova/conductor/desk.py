@@ -1,0 +1,115 @@
+"""Where agents knock: registration, heartbeats that carry back work, results of steps. The truth is in SQL, so any
+conductor may answer any agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kilonova.conductor.observer import Observer
+from kilonova.conductor.returning import cell_of, register, returned
+from kilonova.domain.errors import Superseded
+from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
+from kilonova.engine.conclude import Outcome, conclude
+from kilonova.engine.core import Engine
+from kilonova.engine.course import Problem
+from kilonova.engine.silence import pass_on
+from kilonova.engine.take import take_for_host
+from kilonova.store import rows
+from kilonova.store.tables.cell import hosts
+from kilonova.world import Store, Tx
+
+
+@dataclass
+class Desk:
+    engine: Engine
+    observers: dict[str, Observer] = field(default_factory=dict)  # by cell
+    cell_of_host: dict[str, str] = field(default_factory=dict)
+    with_work: set[str] = field(default_factory=set)
+
+    async def serve(self) -> None:
+        bus = self.engine.world.bus
+        for subject, kind, answer in (
+            ("conductor.register", Register, self.on_register),
+            ("conductor.returned", Returned, self.on_returned),
+            ("conductor.beat", Beat, self.on_beat),
+            ("conductor.finish", Finish, self.on_finish),
+        ):
+            await bus.serve(subject, _answering(kind, answer), shared=True)
+
+    async def on_register(self, message: Register) -> Registered:
+        return await register(self.engine, message)
+
+    async def on_returned(self, message: Returned) -> bool:
+        welcome = await returned(self.engine, message)
+        if welcome:
+            self.with_work.add(message.host)
+        return welcome
+
+    async def on_beat(self, beat: Beat) -> Orders:
+        """Cheap unless there is work: thousands of hosts say this every few seconds."""
+        journal = await self._journal(beat.host)
+        observer = self.observers[journal.name]
+        observer.hear(beat.host, beat.session)
+        if observer.known.get(beat.host) != (beat.session, beat.epoch) or beat.pull or beat.host in self.with_work:
+            return await self._orders(journal, beat)
+        return Orders()
+
+    async def _orders(self, journal: Store, beat: Beat) -> Orders:
+        async def body(tx: Tx) -> str:
+            row = await rows.fetch(tx, hosts, name=beat.host)
+            if row is None or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
+                return "register"
+            return "wait" if row["returning"] or row["forced_down"] or row["fenced"] else "work"
+
+        word = await journal.read(body)
+        if word == "register":
+            return Orders(register_again=True)
+        if word == "wait":
+            return Orders()
+        self.with_work.discard(beat.host)
+        return Orders(steps=await take_for_host(self.engine, journal, beat.host, beat.session, set(beat.has)))
+
+    async def on_finish(self, message: Finish) -> Finished:
+        """A late, doubled or outdated result is refused and changes nothing."""
+        journal = self.engine.world.db.cell(message.journal)
+
+        async def same_epoch(tx: Tx) -> None:
+            row = await rows.fetch(tx, hosts, name=message.host)
+            if row is None or (row["session"], row["epoch"]) != (message.session, message.epoch):
+                raise Superseded(f"host {message.host} has to register again first")
+
+        problem = Problem(**message.error) if message.error is not None else None
+        outcome = Outcome(result=message.result or {}, problem=problem)
+        try:
+            following = await conclude(
+                self.engine,
+                journal,
+                message.operation,
+                message.ordinal,
+                outcome,
+                session=message.session,
+                guard=same_epoch,
+            )
+        except Superseded as why:
+            return Finished(False, str(why))
+        await pass_on(self.engine, journal, following)
+        return Finished(True)
+
+    async def _journal(self, host: str) -> Store:
+        name = self.cell_of_host.get(host)
+        if name is None:
+            name = (await cell_of(self.engine, host)).name
+            self.cell_of_host[host] = name
+        return self.engine.world.db.cell(name)
+
+
+def _answering(kind: type[Any], answer: Any) -> Any:
+    """Decode the question, encode the answer."""
+
+    async def handler(body: bytes) -> bytes:
+        return msgspec.json.encode(await answer(msgspec.json.decode(body, type=kind)))
+
+    return handler

@@ -1,0 +1,66 @@
+"""A conductor's lease: renewed while it lives, judged by the database's clock. Work of one whose lease ran out is ready
+again under the same ordinal: whoever finishes first wins, the other's writes are refused (law 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, delete, select, update
+
+from kilonova.engine.core import Engine
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.control import workers
+from kilonova.store.tables.journal import steps
+from kilonova.world import Store, Tx
+
+_LIVE = Sql(select(workers.c.id).where(workers.c.lease_until > bindparam("now")))
+_FORGET = Sql(delete(workers).where(workers.c.lease_until <= bindparam("now")))
+_FORGET_ALL = Sql(delete(workers).where(workers.c.id != bindparam("me")))
+_HOLDERS = Sql(
+    select(steps.c.worker).where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken").distinct()
+)
+_FREE = Sql(
+    update(steps)
+    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken", in_list(steps.c.worker, "gone"))
+    .values(state="ready", worker=None)
+)
+
+
+async def renew(engine: Engine) -> set[str]:
+    """This worker lives; returns all that do."""
+
+    async def body(tx: Tx) -> set[str]:
+        now = await tx.now()
+        until: dict[str, Any] = {"lease_until": now + engine.limits.lease_seconds}
+        if not await rows.change(tx, workers, until, id=engine.worker):
+            await rows.put(tx, workers, id=engine.worker, kind="conductor", started_at=now, **until)
+        await tx.run(_FORGET, now=now)
+        return {row["id"] for row in await tx.all(_LIVE, now=now)}
+
+    return await engine.world.db.control.write(body)
+
+
+async def forget_others(engine: Engine) -> None:
+    """At the start of a process that has the data directory to itself: nobody else can be alive."""
+
+    async def body(tx: Tx) -> None:
+        await tx.run(_FORGET_ALL, me=engine.worker)
+
+    await engine.world.db.control.write(body)
+
+
+async def take_over(journal: Store, living: set[str]) -> int:
+    """Steps held by workers that are gone are ready again."""
+
+    async def find(tx: Tx) -> list[str]:
+        return [row["worker"] for row in await tx.all(_HOLDERS) if row["worker"] not in living]
+
+    gone = await journal.read(find)
+    if not gone:
+        return 0
+
+    async def body(tx: Tx) -> int:
+        return await tx.run(_FREE, gone=gone)
+
+    return await journal.write(body)

@@ -1,0 +1,229 @@
+"""A host that registers is returning: it pays its debts and learns what may run there before anything else happens.
+
+Each copy it reports is settled: adopted (it holds permission to run), kept but stopped (an open move or operation needs
+it), destroyed (the server runs elsewhere or is deleted, or a debt says so), or quarantined (unknown: never touched).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from sqlalchemy import select
+
+from kilonova.domain.errors import Refused, Superseded
+from kilonova.domain.guest import CopyReport
+from kilonova.domain.messages import Register, Registered, Returned, Verdict
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, from_json
+from kilonova.engine.core import Engine
+from kilonova.placement import claims
+from kilonova.placement.inventories import ensure_provider, set_accepting, set_inventory
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.world import Row, Store, Tx
+
+_SAME_KEY = Sql(select(cell.hosts.c.name, cell.hosts.c.identity))
+
+
+def identity_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+async def register(engine: Engine, message: Register) -> Registered:
+    """From here until `returned` the host is no destination and gets no steps."""
+    try:
+        journal = await find_cell(engine, message)
+        row = await _host_row(engine, journal, message)
+    except Refused as why:
+        return Registered(epoch=0, refused=why.message)
+    placement = engine.world.db.placement
+    await ensure_provider(placement, row["provider_id"], message.host, accepting=False)
+    await set_accepting(placement, row["provider_id"], False)
+    await set_inventory(placement, row["provider_id"], dict(message.inventory.classes))
+
+    async def body(tx: Tx) -> Registered:
+        now = await tx.now()
+        host = await rows.fetch(tx, cell.hosts, lock=True, name=message.host)
+        assert host is not None
+        values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
+        await rows.change(tx, cell.hosts, values, name=message.host)
+        verdicts = [await _verdict(tx, message.host, report) for report in message.copies]
+        verdicts += await _unreported_debts(tx, message.host, message.copies)
+        for verdict in verdicts:
+            if verdict.word == "quarantine":
+                await _quarantine(tx, message.host, verdict, now)
+        return Registered(epoch=host["epoch"], verdicts=verdicts)
+
+    return await engine.write(journal, body)
+
+
+async def find_cell(engine: Engine, message: Register) -> Store:
+    """A host stays in the cell where it was first seen; a new one joins the first cell there is."""
+    cells = [name for name in engine.world.db.cells() if name != "cell0"]
+
+    async def body(tx: Tx) -> str:
+        row = await rows.fetch(tx, control.host_mappings, host=message.host)
+        if row is not None:
+            return str(row["cell"])
+        await rows.put(tx, control.host_mappings, unless_there=True, host=message.host, cell=cells[0])
+        return cells[0]
+
+    return engine.world.db.cell(await engine.write(engine.world.db.control, body))
+
+
+async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:
+    """The host's record; its identity is a key, and neither may change behind the other's back."""
+    identity = identity_of(message.key)
+    service_id, provider_id = engine.world.ids.uuid(), engine.world.ids.uuid()
+
+    async def body(tx: Tx) -> Row:
+        row = await rows.fetch(tx, cell.hosts, name=message.host)
+        if row is not None:
+            if row["identity"] != identity:
+                raise Refused(
+                    "identity_changed",
+                    f"host {message.host} is known with another key; restore its key, or delete its record first",
+                )
+            return row
+        for other in await tx.all(_SAME_KEY):
+            if other["identity"] == identity:
+                raise Refused(
+                    "host_renamed",
+                    f"this agent's key belongs to host {other['name']}; a host cannot be renamed to {message.host}",
+                )
+        await _insert_host(tx, message, identity, service_id, provider_id)
+        created = await rows.fetch(tx, cell.hosts, name=message.host)
+        assert created is not None
+        return created
+
+    return await engine.write(journal, body)
+
+
+async def _insert_host(tx: Tx, message: Register, identity: str, service_id: str, provider_id: str) -> None:
+    now = await tx.now()
+    await rows.put(
+        tx,
+        cell.hosts,
+        name=message.host,
+        id=service_id,
+        provider_id=provider_id,
+        identity=identity,
+        session=None,
+        last_seen=now,
+        disabled=0,
+        disabled_reason=None,
+        forced_down=0,
+        fenced=None,
+        draining=0,
+        returning=1,
+        epoch=1,
+        address=None,
+        storage=message.storage,
+        created_at=now,
+    )
+
+
+async def _verdict(tx: Tx, host: str, report: CopyReport) -> Verdict:
+    """What shall happen to one reported copy."""
+    server = await rows.fetch(tx, cell.servers, id=report.server)
+    copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
+    owed = await rows.fetch(tx, cell.debts, host=host, server_id=report.server, copy=report.copy, verb="ensure_absent")
+    if owed is not None:
+        return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
+    if server is None:
+        return Verdict(report.server, report.copy, "quarantine", "no such server is known in this cell")
+    if server["deleted"]:
+        return Verdict(report.server, report.copy, "destroy", "the server is deleted")
+    if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
+        run = server["vm_state"] == ACTIVE and server["operation_id"] is None and report.whole
+        return Verdict(report.server, report.copy, "adopt", "it holds permission to run", run)
+    if copy is not None and copy["state"] != "leaving":
+        return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
+    return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
+
+
+async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:
+    """A debt stands even where nothing was found: removing nothing is harmless and lets it be paid."""
+    found = {(report.server, report.copy) for report in copies}
+    owed = await rows.fetch_all(tx, cell.debts, host=host)
+    return [
+        Verdict(debt["server_id"], debt["copy"], "destroy", "a debt")
+        for debt in sorted(owed, key=lambda d: (d["server_id"], d["copy"]))
+        if (debt["server_id"], debt["copy"]) not in found
+    ]
+
+
+async def _quarantine(tx: Tx, host: str, verdict: Verdict, now: float) -> None:
+    await rows.put(
+        tx,
+        cell.quarantine,
+        unless_there=True,
+        host=host,
+        server_id=verdict.server,
+        copy=verdict.copy,
+        reason=verdict.why,
+        found_at=now,
+    )
+
+
+async def returned(engine: Engine, message: Returned) -> bool:
+    """The verdicts were carried out: debts are paid, the host may work. False: it has to register again."""
+    journal = await cell_of(engine, message.host)
+    for server, copy in message.destroyed:
+        await _paid(engine, journal, message, server, copy)
+    host = await _current(engine, journal, message)
+    if host is None:
+        return False
+    open_for_all = not (host["disabled"] or host["draining"] or host["forced_down"] or host["fenced"])
+    await set_accepting(engine.world.db.placement, host["provider_id"], open_for_all)
+
+    async def body(tx: Tx) -> bool:
+        keys = {"name": message.host, "session": message.session, "epoch": message.epoch}
+        if not await rows.change(tx, cell.hosts, {"returning": 0}, **keys):
+            return False
+        for server, copy, on in message.adopted:
+            power = {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}
+            await rows.change(tx, cell.servers, power, id=server, runner_copy=copy, operation_id=None)
+        return True
+
+    return await engine.write(journal, body)
+
+
+async def cell_of(engine: Engine, host: str) -> Store:
+    async def body(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, control.host_mappings, host=host)
+
+    row = await engine.world.db.control.read(body)
+    if row is None:
+        raise Superseded(f"host {host} is not known")
+    return engine.world.db.cell(row["cell"])
+
+
+async def _current(engine: Engine, journal: Store, message: Returned) -> Row | None:
+    async def body(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, cell.hosts, name=message.host, session=message.session, epoch=message.epoch)
+
+    return await journal.read(body)
+
+
+async def _paid(engine: Engine, journal: Store, message: Returned, server: str, copy: int) -> None:
+    """Placement first: paying twice is harmless, forgetting the claim is not."""
+
+    async def find(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, cell.debts, host=message.host, server_id=server, copy=copy, verb="ensure_absent")
+
+    debt = await journal.read(find)
+    evacuation = from_json(debt["after"], {}).get("evacuation") if debt is not None else None
+    if evacuation:
+        await claims.drop_holder(engine.world.db.placement, server, evacuation)
+
+    async def body(tx: Tx) -> None:
+        now = engine.world.clock.now()
+        await rows.remove(tx, cell.debts, host=message.host, server_id=server, copy=copy, verb="ensure_absent")
+        await rows.remove(tx, cell.copies, host=message.host, server_id=server, copy=copy)
+        if evacuation:
+            done = {"status": "completed", "open": 0, "updated_at": now}
+            await rows.change(tx, cell.migrations, done, id=evacuation, status="done")
+
+    await engine.write(journal, body)

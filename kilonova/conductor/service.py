@@ -1,0 +1,174 @@
+"""The conductor's loops: work (woken, and by polling), leases, heartbeats, silence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from kilonova.bus import token
+from kilonova.conductor.desk import Desk
+from kilonova.conductor.leases import forget_others, renew, take_over
+from kilonova.conductor.observer import Observer
+from kilonova.domain.errors import KilonovaError, NoAnswer
+from kilonova.domain.messages import Wake
+from kilonova.engine.conclude import Next
+from kilonova.engine.core import Engine
+from kilonova.engine.run import drive, follow
+from kilonova.engine.silence import watch_hosts
+from kilonova.engine.take import hosts_with_work, ready_operations
+from kilonova.world import Store
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 1.0
+
+
+class Conductor:
+    def __init__(self, engine: Engine, *, alone: bool = False, at_once: int = 64) -> None:
+        self.engine = engine
+        self.desk = Desk(engine)
+        self._alone = alone
+        self._slots = asyncio.Semaphore(at_once)
+        self._driving: set[tuple[str, str]] = set()
+        self._again: set[tuple[str, str]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._stopping = False
+        engine.on_mine = self._go_on
+
+    async def start(self) -> None:
+        if self._alone:
+            await forget_others(self.engine)
+        for journal in self._cells():
+            self.desk.observers[journal.name] = Observer(self.engine, journal)
+        bus = self.engine.world.bus
+        await self._look_after_leases()
+        await bus.serve(self._echo_subject, _echo)
+        await bus.serve("conductor.wake", self._on_wake, shared=True)
+        await self.desk.serve()
+        limits = self.engine.limits
+        for work, seconds in (
+            (self._poll, limits.poll_seconds),
+            (self._look_after_leases, limits.lease_seconds / 3),
+            (self._flush, FLUSH_SECONDS),
+            (self._watch, limits.poll_seconds),
+        ):
+            self._loops.append(asyncio.create_task(self._every(seconds, work)))
+
+    async def stop(self) -> None:
+        """Takes no more steps and waits for those under way."""
+        self._stopping = True
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10.0)
+
+    def _cells(self) -> list[Store]:
+        return [self.engine.world.db.cell(name) for name in self.engine.world.db.cells()]
+
+    @property
+    def _echo_subject(self) -> str:
+        return f"conductor.echo.{token(self.engine.worker)}"
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await work()
+            except KilonovaError as error:
+                logger.warning("%s: %s", getattr(work, "__name__", "loop"), error)
+            except Exception:
+                logger.exception("%s failed", getattr(work, "__name__", "loop"))
+            await self.engine.world.clock.sleep(seconds)
+
+    # -- work ---------------------------------------------------------------------------------------------------
+
+    async def _on_wake(self, body: bytes) -> bytes:
+        wake = msgspec.json.decode(body, type=Wake)
+        for journal in self.engine.world.db.journals():
+            if journal.name == wake.journal:
+                self._begin(journal, wake.operation)
+        return b""
+
+    async def _poll(self) -> None:
+        for journal in self.engine.world.db.journals():
+            for operation_id in await ready_operations(self.engine, journal):
+                self._begin(journal, operation_id)
+        for journal in self._cells():
+            self.desk.with_work |= await hosts_with_work(journal)
+
+    def _begin(self, journal: Store, operation_id: str, following: Next | None = None) -> None:
+        """One drive per operation at a time; a wake-up that comes meanwhile is kept for afterwards."""
+        key = (journal.name, operation_id)
+        if self._stopping:
+            return
+        if key in self._driving:
+            self._again.add(key)
+            return
+        self._driving.add(key)
+        task = asyncio.create_task(self._drive(journal, operation_id, following))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _go_on(self, journal: Store, following: Next) -> None:
+        """A CONTROL step was taken while answering a host."""
+        if following.is_mine:
+            self._begin(journal, following.op.id, following)
+        elif following.go is not None:
+            self._later(journal, following)
+
+    async def _drive(self, journal: Store, operation_id: str, following: Next | None) -> None:
+        key = (journal.name, operation_id)
+        try:
+            async with self._slots:
+                if following is not None:
+                    last = await follow(self.engine, journal, following)
+                else:
+                    last = await drive(self.engine, journal, operation_id)
+                if last is not None and last.go is not None and last.go.delay:
+                    self._later(journal, last)
+        except KilonovaError as error:
+            logger.warning("operation %s: %s", operation_id, error)
+        except Exception:
+            logger.exception("operation %s could not be driven", operation_id)
+        finally:
+            self._driving.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self._begin(journal, operation_id)
+
+    def _later(self, journal: Store, following: Next) -> None:
+        assert following.go is not None
+        if following.go.target.host:
+            return  # the host's next heartbeat asks for it
+        loop = asyncio.get_running_loop()
+        loop.call_later(following.go.delay + 0.001, self._begin, journal, following.op.id)
+
+    # -- leases, heartbeats, silence ----------------------------------------------------------------------------
+
+    async def _look_after_leases(self) -> None:
+        living = await renew(self.engine)
+        for journal in self.engine.world.db.journals():
+            await take_over(journal, living)
+
+    async def _flush(self) -> None:
+        echo_works = await self._hears_itself()
+        for observer in self.desk.observers.values():
+            await observer.flush(echo_works)
+
+    async def _hears_itself(self) -> bool:
+        try:
+            return await self.engine.world.bus.call(self._echo_subject, b"?", timeout=FLUSH_SECONDS) == b"?"
+        except NoAnswer:
+            return False
+
+    async def _watch(self) -> None:
+        for journal in self._cells():
+            await watch_hosts(self.engine, journal)
+
+
+async def _echo(body: bytes) -> bytes:
+    return body

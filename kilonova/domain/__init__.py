@@ -1,0 +1,1 @@
+"""Nouns and laws: no I/O, no HTTP, no SQL."""

@@ -1,0 +1,16 @@
+"""Why and who: travels from the human or the monitor to the last log line."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asked, through what, and the reason they gave."""
+
+    user_id: str
+    project_id: str
+    through: str  # api, cli, story, periodic, operation <id>
+    request_id: str
+    reason: str = ""
+    is_admin: bool = False

@@ -1,0 +1,76 @@
+"""Two kinds of errors: `Refused` (nothing happened) and `Failed` (something did). Neither knows HTTP."""
+
+from typing import Any
+
+
+class KilonovaError(Exception):
+    """Anything this program says on purpose; the text is fit for a person."""
+
+
+class Refused(KilonovaError):
+    """Nothing happened. `code` is for programs, the text names the thing, the number and the next action."""
+
+    def __init__(self, code: str, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+
+class Failed(KilonovaError):
+    """Something was tried and did not work; the engine undoes, retries or goes elsewhere."""
+
+    def __init__(
+        self, code: str, message: str, *, elsewhere: bool = False, final: bool = False, details: Any = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.elsewhere = elsewhere  # another host may do better
+        self.final = final  # trying the same again cannot help
+        self.details = details  # journaled with the step, for the administrator
+
+
+class NoValidHost(Failed):
+    """No host fits. The owner sees these safe words; the numbers are in the verdicts."""
+
+    def __init__(self, message: str = "No valid host was found.", details: Any = None) -> None:
+        super().__init__("no_valid_host", message, final=True, details=details)
+
+
+class Conflict(KilonovaError):
+    """A compare-and-set lost: somebody else changed the row first."""
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class Superseded(Conflict):
+    """The operation no longer owns the server; whoever took over answers for it."""
+
+
+class StoreError(KilonovaError):
+    """The database said no."""
+
+
+class CommitFailed(StoreError):
+    """The transaction is surely not in the database."""
+
+
+class CommitUnknown(StoreError):
+    """The connection was lost during COMMIT: re-read before answering, never guess (law 12)."""
+
+
+class NoAnswer(KilonovaError):
+    """A question on the bus was not answered in time. It proves nothing."""
+
+
+class NotYet(KilonovaError):
+    """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting."""
+
+    def __init__(self, waiting_for: str, seconds: float) -> None:
+        super().__init__(waiting_for)
+        self.waiting_for = waiting_for
+        self.seconds = seconds

@@ -1,0 +1,75 @@
+"""A host's state is derived from what is recorded, by one function, with the sentence that says why."""
+
+from __future__ import annotations
+
+import msgspec
+
+HOST_STATES = {
+    "up": "answers and may be a destination",
+    "disabled": "answers; an administrator keeps new servers away",
+    "draining": "answers; its servers are being moved away",
+    "returning": "answers again; pays its debts before anything else and is no destination until then",
+    "unknown": "silent, but so was the observer: proves nothing",
+    "down": "silent while others were heard, or declared down",
+}
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the records say of a host, all by the database's clock."""
+
+    name: str
+    last_seen: float
+    forced_down: bool = False
+    fenced: bool = False
+    disabled: bool = False
+    draining: bool = False
+    returning: bool = False
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """How long heartbeats have been received without a gap (law 9); `since` > `until` means not at all."""
+
+    since: float
+    until: float
+
+
+class HostState(msgspec.Struct, frozen=True):
+    name: str
+    word: str  # one of HOST_STATES
+    sentence: str
+    declared: bool = False  # somebody's word or a fence, not silence alone
+
+    @property
+    def is_up(self) -> bool:
+        return self.word not in ("down", "unknown")
+
+    @property
+    def may_receive(self) -> bool:
+        return self.word == "up"
+
+
+def judge(host: HostFacts, seen: Observation | None, now: float, down_after: float) -> HostState:
+    """The state of a host; silence counts only while the observer itself was receiving (law 9)."""
+    silent = now - host.last_seen
+    if host.fenced:
+        return HostState(host.name, "down", f"{host.name} is fenced", True)
+    if host.forced_down:
+        return HostState(host.name, "down", f"{host.name} was declared down", True)
+    if silent > down_after:
+        return _silent(host, seen, now, silent, down_after)
+    for word, flag in (("returning", host.returning), ("draining", host.draining), ("disabled", host.disabled)):
+        if flag:
+            return HostState(host.name, word, f"{host.name} {HOST_STATES[word]}")
+    return HostState(host.name, "up", f"{host.name} answered {silent:.0f} s ago")
+
+
+def _silent(host: HostFacts, seen: Observation | None, now: float, silent: float, down_after: float) -> HostState:
+    listening = 0.0 if seen is None or now - seen.until > down_after / 2 else seen.until - seen.since
+    if listening >= down_after:
+        return HostState(host.name, "down", f"{host.name} has been silent for {silent:.0f} s while others were heard")
+    return HostState(
+        host.name,
+        "unknown",
+        f"{host.name} has been silent for {silent:.0f} s, but heartbeats were received for only {listening:.0f} s "
+        f"of the {down_after:.0f} s needed: that proves nothing. Declare it down if you know it is",
+    )

@@ -1,0 +1,104 @@
+"""What agents and conductors say to each other over the bus (JSON by msgspec)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.guest import CopyReport, GuestSpec, HostInventory
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent speaks for the first time, or again after contact was lost: this is what is here."""
+
+    host: str
+    session: str
+    key: str  # identity; the name alone proves nothing
+    copies: list[CopyReport]
+    inventory: HostInventory
+    storage: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What shall happen to one copy that a returning host reported, or owes."""
+
+    server: str
+    copy: int
+    word: str  # adopt | stop | destroy | quarantine
+    why: str
+    run: bool = False  # adopt, and it should be running
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: int
+    verdicts: list[Verdict] = []
+    refused: str = ""
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdicts have been carried out; `power` tells for each adopted copy whether it runs."""
+
+    host: str
+    session: str
+    epoch: int
+    destroyed: list[tuple[str, int]] = []
+    stopped: list[tuple[str, int]] = []
+    adopted: list[tuple[str, int, bool]] = []
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    host: str
+    session: str
+    epoch: int
+    has: list[str] = []  # "operation/ordinal" of the steps it is working on
+    pull: bool = False  # it was woken: look for work now
+
+
+class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One step for one host, with all it needs: an agent never reads a database."""
+
+    journal: str
+    operation: str
+    kind: str
+    name: str
+    way: str  # do | undo
+    ordinal: int
+    server: str
+    turn: int
+    copy: int
+    facts: dict[str, Any]
+    guest: GuestSpec | None = None
+    secrets: dict[str, Any] = {}
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to a heartbeat or a pull: what to do, and whether to register again first."""
+
+    register_again: bool = False
+    steps: list[StepOrder] = []
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """A step ended on a host. Exactly one of result and error."""
+
+    host: str
+    session: str
+    epoch: int
+    journal: str
+    operation: str
+    ordinal: int
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """`accepted` false: somebody took over; the agent undoes nothing itself, it asks what should be there."""
+
+    accepted: bool
+    why: str = ""
+
+
+class Wake(msgspec.Struct, frozen=True):
+    journal: str = ""
+    operation: str = ""

@@ -1,0 +1,50 @@
+"""A server's states, as the API shows them, with a sentence each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+ACTIVE, BUILDING, STOPPED, RESIZED, ERROR, DELETED = "active", "building", "stopped", "resized", "error", "deleted"
+
+VM_STATES = {
+    BUILDING: "no guest has run yet",
+    ACTIVE: "a guest runs, or should",
+    STOPPED: "the guest is off on purpose",
+    RESIZED: "moved or resized; both copies exist until the owner confirms or reverts",
+    ERROR: "the last operation failed; one complete copy exists and is owned, or none ever did",
+    DELETED: "gone",
+}
+
+POWER_NONE, POWER_RUNNING, POWER_SHUTDOWN = 0, 1, 4
+
+
+class Flavor(msgspec.Struct, frozen=True):
+    """The resources of a server; kept with it, so that later changes to the flavor do not matter."""
+
+    name: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+
+    def resources(self) -> dict[str, int]:
+        """Per resource class, zero amounts left out: placement refuses them."""
+        amounts = {"VCPU": self.vcpus, "MEMORY_MB": self.memory_mb, "DISK_GB": self.disk_gb}
+        return {name: amount for name, amount in amounts.items() if amount}
+
+
+def flavor_from(document: str | bytes) -> Flavor:
+    return msgspec.json.decode(document, type=Flavor)
+
+
+def flavor_document(flavor: Flavor) -> str:
+    return msgspec.json.encode(flavor).decode()
+
+
+def from_json(document: str | bytes | None, default: Any = None) -> Any:
+    return default if document is None else msgspec.json.decode(document)
+
+
+def to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,250 @@
+"""Accepting a request is one transaction: checks, the server's turn and task_state, the operation, its first step.
+
+Nothing is stored when `check` refuses; whoever loses a race gets `Refused` with the state that won (never a 500)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Refused
+from kilonova.engine import journal as log
+from kilonova.engine import records
+from kilonova.engine.context import Newborn, ServerRow, Subject
+from kilonova.engine.core import Engine, has_servers
+from kilonova.engine.course import INHERIT, Begun, Course, End, begin, inherit, step_at
+from kilonova.engine.journal import Op
+from kilonova.engine.model import Operation
+from kilonova.store import rows
+from kilonova.store.hosts import judge_host
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell
+from kilonova.store.tables.journal import idempotency_keys, operations
+from kilonova.world import Row, Store, Tx
+
+_OPEN_MIGRATION = Sql(
+    select(cell.migrations)
+    .where(cell.migrations.c.server_id == bindparam("server_id"), cell.migrations.c.open == 1)
+    .order_by(cell.migrations.c.number.desc())
+    .limit(1)
+)
+
+
+class Key(msgspec.Struct, frozen=True):
+    """An explicit Idempotency-Key: the only thing that makes two requests one (law 10)."""
+
+    key: str
+    route: str
+    body_hash: str
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants of a server in a cell."""
+
+    kind: str
+    server_id: str
+    cause: Cause
+    params: dict[str, Any] = {}
+    secrets: dict[str, Any] = {}
+    key: Key | None = None
+    operation_id: str | None = None  # a child's id is stable, so that asking twice is harmless
+    parent_id: str | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    operation_id: str
+    joined: bool = False  # it was already under way
+
+
+async def accept(engine: Engine, journal: Store, ask: Ask) -> Accepted:
+    operation_id = ask.operation_id or engine.world.ids.uuid()
+
+    async def body(tx: Tx) -> Accepted:
+        return await _accept(engine, tx, journal, ask, operation_id)
+
+    accepted = await engine.write(journal, body)
+    if not accepted.joined:
+        await engine.wake(journal.name, accepted.operation_id)
+    return accepted
+
+
+async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id: str) -> Accepted:
+    now = engine.world.clock.now()
+    operation = engine.operation(ask.kind)
+    earlier = await _earlier(tx, ask, operation_id)
+    if earlier is not None:
+        return earlier
+    subject = await gather(engine, tx, ask)
+    if subject.live is not None and operation.joins(subject):
+        return Accepted(subject.live["id"], joined=True)
+    facts = checked(operation, subject)
+    op = _operation(operation, ask, subject, facts, operation_id)
+    if subject.live is not None:
+        op.course = await supersede(tx, log.op_from(subject.live), operation, operation_id, now)
+    await _seize(tx, operation, op, subject, now)
+    await operation.accepted(tx, facts, now)
+    await store_operation(engine, tx, journal, operation, op, ask, now)
+    return Accepted(operation_id)
+
+
+async def store_operation(
+    engine: Engine, tx: Tx, journal: Store, operation: Operation, op: Op, ask: Ask, now: float
+) -> None:
+    """The operation, its first step, and what hangs on them."""
+    go = begin(operation, op.course, op.facts)
+    if isinstance(go, End):
+        raise RuntimeError(f"operation {operation.name} has no step")
+    kind = go.kind or op.kind
+    step = step_at(engine.operation(kind), go.position)
+    op.ordinal += 1
+    await log.insert(tx, op, now)
+    await log.add_step(tx, op, step, go, None, now)
+    if operation.action and has_servers(journal):
+        await records.action_started(tx, op, operation.action, now)
+    if step.event and go.way == "do" and has_servers(journal):
+        await records.event_started(tx, op, step.event, go.target.host, now)
+    await engine.seal.put(tx, op.id, ask.secrets)
+    if ask.key is not None:
+        await rows.put(
+            tx,
+            idempotency_keys,
+            key=ask.key.key,
+            user_id=ask.cause.user_id,
+            project_id=ask.cause.project_id,
+            route=ask.key.route,
+            body_hash=ask.key.body_hash,
+            operation_id=op.id,
+            answer=None,
+            created_at=now,
+        )
+
+
+async def _earlier(tx: Tx, ask: Ask, operation_id: str) -> Accepted | None:
+    """The same request again: its commit was unknown (law 12), its id is stable, or it carried the same key."""
+    if await rows.fetch(tx, operations, id=operation_id) is not None:
+        return Accepted(operation_id, joined=True)
+    return await known_key(tx, ask)
+
+
+async def known_key(tx: Tx, ask: Ask) -> Accepted | None:
+    if ask.key is None:
+        return None
+    user, project = ask.cause.user_id, ask.cause.project_id
+    row = await rows.fetch(tx, idempotency_keys, key=ask.key.key, user_id=user, project_id=project, route=ask.key.route)
+    if row is None:
+        return None
+    if row["body_hash"] != ask.key.body_hash:
+        raise Refused(
+            "idempotency_key_reused", f"Idempotency-Key {ask.key.key} was used with another body; use a new one"
+        )
+    return Accepted(row["operation_id"], joined=True)
+
+
+async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subject:
+    row = await rows.fetch(tx, cell.servers, lock=lock, id=ask.server_id)
+    if row is None or row["deleted"] or (row["hidden"] and ask.kind != "delete"):
+        raise Refused("not_found", f"Instance {ask.server_id} could not be found.")
+    server = ServerRow(row)
+    down_after = engine.limits.service_down_time
+    named = ask.params.get("host")
+    return Subject(
+        server=server,
+        host=await judge_host(tx, server.host, down_after) if server.host else None,
+        target=await judge_host(tx, named, down_after) if named else None,
+        migration=await tx.one(_OPEN_MIGRATION, server_id=ask.server_id),
+        live=await _live_operation(tx, server, lock),
+        params=ask.params,
+        cause=ask.cause,
+    )
+
+
+async def _live_operation(tx: Tx, server: ServerRow, lock: bool) -> Row | None:
+    if server.operation_id is None:
+        return None
+    return await rows.fetch(tx, operations, lock=lock, id=server.operation_id, live=1)
+
+
+def checked(operation: Operation, subject: Subject) -> dict[str, Any]:
+    """The checks every operation has, then its own."""
+    server = subject.server
+    if server is None:
+        raise Refused("not_found", "the server could not be found")
+    verb = operation.action or operation.name
+    if subject.live is not None and not operation.supersedes:
+        state = f"task_state {server.task_state}" if server.task_state else f"operation {subject.live['kind']}"
+        raise Refused(
+            "busy",
+            f"Cannot '{verb}' instance {server.id} while it is in {state}",
+            operation=subject.live["id"],
+        )
+    if operation.from_states and server.vm_state not in operation.from_states:
+        raise Refused(
+            "invalid_state", f"Cannot '{verb}' instance {server.id} while it is in vm_state {server.vm_state}"
+        )
+    return operation.check(subject)
+
+
+def _operation(operation: Operation, ask: Ask, subject: Subject, facts: dict[str, Any], operation_id: str) -> Op:
+    return Op(
+        id=operation_id,
+        kind=operation.name,
+        version=operation.version,
+        server_id=ask.server_id,
+        turn=(subject.server.turn if subject.server else 0) + 1,
+        state="accepted",
+        ordinal=0,
+        committed=False,
+        course=Course(),
+        params=ask.params,
+        facts=facts,
+        cause=ask.cause,
+        request_id=ask.cause.request_id,
+        parent_id=ask.parent_id,
+    )
+
+
+async def supersede(tx: Tx, old: Op, operation: Operation, heir: str, now: float) -> Course:
+    """End the live operation in favour of its heir, who inherits what has to be undone (law 7)."""
+    was, ordinal = old.state, old.ordinal
+    old.state, old.superseded_by, old.waiting_for = "superseded", heir, None
+    await log.save(tx, old, was, ordinal, now)
+    await log.end_step(tx, old.id, ordinal, "dropped", now)
+    stack: list[Begun] = inherit(old.course.stack, old.id, old.kind) if operation.inherits else []
+    return Course(mode=INHERIT, stack=stack) if stack else Course()
+
+
+async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: float) -> None:
+    """Compare-and-set: the turn moves, and the server belongs to this operation."""
+    values = {
+        "turn": op.turn,
+        "operation_id": op.id,
+        "task_state": operation.task_state,
+        "updated_at": now,
+    }
+    if not await rows.change(tx, cell.servers, values, id=op.server_id, turn=op.turn - 1):
+        raise Refused("busy", f"Instance {op.server_id} was changed by another request; look again, then repeat")
+
+
+async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn) -> None:
+    """Start an operation on behalf of another one, in a transaction of the journal that will own it."""
+    operation = engine.operation(born.kind)
+    op = Op(
+        id=born.id,
+        kind=operation.name,
+        version=operation.version,
+        server_id=born.server_id,
+        turn=born.turn,
+        state="accepted",
+        ordinal=born.ordinal,
+        committed=False,
+        course=Course(),
+        params=born.params,
+        facts=born.facts,
+        cause=born.cause,
+        request_id=born.cause.request_id,
+    )
+    ask = Ask(kind=born.kind, server_id=born.server_id, cause=born.cause, secrets=born.secrets)
+    await store_operation(engine, tx, journal, operation, op, ask, engine.world.clock.now())

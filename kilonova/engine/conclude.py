@@ -1,0 +1,243 @@
+"""Finishing a step is one transaction: its result, every row it changes in that database, the next step.
+
+The compare-and-set on the operation row (ordinal) makes a late or doubled finish harmless: it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import Failed, Superseded
+from kilonova.engine import debts, records
+from kilonova.engine import journal as log
+from kilonova.engine.context import Context, ServerRow
+from kilonova.engine.core import Engine, context_for, has_servers, load_server
+from kilonova.engine.course import End, Go, Problem, after_failure, after_success, step_at, turn_back
+from kilonova.engine.journal import Op
+from kilonova.engine.model import Operation, Step, Target
+from kilonova.engine.secrets import forget
+from kilonova.world import Store, Tx
+
+
+@dataclass
+class Outcome:
+    """How a step ended: a result, or a problem, or settled without being done (its host was declared down)."""
+
+    result: dict[str, Any] | None = None
+    problem: Problem | None = None
+    settled: str | None = None
+
+
+@dataclass
+class Next:
+    """Where the operation stands after a commit."""
+
+    op: Op
+    step: Step | None = None
+    go: Go | None = None
+    server: ServerRow | None = None
+    ended: str | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        """A CONTROL step that was taken in the same transaction."""
+        return self.go is not None and not self.go.target.host and not self.go.delay
+
+
+def problem_of(error: Failed, step: str) -> Problem:
+    return Problem(
+        code=error.code,
+        message=error.message,
+        step=step,
+        elsewhere=error.elsewhere,
+        final=error.final,
+        details=error.details,
+    )
+
+
+async def conclude(
+    engine: Engine,
+    journal: Store,
+    operation_id: str,
+    ordinal: int,
+    outcome: Outcome,
+    *,
+    ctx: Context | None = None,
+    session: str | None = None,
+    guard: Callable[[Tx], Awaitable[None]] | None = None,
+) -> Next:
+    """Raises `Superseded` when the operation has moved on without this worker."""
+
+    calls = 0
+
+    async def body(tx: Tx) -> Next:
+        nonlocal calls
+        calls += 1
+        if guard is not None:
+            await guard(tx)
+        op = await log.load(tx, operation_id, lock=True)
+        if calls > 1 and op is not None and op.ordinal != ordinal:
+            return await _found(engine, tx, journal, op, ordinal)
+        if op is None or not op.is_live or op.ordinal != ordinal:
+            raise Superseded(f"operation {operation_id} has moved on from step {ordinal}")
+        return await _conclude(engine, tx, journal, op, outcome, ctx, session)
+
+    try:
+        return await engine.write(journal, body)
+    except Failed as error:
+        # a row change of the finishing transaction refused: the step failed, nothing of it was stored
+        failed = Outcome(problem=problem_of(error, ""))
+        return await conclude(engine, journal, operation_id, ordinal, failed, session=session, guard=guard)
+
+
+async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -> Next:
+    """Our COMMIT was unknown and the operation did move on: if the next step is ours, it was our commit (law 12)."""
+    row = await log.fetch_step(tx, op.id, op.ordinal)
+    if not op.is_live:
+        return Next(op, ended=op.state)
+    if row is None or op.ordinal != ordinal + 1:
+        raise Superseded(f"operation {op.id} has moved on from step {ordinal}")
+    go = log.go_from(row)
+    if not go.target.host and row["worker"] != engine.worker:
+        raise Superseded(f"operation {op.id} is in other hands")
+    owner = await log.load(tx, go.owner) if go.owner else None
+    step = step_at(engine.operation(owner.kind if owner else op.kind), go.position)
+    return Next(op, step, go, await load_server(tx, journal, op))
+
+
+async def _conclude(
+    engine: Engine, tx: Tx, journal: Store, op: Op, outcome: Outcome, ctx: Context | None, session: str | None
+) -> Next:
+    now = engine.world.clock.now()
+    row = await log.fetch_step(tx, op.id, op.ordinal)
+    if row is None or not row["open"] or (session is not None and row["worker"] != session):
+        raise Superseded(f"operation {op.id}: step {op.ordinal} is in other hands")
+    done = log.go_from(row)
+    owner = await log.load(tx, done.owner) if done.owner else None
+    step = step_at(engine.operation(owner.kind if owner else op.kind), done.position)
+    server = await load_server(tx, journal, op, lock=True)
+    if ctx is None:
+        ctx = context_for(engine, journal, op, done.target, server)
+    # a copy, since this body may run again
+    ctx = replace(ctx, changes=[*ctx.changes], server_changes={**ctx.server_changes}, server=server)
+    ctx.facts = owner.facts if owner else op.facts
+    await _end_step(tx, journal, op, step, done, outcome, now)
+    move = await _decide(engine, tx, op, step, done, outcome, ctx, now)
+    return await advance(engine, tx, journal, op, move, ctx, now)
+
+
+async def _end_step(tx: Tx, journal: Store, op: Op, step: Step, done: Go, outcome: Outcome, now: float) -> None:
+    state = "failed" if outcome.problem else "settled" if outcome.settled else "done"
+    result = {"settled": outcome.settled} if outcome.settled else outcome.result
+    await log.end_step(tx, op.id, op.ordinal, state, now, result, outcome.problem)
+    if step.event and done.way == "do" and has_servers(journal):
+        await records.event_finished(tx, op, step.event, outcome.problem, now)
+
+
+async def _decide(
+    engine: Engine, tx: Tx, op: Op, step: Step, done: Go, outcome: Outcome, ctx: Context, now: float
+) -> Go | End:
+    """Record what the step found or why it failed, and ask the course what comes next."""
+    operation = engine.operation(op.kind)
+    if outcome.problem is not None:
+        elsewhere = outcome.problem.elsewhere and step.tries_elsewhere
+        problem = msgspec.structs.replace(outcome.problem, step=step.name, elsewhere=elsewhere)
+        ctx.changes.clear()
+        ctx.server_changes.clear()
+        return after_failure(
+            operation,
+            op.course,
+            op.facts,
+            done.way,
+            problem,
+            done=done,
+            committed=op.committed,
+            max_attempts=engine.limits.max_attempts,
+        )
+    result = {"settled": outcome.settled} if outcome.settled else (outcome.result or {})
+    if not done.target.host and done.way == "do":
+        op.facts.update(result)
+    record = step.record if done.way == "do" else step.record_undo
+    if record is not None:
+        record(ctx, result)
+    if outcome.settled and (done.way == "do" or step.undo_debt) and op.server_id:
+        await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
+    return after_success(operation, op.course, op.facts, done.way, op.committed)
+
+
+async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End, ctx: Context, now: float) -> Next:
+    """Store the next step, or the end."""
+    was, ordinal = op.state, op.ordinal
+    operation = engine.operation(op.kind)
+    if isinstance(move, End):
+        return await _end(tx, journal, operation, op, move, ctx, now, was, ordinal)
+    owner = await log.load(tx, move.owner) if move.owner else None
+    step = step_at(engine.operation(owner.kind if owner else op.kind), move.position)
+    op.ordinal += 1
+    op.state = "undoing" if move.way == "undo" else "running"
+    op.waiting_for = None
+    op.destination = ctx.destination or op.destination
+    following = Next(op, step, move)
+    worker = (engine.worker or None) if following.is_mine else None  # the API's engine drives nothing
+    if worker and step.no_return and move.way == "do":
+        op.committed = True
+    if step.task_state and move.way == "do":
+        ctx.set_server(task_state=step.task_state)
+    await ctx.apply(tx, now)
+    await log.save(tx, op, was, ordinal, now)
+    await log.add_step(tx, op, step, move, worker, now)
+    if step.event and move.way == "do" and has_servers(journal):
+        await records.event_started(tx, op, step.event, move.target.host, now)
+    following.server = _with_changes(ctx)
+    return following
+
+
+def _with_changes(ctx: Context) -> ServerRow | None:
+    """The server as just written: the next step need not read it again."""
+    if ctx.server is None or not ctx.server_changes:
+        return ctx.server
+    row = ctx.server.row
+    return ServerRow({**{key: row[key] for key in row.keys()}, **ctx.server_changes})  # noqa: SIM118 - not a dict
+
+
+async def _end(
+    tx: Tx,
+    journal: Store,
+    operation: Operation,
+    op: Op,
+    end: End,
+    ctx: Context,
+    now: float,
+    was: str,
+    ordinal: int,
+) -> Next:
+    op.state, op.waiting_for = end.state, None
+    if ctx.server is not None:
+        ctx.set_server(task_state=None, operation_id=None)
+    if end.state == "done":
+        operation.settle(ctx)
+    else:
+        ctx.problem = op.course.problem
+        operation.settle_undone(ctx)
+    await ctx.apply(tx, now)
+    await log.save(tx, op, was, ordinal, now)
+    await forget(tx, op.id)
+    problem = op.course.problem
+    if end.state != "done" and problem is not None and ctx.server is not None:
+        await records.action_failed(tx, op, now)
+        if problem.code != "cancelled":
+            await records.fault(tx, op, operation.safe_words, problem, now)
+    return Next(op, ended=end.state)
+
+
+async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Problem) -> Next:
+    """Turn back from wherever it stands; the caller has locked the row and checked that it may."""
+    now = engine.world.clock.now()
+    await log.end_step(tx, op.id, op.ordinal, "dropped", now)
+    server = await load_server(tx, journal, op, lock=True)
+    move = turn_back(engine.operation(op.kind), op.course, op.facts, problem, op.committed)
+    ctx = context_for(engine, journal, op, Target(""), server)
+    return await advance(engine, tx, journal, op, move, ctx, now)

@@ -1,0 +1,187 @@
+"""What a step sees: the operation's facts, the server, the world, and a list of row changes for its finishing
+transaction. A step never opens a transaction on its own journal's database: what it changes there is committed together
+with its result and the next step, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Superseded
+from kilonova.domain.guest import GuestSpec
+from kilonova.domain.host import HostState
+from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.engine.course import Problem
+from kilonova.engine.limits import Limits
+from kilonova.engine.model import Target
+from kilonova.placement.fence import Fence
+from kilonova.scheduler.service import Scheduler
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Driver, Row, Store, Tx, World
+
+Change = Callable[[Tx, float], Awaitable[None]]
+Begin = Callable[[Tx, Store, "Newborn"], Awaitable[None]]
+AskChild = Callable[[Store, str, str, str, dict[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Newborn:
+    """An operation that another one starts: `build` after `place`, with the same id and counting on."""
+
+    kind: str
+    id: str
+    server_id: str
+    turn: int
+    ordinal: int
+    params: dict[str, Any]
+    facts: dict[str, Any]
+    cause: Cause
+    secrets: dict[str, Any]
+
+
+@dataclass
+class ServerRow:
+    """A server as its cell knows it, read once per step."""
+
+    row: Row
+    flavor: Flavor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flavor = flavor_from(self.row["flavor"])
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.row[name]
+        except (KeyError, IndexError):
+            raise AttributeError(name) from None
+
+
+@dataclass
+class Subject:
+    """What `check` may look at: everything was read in the accepting transaction."""
+
+    server: ServerRow | None
+    host: HostState | None  # the server's own host
+    target: HostState | None  # a host named in the request, if known
+    migration: Row | None  # the newest open one
+    live: Row | None  # the live operation of the server
+    params: dict[str, Any]
+    cause: Cause
+
+
+@dataclass
+class Context:
+    """One CONTROL step, or the recording of a host's step."""
+
+    world: World
+    journal: Store
+    operation_id: str
+    kind: str
+    turn: int
+    ordinal: int
+    server_id: str | None
+    params: dict[str, Any]
+    facts: dict[str, Any]
+    cause: Cause
+    target: Target
+    server: ServerRow | None = None
+    limits: Limits = field(default_factory=Limits)
+    scheduler: Scheduler | None = None
+    problem: Problem | None = None
+    attempt: int = 1
+    begin: Begin | None = None  # start another operation in the given transaction
+    ask: AskChild | None = None  # accept a child operation on a server
+    wake: Callable[[str, str], Awaitable[None]] | None = None  # (journal, operation): there is work
+    destination: str | None = None  # set when limits shall count this operation there (law 11)
+    secrets: dict[str, Any] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    server_changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.server_id or "", self.turn, self.ordinal)
+
+    @property
+    def row(self) -> ServerRow:
+        if self.server is None:
+            raise Superseded(f"server {self.server_id} is no longer in {self.journal.name}")
+        return self.server
+
+    def set_server(self, **columns: Any) -> None:
+        """Columns of the server, written in the finishing transaction and only while the turn is unchanged."""
+        self.server_changes.update(columns)
+
+    def in_transaction(self, change: Change) -> None:
+        self.changes.append(change)
+
+    def set_migration(self, **columns: Any) -> None:
+        migration_id = self.facts["migration"]
+
+        async def change(tx: Tx, now: float) -> None:
+            await rows.change(tx, cell.migrations, {**columns, "updated_at": now}, id=migration_id)
+
+        self.changes.append(change)
+
+    def set_copy(self, copy: int, host: str, state: str) -> None:
+        async def change(tx: Tx, now: float) -> None:
+            keys: dict[str, Any] = {"server_id": self.server_id, "copy": copy, "host": host}
+            if not await rows.change(tx, cell.copies, {"state": state}, **keys):
+                await rows.put(tx, cell.copies, **keys, state=state, operation_id=self.operation_id, created_at=now)
+
+        self.changes.append(change)
+
+    def drop_copy(self, copy: int, host: str) -> None:
+        async def change(tx: Tx, now: float) -> None:
+            await rows.remove(tx, cell.copies, server_id=self.server_id, copy=copy, host=host)
+
+        self.changes.append(change)
+
+    async def apply(self, tx: Tx, now: float) -> None:
+        """Run by the engine inside the finishing transaction."""
+        for change in self.changes:
+            await change(tx, now)
+        if not self.server_changes:
+            return
+        values = {**self.server_changes, "updated_at": now}
+        if not await rows.change(tx, cell.servers, values, id=self.server_id, turn=self.turn):
+            raise Superseded(f"server {self.server_id} has left turn {self.turn}")
+
+
+@dataclass
+class HostContext:
+    """One step on a host: the driver, the copy it is about, and the facts it was sent."""
+
+    driver: Driver
+    host: str
+    server: str
+    copy: int
+    facts: dict[str, Any]
+    guest: GuestSpec | None
+    secrets: dict[str, Any]
+
+    @property
+    def spec(self) -> GuestSpec:
+        if self.guest is None:
+            raise Superseded(f"server {self.server} is gone")
+        return self.guest
+
+
+def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> GuestSpec:
+    chosen = flavor or server.flavor
+    return GuestSpec(
+        server=server.id,
+        copy=copy,
+        name=server.name,
+        vcpus=chosen.vcpus,
+        memory_mb=chosen.memory_mb,
+        disk_gb=chosen.disk_gb,
+        image=server.image_ref,
+    )
+
+
+def load_json(document: str | None) -> dict[str, Any]:
+    loaded = from_json(document, {})
+    return loaded if isinstance(loaded, dict) else {}

@@ -1,0 +1,89 @@
+"""The engine of one worker: its world, the operations it knows, its name in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from kilonova.bus import host_subject
+from kilonova.domain.errors import CommitFailed, CommitUnknown
+from kilonova.domain.messages import Wake
+from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
+from kilonova.engine.context import Context, ServerRow
+from kilonova.engine.journal import Op
+from kilonova.engine.limits import Limits
+from kilonova.engine.model import Operation, Registry, Target
+from kilonova.engine.secrets import Seal
+from kilonova.scheduler.service import Scheduler
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Body, Store, Tx, World
+
+T = TypeVar("T")
+
+CONTROL_JOURNAL = "control"
+
+
+@dataclass
+class Engine:
+    world: World
+    registry: Registry
+    worker: str
+    seal: Seal
+    limits: Limits
+    scheduler: Scheduler | None = None
+    on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
+
+    def operation(self, kind: str) -> Operation:
+        return self.registry[kind]
+
+    async def wake(self, journal: str, operation_id: str, host: str = "") -> None:
+        """There is work. Losing this costs time only: polls and heartbeats find it."""
+        body = msgspec.json.encode(Wake(journal, operation_id))
+        await self.world.bus.cast(host_subject(host) if host else "conductor.wake", body)
+
+    async def write(self, journal: Store, body: Body[T]) -> T:
+        """Until it is known what happened: bodies here find their own earlier commit and say so (law 12)."""
+        pause = 0.05
+        while True:
+            try:
+                return await journal.write(body)
+            except (CommitUnknown, CommitFailed):
+                await self.world.clock.sleep(pause)
+                pause = min(pause * 2, 5.0)
+
+
+def has_servers(journal: Store) -> bool:
+    """Cells hold servers and the API's records; control has only mappings and build requests."""
+    return journal.name != CONTROL_JOURNAL
+
+
+async def load_server(tx: Tx, journal: Store, op: Op, *, lock: bool = False) -> ServerRow | None:
+    if op.server_id is None or not has_servers(journal):
+        return None
+    row = await rows.fetch(tx, cell.servers, lock=lock, id=op.server_id)
+    return None if row is None else ServerRow(row)
+
+
+def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: ServerRow | None) -> Context:
+    return Context(
+        world=engine.world,
+        journal=journal,
+        operation_id=op.id,
+        kind=op.kind,
+        turn=op.turn,
+        ordinal=op.ordinal,
+        server_id=op.server_id,
+        params=op.params,
+        facts=op.facts,
+        cause=op.cause,
+        target=target,
+        server=server,
+        limits=engine.limits,
+        scheduler=engine.scheduler,
+        problem=op.course.problem,
+        attempt=op.course.attempt,
+    )

@@ -1,0 +1,24 @@
+"""What a host owes: work that could not be done because it did not answer (law 7). It pays when it returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.server import to_json
+from kilonova.store import rows
+from kilonova.store.hosts import raise_epoch
+from kilonova.store.tables.cell import debts
+from kilonova.world import Tx
+
+
+async def owe_removal(
+    tx: Tx, host: str, server: str, copy: int, operation_id: str, now: float, after: dict[str, Any] | None = None
+) -> None:
+    """This copy must go when the host is back; `after` is recorded then."""
+    keys = {"host": host, "server_id": server, "copy": copy, "verb": "ensure_absent"}
+    if after and await rows.change(tx, debts, {"after": to_json(after)}, **keys):
+        return
+    await rows.put(
+        tx, debts, unless_there=True, **keys, after=to_json(after or {}), operation_id=operation_id, created_at=now
+    )
+    await raise_epoch(tx, host)

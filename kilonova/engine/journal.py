@@ -1,0 +1,181 @@
+"""Reading and writing the journal: operations and their steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Superseded
+from kilonova.domain.operation import LIVE_STATES, may_follow
+from kilonova.domain.server import from_json, to_json
+from kilonova.engine.course import Course, Go
+from kilonova.engine.model import Step, Target
+from kilonova.store import rows
+from kilonova.store.tables.journal import operations, steps
+from kilonova.world import Row, Tx
+
+
+class Op(msgspec.Struct, kw_only=True):
+    """An operation as journaled."""
+
+    id: str
+    kind: str
+    version: int
+    server_id: str | None
+    turn: int
+    state: str
+    ordinal: int
+    committed: bool
+    course: Course
+    params: dict[str, Any]
+    facts: dict[str, Any]
+    cause: Cause
+    request_id: str
+    parent_id: str | None = None
+    destination: str | None = None
+    waiting_for: str | None = None
+    superseded_by: str | None = None
+    created_at: float = 0.0
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_STATES
+
+
+def op_from(row: Row) -> Op:
+    return Op(
+        id=row["id"],
+        kind=row["kind"],
+        version=row["version"],
+        server_id=row["server_id"],
+        turn=row["turn"],
+        state=row["state"],
+        ordinal=row["ordinal"],
+        committed=bool(row["committed"]),
+        course=msgspec.json.decode(row["course"], type=Course),
+        params=from_json(row["params"], {}),
+        facts=from_json(row["facts"], {}),
+        cause=msgspec.json.decode(row["cause"], type=Cause),
+        request_id=row["request_id"],
+        parent_id=row["parent_id"],
+        destination=row["destination"],
+        waiting_for=row["waiting_for"],
+        superseded_by=row["superseded_by"],
+        created_at=row["created_at"],
+    )
+
+
+async def load(tx: Tx, operation_id: str, *, lock: bool = False) -> Op | None:
+    row = await rows.fetch(tx, operations, lock=lock, id=operation_id)
+    return None if row is None else op_from(row)
+
+
+async def insert(tx: Tx, op: Op, now: float) -> None:
+    await rows.put(
+        tx,
+        operations,
+        id=op.id,
+        kind=op.kind,
+        version=op.version,
+        server_id=op.server_id,
+        turn=op.turn,
+        state=op.state,
+        ordinal=op.ordinal,
+        course=to_json(op.course),
+        committed=int(op.committed),
+        params=to_json(op.params),
+        facts=to_json(op.facts),
+        cause=to_json(op.cause),
+        request_id=op.request_id,
+        project_id=op.cause.project_id,
+        user_id=op.cause.user_id,
+        parent_id=op.parent_id,
+        destination=op.destination,
+        waiting_for=op.waiting_for,
+        error=None,
+        superseded_by=None,
+        live=1,
+        created_at=now,
+        updated_at=now,
+        ended_at=None,
+    )
+
+
+async def save(tx: Tx, op: Op, was: str, was_ordinal: int, now: float) -> None:
+    """Compare-and-set on the operation row: take, finish, cancel and supersede all pass here (law 8)."""
+    if was != op.state and not may_follow(was, op.state):
+        raise RuntimeError(f"operation {op.id}: {was} may not become {op.state}")
+    values = {
+        "state": op.state,
+        "ordinal": op.ordinal,
+        "course": to_json(op.course),
+        "committed": int(op.committed),
+        "facts": to_json(op.facts),
+        "destination": op.destination,
+        "waiting_for": op.waiting_for,
+        "error": None if op.course.problem is None else to_json(op.course.problem),
+        "superseded_by": op.superseded_by,
+        "live": int(op.is_live),
+        "updated_at": now,
+        "ended_at": None if op.is_live else now,
+    }
+    if not await rows.change(tx, operations, values, id=op.id, ordinal=was_ordinal, live=1):
+        raise Superseded(f"operation {op.id} moved on from ordinal {was_ordinal}")
+
+
+async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None, now: float) -> None:
+    """A new row; ordinals only grow (law 1). With a worker it is taken at once."""
+    await rows.put(
+        tx,
+        steps,
+        operation_id=op.id,
+        ordinal=op.ordinal,
+        name=step.name,
+        way=go.way,
+        position=go.position,
+        place=go.target.host,
+        copy=go.target.copy,
+        heir_of=go.owner or None,
+        server_id=op.server_id,
+        turn=op.turn,
+        state="ready" if worker is None else "taken",
+        attempt=go.attempt,
+        worker=worker,
+        not_before=now + go.delay,
+        created_at=now,
+        taken_at=None if worker is None else now,
+        ended_at=None,
+        result=None,
+        error=None,
+        open=1,
+    )
+
+
+async def end_step(
+    tx: Tx, operation_id: str, ordinal: int, state: str, now: float, result: Any = None, error: Any = None
+) -> None:
+    values = {
+        "state": state,
+        "ended_at": now,
+        "open": 0,
+        "result": None if result is None else to_json(result),
+        "error": None if error is None else to_json(error),
+    }
+    await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal)
+
+
+async def fetch_step(tx: Tx, operation_id: str, ordinal: int) -> Row | None:
+    return await rows.fetch(tx, steps, operation_id=operation_id, ordinal=ordinal)
+
+
+def go_from(row: Row) -> Go:
+    """The step row as the course knows it."""
+    return Go(
+        position=row["position"],
+        way=row["way"],
+        target=Target(row["place"], row["copy"]),
+        attempt=row["attempt"],
+        owner=row["heir_of"] or "",
+    )

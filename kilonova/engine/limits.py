@@ -1,0 +1,17 @@
+"""Numbers an operator may set; names are Nova's where Nova has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Limits:
+    service_down_time: float = 60.0
+    report_interval: float = 10.0
+    max_attempts: int = 3
+    lease_seconds: float = 30.0
+    poll_seconds: float = 5.0
+    evacuations_per_destination: int = 4
+    allow_resize_to_same_host: bool = False
+    resume_guests_state_on_host_boot: bool = False

@@ -1,0 +1,121 @@
+"""What an operation is made of: places, steps, and the operation itself. Operation files use nothing else of the engine
+but these and `Context`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from kilonova.world import Tx
+
+if TYPE_CHECKING:
+    from kilonova.engine.context import Context, HostContext, Subject
+
+Facts = dict[str, Any]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a step runs and on which copy; host "" is CONTROL."""
+
+    host: str
+    copy: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Finds its targets in the operation's facts when the step is due; no target means the step is passed over."""
+
+    name: str
+    targets: Callable[[Facts], Sequence[Target]]
+
+
+CONTROL = Place("control", lambda facts: [Target("")])
+SOURCE = Place("source", lambda facts: [Target(facts["source"], facts["source_copy"])])
+DESTINATION = Place(
+    "destination", lambda facts: [Target(facts["destination"], facts["copy"])] if facts.get("destination") else []
+)
+EACH_COPY = Place("each copy", lambda facts: [Target(host, copy) for host, copy in facts["copies"]])
+
+ControlWork = Callable[["Context"], Awaitable[Facts | None]]
+HostWork = Callable[["HostContext"], Awaitable[Facts | None]]
+Record = Callable[["Context", Facts], None]
+
+# What silence of the step's host may lead to (engine/silence.py)
+WAIT = "wait"  # only an answer, a fence or the operator's word ends it
+FAIL = "fail"  # nothing can be left running there: fail, and go elsewhere
+DEBT = "debt"  # the work is cleaning: leave a debt and go on
+
+FOREVER = 1_000_000  # retries of a step that only ever cleans up
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of an operation. `do` on CONTROL gets a Context, on a host a HostContext; `record` writes rows in the
+    transaction that finishes the step; `undo` must be safe when nothing happened."""
+
+    name: str
+    do: Any
+    on: Place
+    undo: Any = None
+    record: Record | None = None
+    record_undo: Record | None = None
+    no_return: bool = False
+    deadline: float = 60.0
+    retry: int = 0
+    task_state: str | None = None
+    event: str | None = None
+    starts_guest: bool = False  # needs permission to run (law 3); may leave a guest running
+    when_silent: str = WAIT  # when its host is silent (state down, not declared)
+    when_declared: str = FAIL  # when its host was fenced or declared down
+    undo_starts_guest: bool = False  # so does the undo
+    tries_elsewhere: bool = False  # when it fails, another host may do better
+    undo_debt: bool = False  # an undo that cannot reach its host leaves the debt "remove this copy"
+    with_secrets: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Base of all operations: class attributes say what it is, three functions and a list of steps what it does."""
+
+    name: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    action: ClassVar[str | None] = None  # as os-instance-actions shows it
+    task_state: ClassVar[str | None] = None
+    from_states: ClassVar[frozenset[str]] = frozenset()
+    supersedes: ClassVar[bool] = False  # takes over from a live operation instead of being refused
+    inherits: ClassVar[bool] = True  # undoes what that one had begun; delete works from records instead
+    again_from: ClassVar[str | None] = None  # the step to return to when another host may do better
+    steps: ClassVar[list[Step]] = []
+    ending: ClassVar[list[Step]] = []  # after everything was undone
+    safe_words: ClassVar[str] = "The operation failed."
+
+    def check(self, subject: Subject) -> Facts:
+        """Reads only; raises `Refused`, or returns the first facts."""
+        return {}
+
+    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+        """Rows of the accepting transaction beyond the server's own."""
+
+    def joins(self, subject: Subject) -> bool:
+        """True when the live operation already does what is asked: the caller gets that one (law 10)."""
+        return False
+
+    def settle(self, ctx: Context) -> None:
+        """Rows of the ending transaction when all steps are done."""
+
+    def settle_undone(self, ctx: Context) -> None:
+        """Rows of the ending transaction when it was undone; the server's task_state is cleared by the engine."""
+
+    @property
+    def course(self) -> list[Step]:
+        """All steps by position: the way forward, then the ending."""
+        return [*self.steps, *self.ending]
+
+    def position_of(self, name: str) -> int:
+        return next(i for i, step in enumerate(self.course) if step.name == name)
+
+
+Registry = dict[str, Operation]

@@ -1,0 +1,72 @@
+"""What the API shows of an operation: action, events, fault. Written by the engine from the steps, with Nova's names,
+so that no operation file repeats them. Only cells have these tables; `place` in control has none."""
+
+from __future__ import annotations
+
+from kilonova.engine.course import Problem
+from kilonova.engine.journal import Op
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+FAULT_LENGTH = 255
+
+
+async def action_started(tx: Tx, op: Op, action: str, now: float) -> None:
+    await rows.put(
+        tx,
+        cell.actions,
+        server_id=op.server_id,
+        request_id=op.request_id,
+        operation_id=op.id,
+        action=action,
+        user_id=op.cause.user_id,
+        project_id=op.cause.project_id,
+        started_at=now,
+        updated_at=now,
+        message=None,
+    )
+
+
+async def action_failed(tx: Tx, op: Op, now: float) -> None:
+    await rows.change(tx, cell.actions, {"message": "Error", "updated_at": now}, operation_id=op.id)
+
+
+async def event_started(tx: Tx, op: Op, event: str, host: str, now: float) -> None:
+    """A step tried again keeps its first start and opens the event anew."""
+    reopened = {"finished_at": None, "result": None, "host": host or None, "details": None}
+    if not await rows.change(tx, cell.action_events, reopened, operation_id=op.id, event=event):
+        await rows.put(
+            tx,
+            cell.action_events,
+            operation_id=op.id,
+            event=event,
+            server_id=op.server_id,
+            started_at=now,
+            finished_at=None,
+            result=None,
+            host=host or None,
+            details=None,
+        )
+
+
+async def event_finished(tx: Tx, op: Op, event: str, problem: Problem | None, now: float) -> None:
+    values = {
+        "finished_at": now,
+        "result": "Success" if problem is None else "Error",
+        "details": None if problem is None else problem.message,
+    }
+    await rows.change(tx, cell.action_events, values, operation_id=op.id, event=event)
+
+
+async def fault(tx: Tx, op: Op, safe_words: str, problem: Problem, now: float) -> None:
+    await rows.put(
+        tx,
+        cell.faults,
+        server_id=op.server_id,
+        operation_id=op.id,
+        code=500,
+        message=safe_words[:FAULT_LENGTH],
+        details=f"{problem.step}: {problem.message}" if problem.step else problem.message,
+        created_at=now,
+    )

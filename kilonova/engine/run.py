@@ -1,0 +1,159 @@
+"""Running CONTROL steps: take one, do it, finish it together with taking the next, until a host's turn or the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import (
+    CommitFailed,
+    CommitUnknown,
+    Conflict,
+    Failed,
+    NotYet,
+    Refused,
+    StoreError,
+    Superseded,
+)
+from kilonova.engine import journal as log
+from kilonova.engine.accept import Ask, accept, begin_operation
+from kilonova.engine.conclude import Next, Outcome, conclude, problem_of
+from kilonova.engine.context import Context
+from kilonova.engine.core import Engine, context_for
+from kilonova.engine.course import Problem
+from kilonova.engine.model import ControlWork
+from kilonova.engine.take import take_control
+from kilonova.store import rows
+from kilonova.store.tables.journal import steps
+from kilonova.world import Store, Tx
+
+logger = logging.getLogger(__name__)
+
+
+async def drive(engine: Engine, journal: Store, operation_id: str) -> Next | None:
+    """All the CONTROL steps that can be done now. Never raises for what an operation does wrong."""
+    return await follow(engine, journal, await take_control(engine, journal, operation_id))
+
+
+async def follow(engine: Engine, journal: Store, following: Next | None) -> Next | None:
+    """Go on from a step that this worker has taken; returns where it stands then."""
+    while following is not None and following.is_mine:
+        following = await _one(engine, journal, following)
+    if following is None:
+        return None
+    if following.ended is not None:
+        await _tell_parent(engine, journal, following)
+    elif following.go is not None and following.go.target.host:
+        await engine.wake(journal.name, following.op.id, following.go.target.host)
+    return following
+
+
+async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
+    op = current.op
+    ordinal = op.ordinal
+    ctx = await prepare(engine, journal, current)
+    try:
+        outcome = await perform(current, ctx)
+        return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx)
+    except NotYet as wait:
+        await postpone(engine, journal, op.id, ordinal, wait)
+        return None
+    except Superseded as why:
+        logger.debug("operation %s: %s", op.id, why)
+        return None
+
+
+async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
+    """The context of a step: an inherited undo sees the facts of the operation it undoes."""
+    op, go = current.op, current.go
+    assert go is not None and current.step is not None
+    ctx = context_for(engine, journal, op, go.target, current.server)
+    ctx.begin, ctx.wake = partial(begin_operation, engine), engine.wake
+    ctx.ask = partial(_ask_child, engine, ctx)
+    owner_id, step = go.owner, current.step
+
+    async def body(tx: Tx) -> None:
+        if owner_id:
+            owner = await log.load(tx, owner_id)
+            ctx.facts = owner.facts if owner else {}
+        if step.with_secrets:
+            ctx.secrets = await engine.seal.open(tx, op.id)
+
+    if owner_id or step.with_secrets:
+        await journal.read(body)
+    return ctx
+
+
+async def _ask_child(
+    engine: Engine, ctx: Context, journal: Store, kind: str, server: str, operation_id: str, params: dict[str, Any]
+) -> None:
+    cause = msgspec.structs.replace(ctx.cause, through=f"operation {ctx.operation_id}")
+    ask = Ask(
+        kind=kind,
+        server_id=server,
+        cause=cause,
+        params=params,
+        operation_id=operation_id,
+        parent_id=ctx.operation_id,
+    )
+    await accept(engine, journal, ask)
+
+
+async def perform(current: Next, ctx: Context) -> Outcome:
+    """Do or undo. What the code did not expect counts as a failed step, is logged whole and undone like any other."""
+    step, go = current.step, current.go
+    assert step is not None and go is not None
+    work = step.do if go.way == "do" else step.undo
+    try:
+        async with asyncio.timeout(step.deadline):
+            return Outcome(result=await _until_known(work, ctx))
+    except Failed as error:
+        return Outcome(problem=problem_of(error, step.name))
+    except TimeoutError:
+        text = f"{step.name} did not end within {step.deadline:.0f} s"
+        return Outcome(problem=Problem(code="deadline", message=text, step=step.name))
+    except (Superseded, NotYet):
+        raise
+    except (Refused, Conflict, StoreError) as error:
+        return Outcome(problem=Problem(code="refused", message=str(error), step=step.name))
+    except Exception as error:
+        logger.exception("operation %s: %s failed unexpectedly", ctx.operation_id, step.name)
+        text = f"{type(error).__name__}: {error}"
+        return Outcome(problem=Problem(code="unexpected", message=text, step=step.name, final=True))
+
+
+async def _until_known(work: ControlWork, ctx: Context) -> dict[str, Any]:
+    """A lost or unknown COMMIT elsewhere: ask again under the same ordinal; the fence gives what was recorded."""
+    while True:
+        try:
+            return await work(ctx) or {}
+        except (CommitUnknown, CommitFailed):
+            ctx.changes.clear()
+            ctx.server_changes.clear()
+            await ctx.world.clock.sleep(0.1)
+
+
+async def postpone(engine: Engine, journal: Store, operation_id: str, ordinal: int, wait: NotYet) -> None:
+    """The same step again later; until then the operation says what it waits for."""
+
+    async def body(tx: Tx) -> None:
+        now = engine.world.clock.now()
+        op = await log.load(tx, operation_id, lock=True)
+        if op is None or not op.is_live or op.ordinal != ordinal:
+            return
+        was = op.state
+        op.state, op.waiting_for = "waiting", wait.waiting_for
+        await log.save(tx, op, was, ordinal, now)
+        values = {"state": "ready", "worker": None, "not_before": now + wait.seconds}
+        await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal, open=1)
+
+    await engine.write(journal, body)
+
+
+async def _tell_parent(engine: Engine, journal: Store, ended: Next) -> None:
+    if ended.op.parent_id:
+        await engine.wake(journal.name, ended.op.parent_id)

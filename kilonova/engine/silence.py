@@ -1,0 +1,149 @@
+"""What a step does while its host does not answer. Silence alone never moves permission to run (law 3): a step that may
+have left a guest running waits, visibly, for an answer, a fence or the operator's word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.errors import Superseded
+from kilonova.domain.host import HostState
+from kilonova.domain.server import from_json
+from kilonova.engine import journal as log
+from kilonova.engine.conclude import Next, Outcome, conclude
+from kilonova.engine.core import Engine, has_servers
+from kilonova.engine.course import Problem, step_at
+from kilonova.engine.journal import Op
+from kilonova.engine.model import DEBT, FAIL, WAIT, Step
+from kilonova.store.hosts import judge_all
+from kilonova.store.statements import Sql
+from kilonova.store.tables.journal import operations, steps
+from kilonova.world import Row, Store, Tx
+
+_OPEN_ON_HOSTS = Sql(
+    select(
+        steps.c.operation_id,
+        steps.c.ordinal,
+        steps.c.place,
+        steps.c.way,
+        steps.c.position,
+        steps.c.heir_of,
+        steps.c.state,
+        steps.c.taken_at,
+        operations.c.kind,
+        operations.c.facts,
+        operations.c.state.label("operation_state"),
+        operations.c.waiting_for,
+    )
+    .join(operations, operations.c.id == steps.c.operation_id)
+    .where(steps.c.open == 1, steps.c.place != "")
+    .order_by(steps.c.operation_id)
+)
+_KIND = Sql(select(operations.c.id, operations.c.kind).where(operations.c.id == bindparam("id")))
+
+
+def on_silence(step: Step, way: str, state: HostState, declared: bool) -> str:
+    """WAIT, FAIL or DEBT; a pure rule."""
+    if declared:
+        return DEBT if way == "undo" else step.when_declared
+    if state.word != "down":
+        return WAIT
+    if way == "undo":
+        return WAIT if step.starts_guest else DEBT
+    return step.when_silent
+
+
+async def watch_hosts(engine: Engine, journal: Store) -> None:
+    """Look at every step that lies with a host; act on those whose host is not there or that take too long."""
+    if not has_servers(journal):
+        return
+
+    async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], dict[str, str]]:
+        found = list(await tx.all(_OPEN_ON_HOSTS))
+        states = await judge_all(tx, engine.limits.service_down_time) if found else {}
+        owners: dict[str, str] = {}
+        for row in found:
+            if row["heir_of"]:
+                owner = await tx.one(_KIND, id=row["heir_of"])
+                owners[row["heir_of"]] = owner["kind"] if owner else row["kind"]
+        return found, states, owners
+
+    found, states, owners = await journal.read(body)
+    for row in found:
+        state = states.get(row["place"]) or HostState(row["place"], "unknown", f"{row['place']} is not known here")
+        step = step_at(engine.operation(owners.get(row["heir_of"], row["kind"])), row["position"])
+        await _look(engine, journal, row, step, state)
+
+
+async def _look(engine: Engine, journal: Store, row: Row, step: Step, state: HostState) -> None:
+    facts: dict[str, Any] = from_json(row["facts"], {})
+    declared = state.declared or row["place"] in facts.get("declared", ())
+    if state.is_up and not declared:
+        await _in_time(engine, journal, row, step, state)
+        return
+    rule = on_silence(step, row["way"], state, declared)
+    if rule == WAIT:
+        text = (
+            f"{row['place']} to answer about {step.name} ({state.sentence}). To go on without it, fence it or declare "
+            f"it down: openstack compute service set --down {row['place']} nova-compute"
+        )
+        await set_waiting(engine, journal, row["operation_id"], row["ordinal"], text)
+        return
+    if rule == DEBT:
+        outcome = Outcome(settled=state.sentence)
+    else:
+        text = f"{step.name} on {row['place']}: {state.sentence}"
+        outcome = Outcome(problem=Problem(code="host_down", message=text, step=step.name, elsewhere=True, final=True))
+    await _end(engine, journal, row, outcome)
+
+
+async def _in_time(engine: Engine, journal: Store, row: Row, step: Step, state: HostState) -> None:
+    """The host answers. A deadline fails only what cannot have left a guest running or a shared disk open."""
+    overdue = row["state"] == "taken" and engine.world.clock.now() - row["taken_at"] > step.deadline
+    if overdue and row["way"] == "do" and not step.starts_guest:
+        text = f"{step.name} on {row['place']} did not end within {step.deadline:.0f} s"
+        problem = Problem(code="deadline", message=text, step=step.name, elsewhere=True, final=True)
+        await _end(engine, journal, row, Outcome(problem=problem))
+    elif row["operation_state"] == "waiting":
+        await set_waiting(engine, journal, row["operation_id"], row["ordinal"], None)
+
+
+async def _end(engine: Engine, journal: Store, row: Row, outcome: Outcome) -> None:
+    try:
+        following = await conclude(engine, journal, row["operation_id"], row["ordinal"], outcome)
+    except Superseded:
+        return
+    await pass_on(engine, journal, following)
+
+
+async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
+    """Somebody else drives the next step: hand a CONTROL step that was taken here to this worker's loop."""
+    if following.go is not None and following.go.target.host:
+        await engine.wake(journal.name, following.op.id, following.go.target.host)
+    elif following.go is not None and engine.on_mine is not None:
+        await engine.on_mine(journal, following)
+    elif following.ended is not None and following.op.parent_id:
+        await engine.wake(journal.name, following.op.parent_id)
+
+
+async def set_waiting(engine: Engine, journal: Store, operation_id: str, ordinal: int, text: str | None) -> None:
+    """Say, or no longer say, what an operation waits for."""
+
+    async def body(tx: Tx) -> None:
+        op = await log.load(tx, operation_id, lock=True)
+        if op is None or not op.is_live or op.ordinal != ordinal or op.waiting_for == text:
+            return
+        was = op.state
+        op.waiting_for = text
+        op.state = "waiting" if text else _resumed(op)
+        await log.save(tx, op, was, ordinal, engine.world.clock.now())
+
+    await engine.write(journal, body)
+
+
+def _resumed(op: Op) -> str:
+    return "running" if op.course.mode in ("forward", "ending") else "undoing"
+
+
+__all__ = ["DEBT", "FAIL", "WAIT", "on_silence", "pass_on", "set_waiting", "watch_hosts"]

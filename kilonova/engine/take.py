@@ -1,0 +1,159 @@
+"""Taking steps: a compare-and-set on the operation row, for a conductor's own steps and for hosts that pull theirs."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, or_, select
+
+from kilonova.domain.errors import Superseded
+from kilonova.domain.messages import StepOrder
+from kilonova.engine import journal as log
+from kilonova.engine.conclude import Next
+from kilonova.engine.context import ServerRow, guest_spec
+from kilonova.engine.core import Engine, load_server
+from kilonova.engine.course import Go, step_at
+from kilonova.engine.journal import Op
+from kilonova.engine.model import Step
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.journal import steps
+from kilonova.world import Row, Store, Tx
+
+_READY_HERE = Sql(
+    select(steps.c.operation_id)
+    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "ready", steps.c.not_before <= bindparam("now"))
+    .order_by(steps.c.created_at, steps.c.operation_id)
+    .limit(256)
+)
+_FOR_HOST = Sql(
+    select(steps)
+    .where(
+        steps.c.open == 1,
+        steps.c.place == bindparam("host"),
+        or_(steps.c.state == "taken", steps.c.not_before <= bindparam("now")),
+    )
+    .order_by(steps.c.created_at, steps.c.operation_id)
+)
+_HOSTS_WITH_WORK = Sql(select(steps.c.place).where(steps.c.open == 1, steps.c.place != "").distinct())
+
+
+async def ready_operations(engine: Engine, journal: Store) -> list[str]:
+    """Operations whose next CONTROL step is due."""
+    now = engine.world.clock.now()
+
+    async def body(tx: Tx) -> list[str]:
+        return [row["operation_id"] for row in await tx.all(_READY_HERE, now=now)]
+
+    return await journal.read(body)
+
+
+async def hosts_with_work(journal: Store) -> set[str]:
+    async def body(tx: Tx) -> set[str]:
+        return {row["place"] for row in await tx.all(_HOSTS_WITH_WORK)}
+
+    return await journal.read(body)
+
+
+async def take_control(engine: Engine, journal: Store, operation_id: str) -> Next | None:
+    """This conductor does the next CONTROL step; None when there is none or somebody else has it."""
+    calls = 0
+
+    async def body(tx: Tx) -> Next | None:
+        nonlocal calls
+        calls += 1
+        now = engine.world.clock.now()
+        op = await log.load(tx, operation_id, lock=True)
+        row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
+        if op is None or row is None or row["place"] or not row["open"]:
+            return None
+        # a second call: the first COMMIT was unknown, and nobody else in this worker drives the same operation
+        mine_already = calls > 1 and row["state"] == "taken" and row["worker"] == engine.worker
+        if row["state"] != "ready" and not mine_already:
+            return None
+        if row["not_before"] > now:
+            return None
+        go, step = await _step(engine, tx, op, row)
+        await _mark_taken(tx, op, step, row, engine.worker, now)
+        return Next(op, step, go, await load_server(tx, journal, op))
+
+    return await engine.write(journal, body)
+
+
+async def take_for_host(engine: Engine, journal: Store, host: str, session: str, has: set[str]) -> list[StepOrder]:
+    """All steps this host should be doing and is not: new ones, and those whose order or agent got lost."""
+    now = engine.world.clock.now()
+
+    async def find(tx: Tx) -> list[Row]:
+        return list(await tx.all(_FOR_HOST, host=host, now=now))
+
+    found = await journal.read(find)
+    wanted = [row for row in found if f"{row['operation_id']}/{row['ordinal']}" not in has]
+    orders = [await _take_one(engine, journal, row["operation_id"], row["ordinal"], host, session) for row in wanted]
+    return [order for order in orders if order is not None]
+
+
+async def _take_one(
+    engine: Engine, journal: Store, operation_id: str, ordinal: int, host: str, session: str
+) -> StepOrder | None:
+    async def body(tx: Tx) -> StepOrder | None:
+        now = engine.world.clock.now()
+        op = await log.load(tx, operation_id, lock=True)
+        if op is None or not op.is_live or op.ordinal != ordinal:
+            return None
+        row = await log.fetch_step(tx, operation_id, ordinal)
+        if row is None or not row["open"] or row["place"] != host:
+            return None
+        go, step = await _step(engine, tx, op, row)
+        server = await load_server(tx, journal, op)
+        if step.starts_guest if go.way == "do" else step.undo_starts_guest:
+            _require_permission(server, host, go.target.copy)
+        await _mark_taken(tx, op, step, row, session, now)
+        return await _order(engine, tx, journal, op, step, go, server)
+
+    try:
+        return await engine.write(journal, body)
+    except Superseded:
+        return None
+
+
+async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, Step]:
+    go = log.go_from(row)
+    owner = await log.load(tx, go.owner) if go.owner else None
+    return go, step_at(engine.operation(owner.kind if owner else op.kind), go.position)
+
+
+async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str, now: float) -> None:
+    """Taking is a compare-and-set on the operation row: cancel and supersede come before it or after it (law 8)."""
+    was = op.state
+    op.state = "undoing" if row["way"] == "undo" else "running"
+    op.waiting_for = None
+    op.committed = op.committed or (step.no_return and row["way"] == "do")
+    await log.save(tx, op, was, op.ordinal, now)
+    values = {"state": "taken", "worker": worker, "taken_at": now}
+    if not await rows.change(tx, steps, values, operation_id=op.id, ordinal=op.ordinal, open=1):
+        raise Superseded(f"operation {op.id}: step {op.ordinal} has ended")
+
+
+def _require_permission(server: ServerRow | None, host: str, copy: int) -> None:
+    """Law 3: permission to run is committed before the step that powers on is handed out."""
+    if server is None or (server.runner_host, server.runner_copy) != (host, copy):
+        raise RuntimeError(f"host {host} has no permission to run copy {copy} of {server.id if server else 'nothing'}")
+
+
+async def _order(
+    engine: Engine, tx: Tx, journal: Store, op: Op, step: Step, go: Go, server: ServerRow | None
+) -> StepOrder:
+    owner = await log.load(tx, go.owner) if go.owner else None
+    return StepOrder(
+        journal=journal.name,
+        operation=op.id,
+        kind=owner.kind if owner else op.kind,
+        name=step.name,
+        way=go.way,
+        ordinal=op.ordinal,
+        server=op.server_id or "",
+        turn=op.turn,
+        copy=go.target.copy,
+        facts=owner.facts if owner else op.facts,
+        guest=None if server is None else guest_spec(server, go.target.copy),
+        secrets=await engine.seal.open(tx, op.id) if step.with_secrets else {},
+    )

@@ -1,0 +1,29 @@
+"""One operation, one file. REGISTRY has one line per operation; agents and conductors find steps here by name."""
+
+from __future__ import annotations
+
+from kilonova.engine.model import Registry
+from kilonova.operations.build import Build
+from kilonova.operations.confirm_resize import ConfirmResize
+from kilonova.operations.delete import Delete
+from kilonova.operations.delete_unplaced import DeleteUnplaced
+from kilonova.operations.evacuate import Evacuate
+from kilonova.operations.evacuate_host import EvacuateHost
+from kilonova.operations.migrate import Migrate
+from kilonova.operations.place import Place
+from kilonova.operations.revert_resize import RevertResize
+
+REGISTRY: Registry = {
+    operation.name: operation
+    for operation in (
+        Place(),
+        Build(),
+        Delete(),
+        DeleteUnplaced(),
+        Migrate(),
+        ConfirmResize(),
+        RevertResize(),
+        Evacuate(),
+        EvacuateHost(),
+    )
+}

@@ -1,0 +1,92 @@
+"""Build: the second half of create, journaled in the server's cell.
+
+(claim and permission to run on the first host come from `place`) -> build_and_run_instance on the host -> ACTIVE.
+A host that fails is cleaned, its claim released, and another is chosen by a fresh query, up to max_attempts; then the
+server is in ERROR without a host, nothing of it left anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
+from kilonova.engine.context import Context
+from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Step
+from kilonova.operations.steps.claim import release_all, taken, wanted
+from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, remove_guest
+from kilonova.operations.steps.ownership import give_runner, no_runner
+from kilonova.operations.steps.select import ELSEWHERE, choose, remember_tried
+from kilonova.placement import claims
+
+
+async def select_another(ctx: Context) -> Facts:
+    return await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params.get("host"))
+
+
+async def claim_host(ctx: Context) -> Facts:
+    """The first host was claimed by `place`."""
+    if ctx.facts.get("destination"):
+        return {}
+    outcome = await claims.claim(
+        ctx.world.db.placement,
+        ctx.fence,
+        wanted(ctx, ctx.row.flavor),
+        project=ctx.row.project_id,
+        user=ctx.row.user_id,
+    )
+    return {"destination": taken(ctx, outcome)["host"]}
+
+
+async def grant_runner(ctx: Context) -> Facts:
+    """Nobody has run this server before, or the last host reported its copy removed."""
+    destination, copy = ctx.facts["destination"], ctx.facts["copy"]
+    give_runner(ctx, destination, copy, "no other copy exists")
+    ctx.set_server(host=destination, copy=copy)
+    ctx.set_copy(copy, destination, "making")
+    return {}
+
+
+async def withdraw_runner(ctx: Context) -> Facts:
+    no_runner(ctx, "the host reported its copy removed, or owes it")
+    ctx.set_server(host=None, copy=None)
+    return {}
+
+
+def guest_runs(ctx: Context, result: dict[str, Any]) -> None:
+    copy_whole(ctx, result)
+    ctx.set_server(power_state=POWER_RUNNING)
+
+
+class Build(Operation):
+    name = "build"
+    action = "create"
+    task_state = "scheduling"
+    again_from = "select_destinations"
+    safe_words = "Exceeded maximum number of retries."
+
+    def settle(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())
+
+    def settle_undone(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=ERROR)
+
+    steps = [
+        Step("select_destinations", select_another, on=ELSEWHERE),
+        Step("claim", claim_host, on=CONTROL, undo=release_all, record_undo=remember_tried, tries_elsewhere=True),
+        Step("grant_runner", grant_runner, on=CONTROL, undo=withdraw_runner, task_state="networking"),
+        Step(
+            "build_and_run_instance",
+            build_guest,
+            on=DESTINATION,
+            undo=remove_guest,
+            record=guest_runs,
+            record_undo=copy_gone,
+            starts_guest=True,
+            undo_debt=True,
+            tries_elsewhere=True,
+            with_secrets=True,
+            deadline=600.0,
+            task_state="spawning",
+            event="compute__do_build_and_run_instance",
+        ),
+    ]

@@ -1,0 +1,63 @@
+"""Confirm: the owner keeps the new copy; the old one and its claim go.
+
+confirm_resize on the source (from here on only forward) -> drop what the migration held -> ACTIVE or SHUTOFF
+A source that is away owes the removal and the operation goes on. Asking again while it runs is the same operation.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import RESIZED
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.model import CONTROL, DEBT, FOREVER, SOURCE, Facts, Operation, Step
+from kilonova.operations.steps.claim import close_migration, drop_move
+from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest
+
+
+def finished_migration(subject: Subject) -> Facts:
+    """Facts of the move that is to be confirmed or reverted."""
+    move, server = subject.migration, subject.server
+    assert server is not None
+    if move is None or move["status"] != "finished":
+        raise Refused("not_resized", f"Instance {server.id} has not been resized.")
+    return {
+        "migration": move["id"],
+        "source": move["source_host"],
+        "source_copy": move["source_copy"],
+        "destination": move["dest_host"],
+        "copy": move["dest_copy"],
+        "was": move["old_vm_state"],
+        "old_flavor": move["old_flavor"],
+    }
+
+
+class ConfirmResize(Operation):
+    name = "confirm_resize"
+    action = "confirmResize"
+    from_states = frozenset({RESIZED})
+    safe_words = "The migration could not be confirmed."
+
+    def check(self, subject: Subject) -> Facts:
+        return finished_migration(subject)
+
+    def joins(self, subject: Subject) -> bool:
+        return subject.live is not None and subject.live["kind"] == self.name
+
+    def settle(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=ctx.facts["was"], power_state=power_of(ctx.facts["was"]))
+        close_migration(ctx, "confirmed")
+
+    steps = [
+        Step(
+            "confirm_resize",
+            remove_guest,
+            on=SOURCE,
+            record=copy_gone,
+            no_return=True,
+            when_silent=DEBT,
+            when_declared=DEBT,
+            retry=FOREVER,
+            event="compute_confirm_resize",
+        ),
+        Step("drop_claim", drop_move, on=CONTROL, retry=FOREVER),
+    ]

@@ -1,0 +1,106 @@
+"""Delete: takes over from anything, and works from what is recorded (copies, claims), not from what it interrupted.
+
+plan -> terminate_instance on every host that holds a copy (a silent host owes it) -> release all claims -> unmap
+The server is gone from the API when this ends; a host that was away removes its copy when it returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+
+from kilonova.domain.server import DELETED
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Step
+from kilonova.operations.steps.claim import release_all
+from kilonova.operations.steps.guest import copy_gone, remove_guest
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.world import Tx
+
+_COPIES = Sql(
+    select(cell.copies.c.host, cell.copies.c.copy)
+    .where(cell.copies.c.server_id == bindparam("server_id"))
+    .order_by(cell.copies.c.copy, cell.copies.c.host)
+)
+_MIGRATIONS = Sql(
+    select(cell.migrations.c.id)
+    .where(cell.migrations.c.server_id == bindparam("server_id"))
+    .order_by(cell.migrations.c.number)
+)
+_CLOSE_MIGRATIONS = Sql(
+    update(cell.migrations)
+    .where(cell.migrations.c.server_id == bindparam("server"), cell.migrations.c.open == 1)
+    .values(open=0, status=bindparam("status"), updated_at=bindparam("now"))
+)
+
+
+async def list_what_exists(ctx: Context) -> Facts:
+    async def body(tx: Tx) -> Facts:
+        copies = await tx.all(_COPIES, server_id=ctx.server_id)
+        migrations = await tx.all(_MIGRATIONS, server_id=ctx.server_id)
+        return {
+            "copies": [[row["host"], row["copy"]] for row in copies],
+            "consumers": [row["id"] for row in migrations],
+        }
+
+    return await ctx.journal.read(body)
+
+
+async def unmap(ctx: Context) -> Facts:
+    """In control; repeating it is harmless and nothing newer can exist for a deleted server."""
+
+    async def body(tx: Tx) -> None:
+        await rows.change(tx, control.server_mappings, {"queued_for_delete": 1}, server_id=ctx.server_id)
+
+    await ctx.world.db.control.write(body)
+    return {}
+
+
+def _gone(ctx: Context, result: dict[str, Any]) -> None:
+    copy_gone(ctx, result)
+    if ctx.row.runner_host == ctx.target.host:
+        ctx.set_server(runner_host=None, runner_copy=None)
+
+
+class Delete(Operation):
+    name = "delete"
+    action = "delete"
+    task_state = "deleting"
+    supersedes = True
+    inherits = False
+
+    def check(self, subject: Subject) -> Facts:
+        return {}
+
+    def joins(self, subject: Subject) -> bool:
+        return subject.live is not None and subject.live["kind"] == self.name
+
+    def settle(self, ctx: Context) -> None:
+        now = ctx.world.clock.now()
+        ctx.set_server(
+            vm_state=DELETED, deleted=1, terminated_at=now, power_state=0, host=None, runner_host=None, runner_copy=None
+        )
+
+        async def close(tx: Tx, now: float) -> None:
+            await tx.run(_CLOSE_MIGRATIONS, server=ctx.server_id, status="failed", now=now)
+
+        ctx.in_transaction(close)
+
+    steps = [
+        Step("list_what_exists", list_what_exists, on=CONTROL),
+        Step(
+            "terminate_instance",
+            remove_guest,
+            on=EACH_COPY,
+            record=_gone,
+            when_silent=DEBT,
+            when_declared=DEBT,
+            retry=FOREVER,
+            event="compute_terminate_instance",
+        ),
+        Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
+        Step("unmap", unmap, on=CONTROL, retry=FOREVER),
+    ]

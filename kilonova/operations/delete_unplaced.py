@@ -1,0 +1,48 @@
+"""Delete a server that is not in a cell yet: its build request is the race token with `place`.
+
+Accepting removes the build request and supersedes `place` in one control transaction (operations/submit.py); then
+release the claim -> remove what `place` may have inserted, in every cell -> the mapping goes.
+Every write carries the higher turn, so a stalled `place` that wakes up later changes nothing.
+"""
+
+from __future__ import annotations
+
+from kilonova.engine.context import Context
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.operations.steps.claim import release_all
+from kilonova.store import rows
+from kilonova.store.fences import pass_fence
+from kilonova.store.tables import cell, control
+from kilonova.world import Tx
+
+
+async def remove_rows(ctx: Context) -> Facts:
+    """Fences the server in every cell, so that nothing of an older turn appears there afterwards."""
+
+    async def body(tx: Tx) -> None:
+        await pass_fence(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
+        row = await rows.fetch(tx, cell.servers, id=ctx.server_id)
+        if row is not None and row["turn"] < ctx.turn:
+            await rows.remove(tx, cell.servers, id=ctx.server_id)
+
+    for name in ctx.world.db.cells():
+        await ctx.world.db.cell(name).write(body)
+    return {}
+
+
+class DeleteUnplaced(Operation):
+    name = "delete_unplaced"
+    action = "delete"
+    inherits = False
+
+    def settle(self, ctx: Context) -> None:
+        async def unmap(tx: Tx, now: float) -> None:
+            await rows.change(tx, control.server_mappings, {"queued_for_delete": 1}, server_id=ctx.server_id)
+            await rows.remove(tx, control.request_specs, server_id=ctx.server_id)
+
+        ctx.in_transaction(unmap)
+
+    steps = [
+        Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
+        Step("remove_rows", remove_rows, on=CONTROL, retry=FOREVER),
+    ]

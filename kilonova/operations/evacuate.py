@@ -1,0 +1,215 @@
+"""Evacuate: a server's host is dead, so the server is brought up again elsewhere.
+
+(undo what the dead host was in the middle of) -> select -> claim the destination (the source's share stays, held for
+the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> rebuild_instance on the
+destination (the disk is taken over on shared storage, else made anew from the image) -> the source owes its copy
+A destination that fails is cleaned and another is tried; when none is left, permission goes back to the source, whose
+copy was never touched: it is adopted when the host returns. The source's share is freed when the source is clean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, func, select
+
+from kilonova.domain.errors import NotYet, Refused
+from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.debts import owe_removal
+from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Place, Step, Target
+from kilonova.operations.steps.claim import close_migration, open_migration, taken, wanted
+from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
+from kilonova.operations.steps.ownership import give_runner
+from kilonova.operations.steps.select import choose, remember_tried
+from kilonova.placement import claims
+from kilonova.store import rows
+from kilonova.store.hosts import raise_epoch
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell
+from kilonova.store.tables.journal import operations
+from kilonova.world import Tx
+
+# Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.
+STILL_AWAY = Place("control", lambda facts: [] if facts.get("brought_back") else [Target("")])
+
+_RUNNING_THERE = Sql(
+    select(func.count().label("n")).where(
+        operations.c.live == 1,
+        operations.c.destination == bindparam("host"),
+        operations.c.parent_id.is_not(None),
+        operations.c.id != bindparam("me"),
+    )
+)
+
+
+async def select_destination(ctx: Context) -> Facts:
+    source = ctx.facts["source"]
+    if ctx.row.host != source:
+        return {"brought_back": True}
+    found = await choose(
+        ctx, ctx.row.flavor, [ctx.journal.name], {source: "it is the dead source"}, ctx.params.get("host")
+    )
+    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+
+
+async def claim_destination(ctx: Context) -> Facts:
+    outcome = await claims.claim_evacuation(
+        ctx.world.db.placement,
+        ctx.fence,
+        ctx.facts["migration"],
+        wanted(ctx, ctx.row.flavor),
+        project=ctx.row.project_id,
+        user=ctx.row.user_id,
+    )
+    return {"destination": taken(ctx, outcome)["host"], "migration": ctx.facts["migration"]}
+
+
+async def return_claim(ctx: Context) -> Facts:
+    if ctx.facts.get("migration"):
+        await claims.return_evacuation(ctx.world.db.placement, ctx.fence, ctx.facts["migration"])
+    return {}
+
+
+def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
+    close_migration(ctx, "failed")
+    remember_tried(ctx, result)
+
+
+async def give_to_destination(ctx: Context) -> Facts:
+    """Only as many children of a whole-host operation at a time as the destination may take (law 11)."""
+    facts = ctx.facts
+    give_runner(ctx, facts["destination"], facts["copy"], facts["proof"])
+    if facts.get("child"):
+        ctx.in_transaction(_admit(ctx, facts["destination"]))
+        ctx.destination = facts["destination"]
+    return {}
+
+
+def _admit(ctx: Context, destination: str) -> Any:
+    async def change(tx: Tx, now: float) -> None:
+        await rows.fetch(tx, cell.hosts, lock=True, name=destination)
+        row = await tx.one(_RUNNING_THERE, host=destination, me=ctx.operation_id)
+        limit = ctx.limits.evacuations_per_destination
+        if row is not None and row["n"] >= limit:
+            raise NotYet(f"{destination} to finish one of the {limit} evacuations it may take at a time", 1.0)
+
+    return change
+
+
+async def give_back_to_source(ctx: Context) -> Facts:
+    """The destination reported its copy removed, or was declared down and owes it: the source's copy is the one."""
+    source = ctx.facts["source"]
+    give_runner(ctx, source, ctx.facts["source_copy"], "the destination's copy is gone or declared down")
+
+    async def change(tx: Tx, now: float) -> None:
+        await raise_epoch(tx, source)  # it may be back already and must hear that its copy counts again
+
+    ctx.in_transaction(change)
+    return {}
+
+
+async def leave_debt(ctx: Context) -> Facts:
+    """The old copy and its share of the claim go when the source returns or is declared gone."""
+    facts = ctx.facts
+
+    async def change(tx: Tx, now: float) -> None:
+        after = {"evacuation": facts["migration"]}
+        await owe_removal(tx, facts["source"], ctx.server_id or "", facts["source_copy"], ctx.operation_id, now, after)
+
+    ctx.in_transaction(change)
+    ctx.set_copy(facts["source_copy"], facts["source"], "leaving")
+    return {}
+
+
+class Evacuate(Operation):
+    name = "evacuate"
+    action = "evacuate"
+    task_state = "rebuilding"
+    from_states = frozenset({ACTIVE, STOPPED, ERROR})
+    supersedes = True
+    again_from = "rebuild_server"
+    safe_words = "The server could not be evacuated; it is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        server, host, named = subject.server, subject.host, subject.params.get("host")
+        assert server is not None
+        if server.host is None or host is None or server.copy is None:
+            raise Refused("no_host", f"Instance {server.id} has no host to be evacuated from")
+        if host.word == "unknown":
+            raise Refused("host_unknown", host.sentence)
+        if host.is_up:
+            raise Refused("host_still_up", f"Compute service of {server.host} is still in use: {host.sentence}")
+        if named == server.host:
+            raise Refused("same_host", f"{named} is the dead host; name another one or none")
+        if named and subject.target is None:
+            raise Refused("no_such_host", f"Compute host {named} could not be found.")
+        if subject.live is not None and subject.live["kind"] == self.name:
+            raise Refused("busy", f"Instance {server.id} is already being evacuated to another target")
+        proof = f"{host.sentence}; evacuation asked for by {subject.cause.user_id} ({subject.cause.request_id})"
+        return {
+            "source": server.host,
+            "source_copy": server.copy,
+            "was": server.vm_state,
+            "declared": [server.host],
+            "proof": proof,
+            "child": bool(subject.params.get("child")),
+        }
+
+    def joins(self, subject: Subject) -> bool:
+        """Asked again with the same or no target: the same operation (law 10)."""
+        live, server = subject.live, subject.server
+        if live is None or server is None or live["kind"] != self.name:
+            return False
+        asked, running = subject.params.get("host"), from_json(live["params"], {}).get("host")
+        return from_json(live["facts"], {}).get("source") == server.host and asked in (None, running)
+
+    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+        """Whatever the source still sends is of an epoch that has passed."""
+        await raise_epoch(tx, facts["source"])
+
+    def settle(self, ctx: Context) -> None:
+        facts = ctx.facts
+        if facts.get("brought_back"):
+            return
+        ended = STOPPED if facts["was"] == STOPPED else ACTIVE
+        ctx.set_server(
+            vm_state=ended,
+            host=facts["destination"],
+            copy=facts["copy"],
+            power_state=power_of(ended),
+            launched_at=ctx.world.clock.now(),
+        )
+        ctx.set_migration(status="done")
+
+    steps = [
+        Step("rebuild_server", select_destination, on=CONTROL, event="rebuild_server"),
+        Step(
+            "claim",
+            claim_destination,
+            on=STILL_AWAY,
+            undo=return_claim,
+            record=open_migration("evacuation", "pre-migrating"),
+            record_undo=claim_returned,
+            tries_elsewhere=True,
+        ),
+        Step(
+            "grant_runner", give_to_destination, on=STILL_AWAY, undo=give_back_to_source, no_return=True, deadline=60.0
+        ),
+        Step(
+            "rebuild_instance",
+            rebuild_guest,
+            on=DESTINATION,
+            undo=remove_guest,
+            record=copy_whole,
+            record_undo=copy_gone,
+            starts_guest=True,
+            undo_debt=True,
+            tries_elsewhere=True,
+            with_secrets=True,
+            deadline=600.0,
+            task_state="rebuild_spawning",
+            event="compute_rebuild_instance",
+        ),
+        Step("settle_source", leave_debt, on=STILL_AWAY),
+    ]

@@ -1,0 +1,258 @@
+"""Place: the first half of create, journaled in control, until the new server is in a cell (law 5).
+
+select -> claim -> insert the server in its cell, hidden -> recheck quota
+  -> one control transaction: delete the build request (gone = deleted meanwhile: undo) and set the mapping
+  -> one cell transaction: unhide, and `build` begins under the same operation id, if the turn is unchanged.
+No host fits, or the quota is exceeded meanwhile: all is undone and the server is buried in cell0 with the reason.
+At any time exactly one journal owns the server; the API shows both as one operation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.errors import Failed
+from kilonova.domain.server import BUILDING, ERROR, Flavor, to_json
+from kilonova.engine.context import Context, Newborn
+from kilonova.engine.model import CONTROL, Facts, Operation, Step, Target
+from kilonova.engine.model import Place as Where
+from kilonova.operations.steps.claim import release_all, taken, wanted
+from kilonova.operations.steps.select import choose
+from kilonova.placement import claims
+from kilonova.quota.check import exceeded
+from kilonova.store import rows
+from kilonova.store.fences import pass_fence
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.journal import operations
+from kilonova.world import Tx
+
+SCHEDULING = "scheduling"
+NO_VALID_HOST = "no_valid_host"
+
+# Nothing to bury when the owner deleted the server meanwhile.
+UNLESS_DELETED = Where("control", lambda facts: [] if facts.get("deleted") else [Target("")])
+
+
+def flavor_of(ctx: Context) -> Flavor:
+    return Flavor(**ctx.params["flavor"])
+
+
+async def select_host(ctx: Context) -> Facts:
+    cells = [name for name in ctx.world.db.cells() if name != "cell0"]
+    return await choose(ctx, flavor_of(ctx), cells, {}, ctx.params.get("host"))
+
+
+async def claim_host(ctx: Context) -> Facts:
+    outcome = await claims.claim(
+        ctx.world.db.placement,
+        ctx.fence,
+        wanted(ctx, flavor_of(ctx)),
+        project=ctx.params["project_id"],
+        user=ctx.params["user_id"],
+    )
+    chosen = taken(ctx, outcome)
+    return {"destination": chosen["host"], "cell": chosen["cell"]}
+
+
+async def insert_server(ctx: Context) -> Facts:
+    """In its cell, hidden and without steps; the API goes on showing the build request."""
+    facts = ctx.facts
+
+    async def body(tx: Tx) -> None:
+        await pass_fence(tx, *_fence(ctx))
+        row = server_row(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=1)
+        await rows.put(tx, cell.servers, unless_there=True, **row)
+
+    await ctx.world.db.cell(facts["cell"]).write(body)
+    return {}
+
+
+async def remove_server(ctx: Context) -> Facts:
+    """The hidden row of this turn."""
+    name = ctx.facts.get("cell")
+
+    async def body(tx: Tx) -> None:
+        await pass_fence(tx, *_fence(ctx))
+        await rows.remove(tx, cell.servers, id=ctx.server_id, turn=ctx.turn, hidden=1)
+
+    if name:
+        await ctx.world.db.cell(name).write(body)
+    return {}
+
+
+async def recheck_quota(ctx: Context) -> Facts:
+    """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
+
+    async def body(tx: Tx) -> list[str]:
+        return await exceeded(tx, ctx.params["project_id"], {})
+
+    over = await ctx.journal.read(body)
+    if over:
+        raise Failed("quota_exceeded", f"Quota exceeded: {'; '.join(over)}", final=True)
+    return {}
+
+
+async def map_to_cell(ctx: Context) -> Facts:
+    """The build request is the race token with delete: whoever removes it first has the server."""
+    ctx.in_transaction(_take_build_request(ctx, ctx.facts["cell"]))
+    return {}
+
+
+def _take_build_request(ctx: Context, to_cell: str) -> Any:
+    async def change(tx: Tx, now: float) -> None:
+        if not await rows.remove(tx, control.build_requests, server_id=ctx.server_id, turn=ctx.turn):
+            raise Failed("deleted_meanwhile", "the server was deleted while it was being placed", final=True)
+        await rows.change(tx, control.server_mappings, {"cell": to_cell}, server_id=ctx.server_id)
+
+    return change
+
+
+async def hand_over(ctx: Context) -> Facts:
+    """`build` owns the server from this commit on; a delete that came between has raised the turn and wins."""
+
+    async def body(tx: Tx) -> bool:
+        if await rows.fetch(tx, operations, id=ctx.operation_id) is not None:
+            return True
+        await pass_fence(tx, *_fence(ctx))
+        owned: dict[str, Any] = {"hidden": 0, "operation_id": ctx.operation_id}
+        if not await rows.change(tx, cell.servers, owned, id=ctx.server_id, turn=ctx.turn, deleted=0):
+            return False
+        await _begin_build(ctx, tx)
+        return True
+
+    journal = ctx.world.db.cell(ctx.facts["cell"])
+    handed_over = await journal.write(body)
+    if ctx.wake is not None:
+        await ctx.wake(journal.name, ctx.operation_id)
+    return {"handed_over": handed_over}
+
+
+async def _begin_build(ctx: Context, tx: Tx) -> None:
+    """The same id, counting on from here: fences compare ordinals."""
+    assert ctx.begin is not None
+    born = Newborn(
+        kind="build",
+        id=ctx.operation_id,
+        server_id=ctx.server_id or "",
+        turn=ctx.turn,
+        ordinal=ctx.ordinal,
+        params=ctx.params,
+        facts={"destination": ctx.facts["destination"], "copy": ctx.turn, "cell": ctx.facts["cell"]},
+        cause=ctx.cause,
+        secrets=ctx.secrets,
+    )
+    await ctx.begin(tx, ctx.world.db.cell(ctx.facts["cell"]), born)
+
+
+async def bury(ctx: Context) -> Facts:
+    """In cell0, in ERROR, with the reason and the class of failure that decides whether it may be rebuilt."""
+    problem = ctx.problem
+    assert problem is not None
+    if problem.code == "deleted_meanwhile":
+        return {"deleted": True}
+    failure = NO_VALID_HOST if problem.code in ("no_valid_host", "claim_refused") else problem.code
+
+    async def body(tx: Tx) -> None:
+        await pass_fence(tx, *_fence(ctx))
+        row = server_row(ctx, vm_state=ERROR, task_state=None, hidden=0)
+        await rows.put(tx, cell.servers, unless_there=True, **{**row, "cell0_failure": failure})
+        await _bury_records(ctx, tx, problem.message)
+
+    await ctx.world.db.cell("cell0").write(body)
+    return {"buried": failure}
+
+
+async def _bury_records(ctx: Context, tx: Tx, message: str) -> None:
+    """The action and the fault that Nova's conductor would write there."""
+    now = ctx.world.clock.now()
+    if await rows.fetch(tx, cell.action_events, operation_id=ctx.operation_id, event=BURIED_EVENT) is not None:
+        return
+    ids: dict[str, Any] = {"server_id": ctx.server_id, "operation_id": ctx.operation_id}
+    await rows.put(
+        tx,
+        cell.actions,
+        **ids,
+        request_id=ctx.cause.request_id,
+        action="create",
+        user_id=ctx.cause.user_id,
+        project_id=ctx.cause.project_id,
+        started_at=now,
+        updated_at=now,
+        message="Error",
+    )
+    await rows.put(
+        tx,
+        cell.action_events,
+        **ids,
+        event=BURIED_EVENT,
+        started_at=now,
+        finished_at=now,
+        result="Error",
+        host=None,
+        details=message,
+    )
+    safe = "No valid host was found." if not message.startswith("Quota") else "Quota exceeded."
+    await rows.put(tx, cell.faults, **ids, code=500, message=safe, details=message, created_at=now)
+
+
+BURIED_EVENT = "conductor_schedule_and_build_instances"
+
+
+async def map_to_cell0(ctx: Context) -> Facts:
+    """As `map_server`: when the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes it."""
+    ctx.in_transaction(_take_build_request(ctx, "cell0"))
+    return {}
+
+
+def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: int) -> dict[str, Any]:
+    now, params = ctx.params["created_at"], ctx.params
+    return {
+        "id": ctx.server_id,
+        "project_id": params["project_id"],
+        "user_id": params["user_id"],
+        "name": params["name"],
+        "turn": ctx.turn,
+        "operation_id": None,
+        "vm_state": vm_state,
+        "task_state": task_state,
+        "power_state": 0,
+        "host": None,
+        "copy": None,
+        "runner_host": None,
+        "runner_copy": None,
+        "runner_proof": None,
+        "image_ref": params.get("image", ""),
+        "flavor": to_json(params["flavor"]),
+        "details": to_json(params.get("details", {})),
+        "hidden": hidden,
+        "cell0_failure": None,
+        "created_at": now,
+        "updated_at": now,
+        "launched_at": None,
+        "terminated_at": None,
+        "deleted": 0,
+    }
+
+
+def _fence(ctx: Context) -> tuple[str, int, int]:
+    return ctx.server_id or "", ctx.turn, ctx.ordinal
+
+
+class Place(Operation):
+    name = "place"
+    task_state = SCHEDULING
+    again_from = "select_destinations"
+    safe_words = "No valid host was found."
+
+    steps = [
+        Step("select_destinations", select_host, on=CONTROL),
+        Step("claim", claim_host, on=CONTROL, undo=release_all, tries_elsewhere=True),
+        Step("insert_server", insert_server, on=CONTROL, undo=remove_server),
+        Step("recheck_quota", recheck_quota, on=CONTROL),
+        Step("map_server", map_to_cell, on=CONTROL),
+        Step("hand_over", hand_over, on=CONTROL, no_return=True, with_secrets=True),
+    ]
+    ending = [
+        Step("bury_in_cell0", bury, on=CONTROL),
+        Step("map_to_cell0", map_to_cell0, on=UNLESS_DELETED),
+    ]

@@ -1,0 +1,78 @@
+"""Revert: back to the old copy on the source.
+
+revert_resize on the destination (stop) -> permission to run back to the source (from here on only forward)
+  -> the claims swap back (never refused for capacity) -> finish_revert_resize on the source -> the new copy goes
+A destination that died waits for the operator's word (a guest may run there), then owes the removal.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.server import ERROR, RESIZED
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FOREVER, SOURCE, Facts, Operation, Step
+from kilonova.operations.confirm_resize import finished_migration
+from kilonova.operations.steps.claim import close_migration, return_move
+from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest, start_guest, stop_guest
+from kilonova.operations.steps.ownership import give_to_source
+
+
+async def give_back(ctx: Context) -> Facts:
+    """With the host, the old flavor comes back."""
+    ctx.set_server(flavor=ctx.facts["old_flavor"])
+    ctx.set_migration(status="reverted")
+    return await give_to_source(ctx)
+
+
+class RevertResize(Operation):
+    name = "revert_resize"
+    action = "revertResize"
+    task_state = "resize_reverting"
+    from_states = frozenset({RESIZED})
+    safe_words = "The migration could not be reverted."
+
+    def check(self, subject: Subject) -> Facts:
+        return finished_migration(subject)
+
+    def joins(self, subject: Subject) -> bool:
+        return subject.live is not None and subject.live["kind"] == self.name
+
+    def settle(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=ctx.facts["was"], power_state=power_of(ctx.facts["was"]))
+        close_migration(ctx, "reverted")
+
+    def settle_undone(self, ctx: Context) -> None:
+        if ctx.row.host == ctx.facts["source"]:  # past the point of no return: the source's copy would not start
+            ctx.set_server(vm_state=ERROR)
+            close_migration(ctx, "error")
+
+    steps = [
+        Step(
+            "revert_resize",
+            stop_guest,
+            on=DESTINATION,
+            undo=start_guest,
+            undo_starts_guest=True,
+            when_declared=DEBT,
+            event="compute_revert_resize",
+        ),
+        Step("grant_runner", give_back, on=CONTROL, no_return=True),
+        Step("return_claim", return_move, on=CONTROL, retry=FOREVER),
+        Step(
+            "finish_revert_resize",
+            start_guest,
+            on=SOURCE,
+            starts_guest=True,
+            retry=5,
+            deadline=600.0,
+            event="compute_finish_revert_resize",
+        ),
+        Step(
+            "settle_destination",
+            remove_guest,
+            on=DESTINATION,
+            record=copy_gone,
+            when_silent=DEBT,
+            when_declared=DEBT,
+            retry=FOREVER,
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""Steps that several operations share; each is short and safe to do twice."""

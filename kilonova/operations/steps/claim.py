@@ -1,0 +1,88 @@
+"""Steps that hold or free resources in placement; all fenced by (server, turn, ordinal) (law 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.errors import Failed
+from kilonova.domain.server import Flavor
+from kilonova.engine.context import Context
+from kilonova.placement import claims
+from kilonova.placement.claims import Candidate, Claimed, NotClaimed
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+
+def wanted(ctx: Context, flavor: Flavor) -> list[Candidate]:
+    return [Candidate(c["provider"], flavor.resources()) for c in ctx.facts["candidates"]]
+
+
+def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, str]:
+    """The candidate that was claimed; all full meanwhile: a fresh query may find others."""
+    if isinstance(outcome, NotClaimed):
+        raise Failed("claim_refused", f"No valid host was found. {outcome.sentence()}", elsewhere=True, final=True)
+    found: dict[str, str] = next(c for c in ctx.facts["candidates"] if c["provider"] == outcome.provider)
+    return found
+
+
+async def release_all(ctx: Context) -> dict[str, Any]:
+    """Everything the server and its migrations hold."""
+    consumers = [ctx.server_id or "", *ctx.facts.get("consumers", [])]
+    released = await claims.release(ctx.world.db.placement, ctx.fence, consumers)
+    return {"released": released.rows}
+
+
+async def return_move(ctx: Context) -> dict[str, Any]:
+    """The source's share is the server's again, the destination is free; never refused for capacity."""
+    migration = ctx.facts.get("migration")
+    if migration:
+        await claims.return_move(ctx.world.db.placement, ctx.fence, migration)
+    return {}
+
+
+async def drop_move(ctx: Context) -> dict[str, Any]:
+    """Confirmed: what the migration held on the source is free."""
+    await claims.drop_move(ctx.world.db.placement, ctx.fence, ctx.facts["migration"])
+    return {}
+
+
+def open_migration(kind: str, status: str) -> Any:
+    """Record the migration and the copy that is going to be made, with the claim that it stands for."""
+
+    def record(ctx: Context, result: dict[str, Any]) -> None:
+        ctx.facts.update(destination=result["destination"], copy=ctx.turn, migration=result["migration"])
+        ctx.set_copy(ctx.turn, result["destination"], "making")
+        server, facts = ctx.row, ctx.facts
+
+        async def change(tx: Tx, now: float) -> None:
+            values = {"status": status, "dest_host": facts["destination"], "dest_copy": ctx.turn, "open": 1}
+            if await rows.change(tx, cell.migrations, {**values, "updated_at": now}, id=facts["migration"]):
+                return
+            await rows.put(
+                tx,
+                cell.migrations,
+                **values,
+                id=facts["migration"],
+                server_id=ctx.server_id,
+                operation_id=ctx.operation_id,
+                kind=kind,
+                source_host=facts["source"],
+                source_copy=facts["source_copy"],
+                old_flavor=server.row["flavor"],
+                new_flavor=server.row["flavor"],
+                old_vm_state=facts["was"],
+                user_id=ctx.cause.user_id,
+                project_id=server.project_id,
+                created_at=now,
+                updated_at=now,
+            )
+
+        ctx.in_transaction(change)
+
+    return record
+
+
+def close_migration(ctx: Context, status: str) -> None:
+    if ctx.facts.get("migration"):
+        ctx.set_migration(status=status, open=0)

@@ -1,0 +1,80 @@
+"""Steps on a host: what shall be there, said to the driver. Each is safe to repeat and safe when nothing happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED
+from kilonova.engine.context import Context, HostContext
+
+
+async def build_guest(host: HostContext) -> dict[str, Any]:
+    """A disk from the image, a definition, power."""
+    made = await host.driver.ensure_disk(host.spec)
+    await host.driver.ensure_defined(host.spec)
+    await host.driver.ensure_power(host.server, host.copy, on=True)
+    return {"disk": made}
+
+
+async def rebuild_guest(host: HostContext) -> dict[str, Any]:
+    """The same after the source died: its disk is taken over where this host can see it, else made anew."""
+    made = await host.driver.ensure_disk(host.spec, adopt=host.facts["source_copy"])
+    await host.driver.ensure_defined(host.spec)
+    if host.facts["was"] != STOPPED:
+        await host.driver.ensure_power(host.server, host.copy, on=True)
+    return {"disk": made}
+
+
+async def prepare_guest(host: HostContext) -> dict[str, Any]:
+    """The definition; the disk comes from the source."""
+    await host.driver.ensure_defined(host.spec)
+    return {}
+
+
+async def stop_and_send(host: HostContext) -> dict[str, Any]:
+    """Stop the guest and copy its disk to the destination; the original stays for a revert."""
+    await host.driver.ensure_power(host.server, host.copy, on=False)
+    await host.driver.send_disk(host.server, host.copy, to_host=host.facts["destination"], to_copy=host.facts["copy"])
+    return {"stopped": True}
+
+
+async def start_guest(host: HostContext) -> dict[str, Any]:
+    """Power as it was before the operation."""
+    on = host.facts["was"] == ACTIVE
+    if on:
+        await host.driver.ensure_power(host.server, host.copy, on=True)
+    return {"running": on}
+
+
+async def finish_guest(host: HostContext) -> dict[str, Any]:
+    """The copy with the received disk is defined as it shall be now, and started if it ran before."""
+    await host.driver.ensure_defined(host.spec)
+    return await start_guest(host)
+
+
+async def stop_guest(host: HostContext) -> dict[str, Any]:
+    """Off, and nothing lost: the other copy may run only after this."""
+    await host.driver.ensure_power(host.server, host.copy, on=False)
+    return {"stopped": True}
+
+
+async def remove_guest(host: HostContext) -> dict[str, Any]:
+    """This copy only."""
+    await host.driver.ensure_absent(host.server, host.copy)
+    return {"removed": True}
+
+
+def copy_gone(ctx: Context, result: dict[str, Any]) -> None:
+    """The copy is gone, or a debt says that it must go."""
+    if "settled" in result:
+        ctx.set_copy(ctx.target.copy, ctx.target.host, "leaving")
+    else:
+        ctx.drop_copy(ctx.target.copy, ctx.target.host)
+
+
+def copy_whole(ctx: Context, result: dict[str, Any]) -> None:
+    ctx.set_copy(ctx.target.copy, ctx.target.host, "whole")
+
+
+def power_of(vm_state: str) -> int:
+    return POWER_RUNNING if vm_state == ACTIVE else POWER_SHUTDOWN

@@ -1,0 +1,207 @@
+"""The way in: what the API and the command line call. Finds the journal that owns a server and accepts there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import BUILDING, Flavor, to_json
+from kilonova.engine import journal as log
+from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, store_operation, supersede
+from kilonova.engine.core import Engine
+from kilonova.engine.course import Course
+from kilonova.engine.journal import Op
+from kilonova.quota.check import exceeded
+from kilonova.store import rows
+from kilonova.store.hosts import judge_host
+from kilonova.store.tables import control
+from kilonova.store.tables.journal import operations
+from kilonova.world import Row, Store, Tx
+
+
+class NewServer(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    flavor: Flavor
+    image: str
+    id: str | None = None
+    host: str | None = None  # the scheduler still checks it
+    details: dict[str, Any] = {}
+    secrets: dict[str, Any] = {}
+
+
+async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None = None) -> tuple[str, Accepted]:
+    """One control transaction: build request, mapping, request spec, `place` and its first step."""
+    server_id = new.id or engine.world.ids.uuid()
+    operation_id = engine.world.ids.uuid()
+    now = engine.world.clock.now()
+    params = {
+        "name": new.name,
+        "flavor": msgspec.to_builtins(new.flavor),
+        "image": new.image,
+        "host": new.host,
+        "details": new.details,
+        "project_id": cause.project_id,
+        "user_id": cause.user_id,
+        "created_at": now,
+    }
+    ask = Ask(kind="place", server_id=server_id, cause=cause, params=params, secrets=new.secrets, key=key)
+
+    async def body(tx: Tx) -> Accepted:
+        if await rows.fetch(tx, operations, id=operation_id) is not None:
+            return Accepted(operation_id, joined=True)
+        known = await known_key(tx, ask)
+        if known is not None:
+            return known
+        await _check_quota(tx, cause.project_id, new.flavor)
+        await _insert_unplaced(tx, ask, new.flavor, operation_id, now)
+        op = _fresh(engine, ask, operation_id, turn=1)
+        await store_operation(engine, tx, engine.world.db.control, engine.operation("place"), op, ask, now)
+        return Accepted(operation_id)
+
+    accepted = await engine.write(engine.world.db.control, body)
+    if accepted.operation_id != operation_id:
+        server_id = await _server_of(engine, accepted.operation_id)
+    await engine.wake("control", accepted.operation_id)
+    return server_id, accepted
+
+
+async def _check_quota(tx: Tx, project: str, flavor: Flavor) -> None:
+    over = await exceeded(tx, project, {"instances": 1, "cores": flavor.vcpus, "ram": flavor.memory_mb})
+    if over:
+        raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
+
+
+async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, now: float) -> None:
+    if await rows.fetch(tx, control.server_mappings, server_id=ask.server_id) is not None:
+        raise Refused("exists", f"a server {ask.server_id} exists already")
+    await rows.put(
+        tx,
+        control.build_requests,
+        server_id=ask.server_id,
+        turn=1,
+        operation_id=operation_id,
+        server=to_json({**ask.params, "vm_state": BUILDING}),
+        created_at=now,
+    )
+    await rows.put(
+        tx,
+        control.server_mappings,
+        server_id=ask.server_id,
+        cell=None,
+        project_id=ask.cause.project_id,
+        user_id=ask.cause.user_id,
+        vcpus=flavor.vcpus,
+        memory_mb=flavor.memory_mb,
+        queued_for_delete=0,
+        created_at=now,
+    )
+    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=to_json(ask.params))
+
+
+async def submit(engine: Engine, ask: Ask) -> Accepted:
+    """Accept an operation on an existing server, wherever it is; `delete` also while it is nowhere yet."""
+    for _ in range(10):
+        mapping = await find_mapping(engine, ask.server_id)
+        if mapping["cell"] is not None:
+            return await accept(engine, engine.world.db.cell(mapping["cell"]), ask)
+        if ask.kind != "delete":
+            raise Refused("busy", f"Instance {ask.server_id} is being built; wait until it has a host")
+        accepted = await _delete_unplaced(engine, ask)
+        if accepted is not None:
+            return accepted
+    raise Refused("busy", f"Instance {ask.server_id} is on its way between cells; repeat the request")
+
+
+async def find_mapping(engine: Engine, server_id: str) -> Row:
+    async def body(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)
+
+    mapping = await engine.world.db.control.read(body)
+    if mapping is None:
+        raise Refused("not_found", f"Instance {server_id} could not be found.")
+    return mapping
+
+
+async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
+    """None when `place` was faster: the server is in a cell by now."""
+    operation = engine.operation("delete_unplaced")
+    operation_id = ask.operation_id or engine.world.ids.uuid()
+
+    async def body(tx: Tx) -> Accepted | None:
+        now = engine.world.clock.now()
+        if await rows.fetch(tx, operations, id=operation_id) is not None:
+            return Accepted(operation_id, joined=True)
+        request = await rows.fetch(tx, control.build_requests, lock=True, server_id=ask.server_id)
+        if request is None:
+            return await _running_delete(tx, ask.server_id)
+        await rows.remove(tx, control.build_requests, server_id=ask.server_id)
+        placing = await log.load(tx, request["operation_id"], lock=True)
+        if placing is not None and placing.is_live:
+            await supersede(tx, placing, operation, operation_id, now)
+        op = _fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
+        await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
+        return Accepted(operation_id)
+
+    accepted = await engine.write(engine.world.db.control, body)
+    if accepted is not None:
+        await engine.wake("control", accepted.operation_id)
+    return accepted
+
+
+async def _running_delete(tx: Tx, server_id: str) -> Accepted | None:
+    row = await rows.fetch(tx, operations, server_id=server_id, kind="delete_unplaced", live=1)
+    return None if row is None else Accepted(row["id"], joined=True)
+
+
+async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause) -> Accepted:
+    """Every server of a dead host, in one operation."""
+    operation_id = engine.world.ids.uuid()
+    ask = Ask(kind="evacuate_host", server_id="", cause=cause, params={"host": host})
+
+    async def body(tx: Tx) -> Accepted:
+        if await rows.fetch(tx, operations, id=operation_id) is not None:
+            return Accepted(operation_id, joined=True)
+        state = await judge_host(tx, host, engine.limits.service_down_time)
+        if state is None:
+            raise Refused("no_such_host", f"Compute host {host} could not be found.")
+        if state.word != "down":
+            raise Refused("host_still_up", state.sentence)
+        op = _fresh(engine, ask, operation_id, turn=0)
+        op.server_id = None
+        now = engine.world.clock.now()
+        await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
+        return Accepted(operation_id)
+
+    accepted = await engine.write(journal, body)
+    await engine.wake(journal.name, accepted.operation_id)
+    return accepted
+
+
+def _fresh(engine: Engine, ask: Ask, operation_id: str, *, turn: int, kind: str = "") -> Op:
+    operation = engine.operation(kind or ask.kind)
+    return Op(
+        id=operation_id,
+        kind=operation.name,
+        version=operation.version,
+        server_id=ask.server_id,
+        turn=turn,
+        state="accepted",
+        ordinal=0,
+        committed=False,
+        course=Course(),
+        params=ask.params,
+        facts={},
+        cause=ask.cause,
+        request_id=ask.cause.request_id,
+    )
+
+
+async def _server_of(engine: Engine, operation_id: str) -> str:
+    async def body(tx: Tx) -> str:
+        row = await rows.fetch(tx, operations, id=operation_id)
+        return str(row["server_id"]) if row is not None else ""
+
+    return await engine.world.db.control.read(body)

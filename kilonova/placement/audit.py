@@ -1,0 +1,104 @@
+"""Do the books balance? What is held, by whom, where; and where `used` is not the sum of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from sqlalchemy import BigInteger, and_, func, select
+from sqlalchemy import cast as sql_cast
+
+from kilonova.store.statements import Sql
+from kilonova.store.tables.placement import allocations, inventories, resource_classes, resource_providers
+from kilonova.world import Tx
+
+READ = Sql(
+    select(
+        allocations.c.consumer,
+        resource_providers.c.uuid.label("provider"),
+        resource_providers.c.name.label("provider_name"),
+        resource_classes.c.name.label("resource_class"),
+        allocations.c.holder,
+        allocations.c.used,
+    )
+    .join(resource_providers, resource_providers.c.id == allocations.c.provider_id)
+    .join(resource_classes, resource_classes.c.id == allocations.c.class_id)
+    .order_by(allocations.c.consumer, resource_providers.c.name, resource_classes.c.name, allocations.c.holder)
+)
+_HELD = (
+    select(allocations.c.provider_id, allocations.c.class_id, func.sum(allocations.c.used).label("held"))
+    .group_by(allocations.c.provider_id, allocations.c.class_id)
+    .subquery()
+)
+_SLOTS = (
+    select(inventories.c.provider_id, inventories.c.class_id)
+    .union(select(allocations.c.provider_id, allocations.c.class_id))
+    .subquery()
+)
+BALANCE = Sql(
+    select(
+        _SLOTS.c.provider_id,
+        _SLOTS.c.class_id,
+        resource_providers.c.name.label("provider_name"),
+        resource_classes.c.name.label("resource_class"),
+        inventories.c.used,
+        sql_cast(func.coalesce(_HELD.c.held, 0), BigInteger).label("held"),
+    )
+    .select_from(_SLOTS)
+    .outerjoin(
+        inventories,
+        and_(inventories.c.provider_id == _SLOTS.c.provider_id, inventories.c.class_id == _SLOTS.c.class_id),
+    )
+    .outerjoin(_HELD, and_(_HELD.c.provider_id == _SLOTS.c.provider_id, _HELD.c.class_id == _SLOTS.c.class_id))
+    .outerjoin(resource_providers, resource_providers.c.id == _SLOTS.c.provider_id)
+    .outerjoin(resource_classes, resource_classes.c.id == _SLOTS.c.class_id)
+    .where(func.coalesce(inventories.c.used, -1) != func.coalesce(_HELD.c.held, 0))
+    .order_by(_SLOTS.c.provider_id, _SLOTS.c.class_id)
+)
+
+Place = tuple[str, str]  # provider's name (a host's is the host's own), holder
+Held = dict[str, dict[Place, dict[str, int]]]  # consumer → place → class → amount; the shape of domain/owned.py
+
+
+class AllocationRow(msgspec.Struct, frozen=True):
+    consumer: str
+    provider: str
+    provider_name: str
+    resource_class: str
+    holder: str
+    used: int
+
+
+class Imbalance(msgspec.Struct, frozen=True):
+    """`used` is None where something is held of a class that the provider does not have."""
+
+    provider: str
+    resource_class: str
+    used: int | None
+    held: int
+
+
+async def read_allocations(tx: Tx) -> list[AllocationRow]:
+    names = AllocationRow.__struct_fields__
+    return [AllocationRow(*(row[name] for name in names)) for row in await tx.all(READ)]
+
+
+def by_consumer(rows: Iterable[AllocationRow]) -> Held:
+    held: Held = {}
+    for row in rows:
+        place = held.setdefault(row.consumer, {}).setdefault((row.provider_name, row.holder), {})
+        place[row.resource_class] = row.used
+    return held
+
+
+async def balance(tx: Tx) -> list[Imbalance]:
+    """Where `used` is not the sum of the allocations: must be empty at all times."""
+    return [
+        Imbalance(
+            row["provider_name"] or str(row["provider_id"]),
+            row["resource_class"] or str(row["class_id"]),
+            row["used"],
+            row["held"],
+        )
+        for row in await tx.all(BALANCE)
+    ]

@@ -1,0 +1,281 @@
+"""The engine's interface to placement: each verb is one transaction, fenced by (server, turn, ordinal) (law 2).
+
+    verb                what happens to the server's own rows      and besides
+    claim               become exactly the first candidate's       -
+    claim_move          go to the consumer `migration`             the destination's are claimed
+    return_move         become the migration's again               the destination's are dropped       (undo, revert)
+    drop_move           stay                                       the migration's are dropped         (confirm)
+    claim_evacuation    get the holder `evacuation`                the destination's are claimed
+    return_evacuation   become those of that holder again          the destination's are dropped       (undo)
+    drop_holder         stay                                       those of that holder are dropped    (source clean)
+    release             are dropped, with every holder's           so are the migrations'              (delete)
+
+A refusal ("no room on any candidate", "nothing to release") is an outcome too and is recorded like the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kilonova.placement import groups, ledger
+from kilonova.placement.fence import Attempt, Fence, fenced
+from kilonova.placement.groups import GroupRule, Standing
+from kilonova.placement.ledger import CONSUMER, ConsumerChange, Holding, Rows
+from kilonova.placement.outcomes import Claimed, Dropped, NotClaimed, Refusal, Released, Returned
+from kilonova.placement.rooms import Candidate, Choice, choose
+from kilonova.world import Store, Tx
+
+__all__ = [
+    "Candidate",
+    "Claimed",
+    "Dropped",
+    "Fence",
+    "GroupRule",
+    "NotClaimed",
+    "Refusal",
+    "Released",
+    "Returned",
+    "claim",
+    "claim_evacuation",
+    "claim_move",
+    "drop_holder",
+    "drop_move",
+    "release",
+    "return_evacuation",
+    "return_move",
+]
+
+
+async def claim(
+    store: Store,
+    fence: Fence,
+    candidates: Sequence[Candidate],
+    *,
+    project: str,
+    user: str,
+    group: GroupRule | None = None,
+) -> Claimed | NotClaimed:
+    """The server holds the first candidate that fits, and nothing else of its own."""
+
+    async def verb(tx: Tx, attempt: Attempt) -> Claimed | NotClaimed:
+        standing = await _stand(tx, fence.server, group)
+        holdings = await ledger.lock(tx, [fence.server])
+        server = holdings[fence.server]
+        own = server.held_by(CONSUMER)
+        choice = await choose(tx, candidates, standing, own=own, lock=_locked(attempt, server))
+        if choice.room is None:
+            return NotClaimed(tuple(choice.refused))
+        kept = _without(server.rows, own)
+        change = ConsumerChange(fence.server, kept | choice.rows, project, user, server.type_id)
+        await ledger.apply(tx, holdings, [change], accepting=_must_accept(choice, own))
+        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
+        return Claimed(choice.room.uuid, "", tuple(choice.refused))
+
+    return await fenced(store, fence, verb, Claimed | NotClaimed)
+
+
+async def claim_move(
+    store: Store,
+    fence: Fence,
+    migration: str,
+    candidates: Sequence[Candidate],
+    *,
+    project: str,
+    user: str,
+    group: GroupRule | None = None,
+) -> Claimed | NotClaimed:
+    """The server's own rows go to the migration and the server claims a destination; on one host both count."""
+
+    async def verb(tx: Tx, attempt: Attempt) -> Claimed | NotClaimed:
+        standing = await _stand(tx, fence.server, group)
+        holdings = await ledger.lock(tx, [fence.server, migration])
+        server, moving = holdings[fence.server], holdings[migration]
+        own = server.held_by(CONSUMER)
+        leaving, freed = _leaving(own, again=bool(moving.rows) or _was_claimed_for(attempt, migration))
+        choice = await choose(tx, candidates, standing, own=freed, lock=_locked(attempt, server, moving))
+        if choice.room is None:
+            return NotClaimed(tuple(choice.refused))
+        source = moving.rows | leaving
+        changes = [
+            ConsumerChange(migration, source, project, user, moving.type_id),
+            ConsumerChange(fence.server, _without(server.rows, own) | choice.rows, project, user, server.type_id),
+        ]
+        await ledger.apply(tx, holdings, changes, accepting=_must_accept(choice, freed))
+        here = {*_providers(source), choice.room.provider}
+        await groups.resettle(tx, standing, gone=_providers(freed), here=here)
+        return Claimed(choice.room.uuid, migration, tuple(choice.refused))
+
+    return await fenced(store, fence, verb, Claimed | NotClaimed)
+
+
+async def return_move(store: Store, fence: Fence, migration: str) -> Returned:
+    """What the migration holds is the server's own again, what the server held meanwhile is free."""
+
+    async def verb(tx: Tx, attempt: Attempt) -> Returned:
+        standing = await groups.stand_again(tx, fence.server)
+        holdings = await ledger.lock(tx, [fence.server, migration])
+        server, moving = holdings[fence.server], holdings[migration]
+        if not moving.rows and not _was_claimed_for(attempt, migration):
+            return Returned(0, 0)
+        own = server.held_by(CONSUMER)
+        owner = server if server.exists else moving
+        rows = _without(server.rows, own) | moving.rows
+        changes = [
+            ConsumerChange(fence.server, rows, owner.project, owner.user, owner.type_id),
+            ConsumerChange(migration, {}, moving.project, moving.user),
+        ]
+        await ledger.apply(tx, holdings, changes)
+        await groups.resettle(tx, standing, gone=_providers(own), here=_providers(moving.rows))
+        return Returned(len(moving.rows), len(own))
+
+    return await fenced(store, fence, verb, Returned)
+
+
+async def drop_move(store: Store, fence: Fence, migration: str) -> Dropped:
+    """The move is confirmed: what the migration holds is free."""
+
+    async def verb(tx: Tx, attempt: Attempt) -> Dropped:
+        standing = await groups.stand_again(tx, fence.server)
+        holdings = await ledger.lock(tx, [fence.server, migration])
+        server, moving = holdings[fence.server], holdings[migration]
+        if not moving.rows:
+            return Dropped(0)
+        await ledger.apply(tx, holdings, [_nothing_left(moving)])
+        here = _providers(server.held_by(CONSUMER))
+        await groups.resettle(tx, standing, gone=_providers(moving.rows), here=here)
+        return Dropped(len(moving.rows))
+
+    return await fenced(store, fence, verb, Dropped)
+
+
+async def claim_evacuation(
+    store: Store,
+    fence: Fence,
+    evacuation: str,
+    candidates: Sequence[Candidate],
+    *,
+    project: str,
+    user: str,
+    group: GroupRule | None = None,
+) -> Claimed | NotClaimed:
+    """The server claims a destination; what it holds on the dead source stays, held for the evacuation.
+
+    What an earlier evacuation still holds stays as it is.
+    """
+
+    async def verb(tx: Tx, attempt: Attempt) -> Claimed | NotClaimed:
+        standing = await _stand(tx, fence.server, group)
+        holdings = await ledger.lock(tx, [fence.server])
+        server = holdings[fence.server]
+        own = server.held_by(CONSUMER)
+        again = bool(server.held_by(evacuation)) or _was_claimed_for(attempt, evacuation)
+        leaving, freed = _leaving(own, again=again)
+        choice = await choose(tx, candidates, standing, own=freed, lock=_locked(attempt, server))
+        if choice.room is None:
+            return NotClaimed(tuple(choice.refused))
+        rows = _without(server.rows, own) | _held_for(evacuation, leaving) | choice.rows
+        change = ConsumerChange(fence.server, rows, project, user, server.type_id)
+        await ledger.apply(tx, holdings, [change], accepting=_must_accept(choice, freed))
+        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
+        return Claimed(choice.room.uuid, evacuation, tuple(choice.refused))
+
+    return await fenced(store, fence, verb, Claimed | NotClaimed)
+
+
+async def return_evacuation(store: Store, fence: Fence, evacuation: str) -> Returned:
+    """What is held for the evacuation is the server's own again, the destination is free."""
+
+    async def verb(tx: Tx, attempt: Attempt) -> Returned:
+        standing = await groups.stand_again(tx, fence.server)
+        holdings = await ledger.lock(tx, [fence.server])
+        server = holdings[fence.server]
+        source, own = server.held_by(evacuation), server.held_by(CONSUMER)
+        if not source and not _was_claimed_for(attempt, evacuation):
+            return Returned(0, 0)
+        rows = _without(_without(server.rows, own), source) | _held_for(CONSUMER, source)
+        change = ConsumerChange(fence.server, rows, server.project, server.user, server.type_id)
+        await ledger.apply(tx, holdings, [change])
+        await groups.resettle(tx, standing, gone=_providers(own), here=_providers(source))
+        return Returned(len(source), len(own))
+
+    return await fenced(store, fence, verb, Returned)
+
+
+async def drop_holder(store: Store, server: str, evacuation: str) -> Dropped:
+    """The source is clean or gone: its share is free. Needs no fence: only this evacuation's rows are touched, and
+    if it was undone meanwhile there are none."""
+
+    async def body(tx: Tx) -> Dropped:
+        holdings = await ledger.lock(tx, [server])
+        held = holdings[server]
+        source = held.held_by(evacuation) if evacuation != CONSUMER else {}
+        if not source:
+            return Dropped(0)
+        rows = _without(held.rows, source)
+        await ledger.apply(tx, holdings, [ConsumerChange(server, rows, held.project, held.user, held.type_id)])
+        return Dropped(len(source))
+
+    return await store.write(body)
+
+
+async def release(store: Store, fence: Fence, consumers: Sequence[str]) -> Released:
+    """Everything these consumers hold is free, and the server counts in no group."""
+
+    async def verb(tx: Tx, attempt: Attempt) -> Released:
+        standing = await groups.stand_again(tx, fence.server)
+        holdings = await ledger.lock(tx, consumers)
+        found = [holding for holding in holdings.values() if holding.exists]
+        if found:
+            await ledger.apply(tx, holdings, [_nothing_left(holding) for holding in found])
+        await groups.leave(tx, standing)
+        return Released(len(found), sum(len(holding.rows) for holding in found))
+
+    return await fenced(store, fence, verb, Released)
+
+
+async def _stand(tx: Tx, server: str, group: GroupRule | None) -> Standing:
+    return await groups.stand(tx, server, group) if group else Standing(server)
+
+
+def _locked(attempt: Attempt, *holdings: Holding) -> set[int] | None:
+    """The providers a careful attempt locks besides the candidates: those it will touch anyway."""
+    if not attempt.careful:
+        return None
+    return {provider for holding in holdings for provider in _providers(holding.rows)}
+
+
+def _leaving(own: Rows, *, again: bool) -> tuple[Rows, Rows]:
+    """What stays behind at the source, and what is given back. When this move has claimed before (a retry, or the
+    next destination), the server's own rows are the earlier destination's: the source's share is safe already."""
+    return ({}, own) if again else (own, {})
+
+
+def _must_accept(choice: Choice, own: Rows) -> set[int]:
+    """The chosen provider, when it gives more than the server had there: a claim renewed is no new claim."""
+    return {key[0] for key, amount in choice.rows.items() if amount > own.get(key, 0)}
+
+
+def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:
+    """A server that held nothing at all leaves nothing with the migration: then the last outcome tells."""
+    if not attempt.previous:
+        return False
+    last = msgspec.json.decode(attempt.previous)
+    return bool(last.get("type") == "claimed" and last.get("on_behalf_of") == on_behalf_of)
+
+
+def _nothing_left(holding: Holding) -> ConsumerChange:
+    return ConsumerChange(holding.consumer, {}, holding.project, holding.user, holding.type_id)
+
+
+def _without(rows: Rows, taken: Rows) -> Rows:
+    return {key: amount for key, amount in rows.items() if key not in taken}
+
+
+def _held_for(holder: str, rows: Rows) -> Rows:
+    return {(provider, class_, holder): amount for (provider, class_, _), amount in rows.items()}
+
+
+def _providers(rows: Rows) -> set[int]:
+    return {provider for provider, _, _ in rows}

@@ -1,0 +1,183 @@
+"""What hosts offer, and whether they take more.
+
+A host's own report is never refused: a host that lost memory has lost it, whatever is claimed there. `used` is counted
+anew from the allocations under the provider's lock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from sqlalchemy import BigInteger, bindparam, delete, func, select, update
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import insert as insert_unless_there
+
+from kilonova.domain.errors import Conflict
+from kilonova.placement import ledger
+from kilonova.placement.classes import class_ids
+from kilonova.placement.refusals import NoSuchProvider
+from kilonova.store.statements import Sql
+from kilonova.store.tables.placement import allocations, inventories, resource_providers
+from kilonova.world import Row, Store, Tx
+
+_OFFER = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "capacity")
+_MADE_HERE = ("id", "root_id")
+
+INSERT_PROVIDER = Sql(
+    insert_unless_there(resource_providers)
+    .values({column.name: bindparam(column.name) for column in resource_providers.c if column.name not in _MADE_HERE})
+    .on_conflict_do_nothing()
+)
+READ_PROVIDER = Sql(
+    select(resource_providers.c.id, resource_providers.c.name, resource_providers.c.root_id).where(
+        resource_providers.c.uuid == bindparam("uuid")
+    )
+)
+MAKE_ROOT = Sql(
+    update(resource_providers)
+    .where(resource_providers.c.uuid == bindparam("at_uuid"), resource_providers.c.root_id.is_(None))
+    .values(root_id=resource_providers.c.id)
+)
+LOCK_PROVIDER = Sql(
+    select(resource_providers.c.id).where(resource_providers.c.uuid == bindparam("uuid")).with_for_update()
+)
+SET_ACCEPTING = Sql(
+    update(resource_providers)
+    .where(resource_providers.c.uuid == bindparam("at_uuid"), resource_providers.c.accepting != bindparam("accepting"))
+    .values(
+        accepting=bindparam("accepting"),
+        generation=resource_providers.c.generation + 1,
+        mark=bindparam("mark"),
+        updated_at=bindparam("updated_at"),
+    )
+)
+_HELD = (
+    select(func.coalesce(func.sum(allocations.c.used), 0))
+    .where(allocations.c.provider_id == inventories.c.provider_id, allocations.c.class_id == inventories.c.class_id)
+    .correlate(inventories)
+    .scalar_subquery()
+)
+READ_OFFERS = Sql(
+    select(inventories, sql_cast(_HELD, BigInteger).label("held")).where(
+        inventories.c.provider_id == bindparam("provider")
+    )
+)
+PUT_OFFER = Sql(
+    insert_unless_there(inventories)
+    .values({column.name: bindparam(column.name) for column in inventories.c} | {"used": 0})
+    .on_conflict_do_update(
+        index_elements=["provider_id", "class_id"], set_={name: bindparam(name) for name in (*_OFFER, "mark")}
+    )
+)
+DELETE_OFFER = Sql(
+    delete(inventories).where(
+        inventories.c.provider_id == bindparam("provider"), inventories.c.class_id == bindparam("class_")
+    )
+)
+
+Offer = dict[str, int | float]
+Report = Mapping[str, tuple[int, int, float]]  # class: total, reserved, allocation_ratio
+
+
+def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
+    return max(math.floor((total - reserved) * allocation_ratio), 0)
+
+
+async def ensure_provider(store: Store, uuid: str, name: str, *, accepting: bool = True) -> None:
+    """The root provider of a host. Safe to call at any time; an existing one is left as it is.
+
+    Raises Conflict when the name belongs to another provider, or this one has another name.
+    """
+
+    async def body(tx: Tx) -> None:
+        row = await tx.one(READ_PROVIDER, uuid=uuid) or await _make_provider(tx, uuid, name, accepting)
+        if row is None or row["name"] != name:
+            taken = f"provider {uuid} is called {row['name']}" if row else f"the name {name} is taken"
+            raise Conflict(f"cannot make provider {uuid} with the name {name}: {taken}")
+
+    await store.write(body)
+
+
+async def _make_provider(tx: Tx, uuid: str, name: str, accepting: bool) -> Row | None:
+    now = await tx.now()
+    await tx.run(
+        INSERT_PROVIDER,
+        uuid=uuid,
+        name=name,
+        generation=0,
+        parent_id=None,
+        accepting=int(accepting),
+        mark=await tx.mark(),
+        created_at=now,
+        updated_at=now,
+    )
+    await tx.run(MAKE_ROOT, at_uuid=uuid)
+    return await tx.one(READ_PROVIDER, uuid=uuid)
+
+
+async def set_accepting(store: Store, provider: str, accepting: bool) -> bool:
+    """Once False is committed no claim that has not yet committed gets in: a claim holds the provider's row.
+
+    Returns whether it changed anything.
+    """
+
+    async def body(tx: Tx) -> bool:
+        mark, now = await tx.mark(), await tx.now()
+        changed = await tx.run(SET_ACCEPTING, at_uuid=provider, accepting=int(accepting), mark=mark, updated_at=now)
+        if not changed and await tx.one(READ_PROVIDER, uuid=provider) is None:
+            raise NoSuchProvider(provider)
+        return changed > 0
+
+    return await store.write(body)
+
+
+async def set_inventory(store: Store, provider: str, report: Report) -> bool:
+    """All this host offers, as it says itself; a class it no longer names is gone, or worth nothing while in use.
+
+    Returns whether it changed anything: the same report again writes nothing.
+    """
+
+    async def body(tx: Tx) -> bool:
+        ids = await class_ids(tx, report)  # before the provider's lock: see the order in ledger.py
+        row = await tx.one(LOCK_PROVIDER, uuid=provider)
+        if row is None:
+            raise NoSuchProvider(provider)
+        found = {offer["class_id"]: offer for offer in await tx.all(READ_OFFERS, provider=row["id"])}
+        wanted = {ids[name]: _offer(*numbers) for name, numbers in report.items()}
+        wanted |= {
+            class_: _offer(0, 0, 1.0) for class_, offer in found.items() if offer["held"] and class_ not in wanted
+        }
+        if wanted.keys() == found.keys() and all(_is_as(found[class_], offer) for class_, offer in wanted.items()):
+            return False
+        await _write(tx, row["id"], found.keys() - wanted.keys(), wanted)
+        return True
+
+    return await store.write(body)
+
+
+def _offer(total: int, reserved: int, allocation_ratio: float) -> Offer:
+    return {
+        "total": total,
+        "reserved": reserved,
+        "min_unit": 1,
+        "max_unit": max(total, 1),  # overcommit is for many small ones; one server cannot be larger than its host
+        "step_size": 1,
+        "allocation_ratio": allocation_ratio,
+        "capacity": capacity(total, reserved, allocation_ratio),
+    }
+
+
+def _is_as(found: Row, wanted: Offer) -> bool:
+    return found["used"] == found["held"] and all(found[name] == value for name, value in wanted.items())
+
+
+async def _write(tx: Tx, provider: int, gone: set[int], wanted: dict[int, Offer]) -> None:
+    mark, now = await tx.mark(), await tx.now()
+    await tx.run(ledger.TOUCH_PROVIDER, provider=provider, mark=mark, updated_at=now)
+    if gone:
+        await tx.many(DELETE_OFFER, [{"provider": provider, "class_": class_} for class_ in sorted(gone)])
+    slots = [{"provider_id": provider, "class_id": class_, "mark": mark} for class_ in sorted(wanted)]
+    if slots:
+        await tx.many(PUT_OFFER, [slot | wanted[slot["class_id"]] for slot in slots])
+    await ledger.recount(tx, provider)

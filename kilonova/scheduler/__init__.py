@@ -1,0 +1,1 @@
+"""Choosing a host: snapshot → filters → weighers → a decision that says why. It proposes; the claim decides."""

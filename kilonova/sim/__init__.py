@@ -1,0 +1,1 @@
+"""The whole cloud in one process, in virtual time: what can crash here has crashed before it crashes for you."""

@@ -1,0 +1,255 @@
+"""A whole cloud in one process and in virtual time: api, conductors and one agent per host, each a simulated process
+with stores of its own on the same files, one hub, one hardware. A killed role runs not one more line."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import tempfile
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kilonova.bus.memory import MemoryBus, MemoryHub
+from kilonova.compute.agent import Agent
+from kilonova.compute.drivers.hardware import Hardware
+from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.conductor.service import Conductor
+from kilonova.domain.cause import Cause
+from kilonova.engine.core import Engine
+from kilonova.engine.limits import Limits
+from kilonova.engine.secrets import Seal
+from kilonova.operations import REGISTRY
+from kilonova.scheduler.service import Scheduler
+from kilonova.sim.loop import Process, SimClock, SimLoop
+from kilonova.store.open import OpenStores
+from kilonova.store.revisions import role_of
+from kilonova.store.sqlite import SqliteStore
+from kilonova.store.upgrade import upgrade_blocking
+from kilonova.world import World
+
+T = TypeVar("T")
+DATABASES = ("control", "placement", "cell0", "cell1")
+SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
+
+
+class SeededIds:
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self._source.getrandbits(128), version=4))
+
+
+@cache
+def template() -> Path:
+    """Empty databases with the current schema, made once and copied for each history."""
+    place = Path(tempfile.mkdtemp(prefix="kilonova-sim-"))
+    for name in DATABASES:
+        upgrade_blocking(f"sqlite:///{place / name}.db", role_of(name))
+    return place
+
+
+@dataclass
+class Role:
+    """One simulated process."""
+
+    name: str
+    process: Process
+    world: World
+    stores: OpenStores | None
+    part: Any = None  # Conductor, Agent or None (the api)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    engine: Engine | None = None
+
+
+@dataclass
+class CloudShape:
+    hosts: int = 3
+    conductors: int = 1
+    vcpus: int = 8
+    memory_mb: int = 16384
+    disk_gb: int = 100
+    shared_storage: str = ""
+    boot_seconds: float = 0.5
+    copy_seconds: float = 1.0
+    limits: Limits = field(default_factory=Limits)
+
+
+class SimCloud:
+    def __init__(
+        self,
+        shape: CloudShape,
+        *,
+        seed: str = "0",
+        directory: Path | None = None,
+        weather: Any = None,
+        faults: Any = None,
+        open_databases: Callable[[SimLoop], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.shape = shape
+        self.seed = seed
+        self.loop = SimLoop()
+        asyncio.set_event_loop(self.loop)
+        self.clock = SimClock(self.loop)
+        self.random = random.Random(f"{seed}:cloud")
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="kilonova-sim-"))
+        self._open_databases = open_databases
+        self._temporary = directory is None
+        self.faults = faults
+        self.hub = MemoryHub(weather)
+        self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
+        self.roles: dict[str, Role] = {}
+        self._lives: dict[str, int] = {}
+        if open_databases is None:
+            for name in DATABASES:
+                shutil.copy(template() / f"{name}.db", self.directory / f"{name}.db")
+        for number in range(1, shape.hosts + 1):
+            self.add_host(f"host{number}")
+
+    # -- hardware -----------------------------------------------------------------------------------------------
+
+    def add_host(self, host: str) -> None:
+        shape = self.shape
+        self.hardware.add_host(
+            host,
+            vcpus=shape.vcpus,
+            memory_mb=shape.memory_mb,
+            disk_gb=shape.disk_gb,
+            shared_storage=shape.shared_storage,
+            boot_seconds=shape.boot_seconds,
+            copy_seconds=shape.copy_seconds,
+        )
+        self.hardware.on_power(host, lambda on: self._power(host, on))
+        self.hardware.on_crash(host, lambda: self.crash(host))
+
+    def _power(self, host: str, on: bool) -> None:
+        if on:
+            self.start(host)
+        else:
+            self.kill(host)
+
+    def crash(self, role: str, back_after: float = 1.0) -> None:
+        """The process dies here and now, and its supervisor starts it again."""
+        self.kill(role)
+        self.loop.call_later(back_after, self._revive, role)
+
+    def _revive(self, role: str) -> None:
+        if role not in self.roles and (role not in self.hardware.hosts() or self.hardware.is_running(role)):
+            self.start(role)
+
+    # -- roles --------------------------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        for name in ["api", *(f"conductor{n}" for n in range(1, self.shape.conductors + 1)), *self.hardware.hosts()]:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        if name in self.roles:
+            return
+        life = self._lives[name] = self._lives.get(name, 0) + 1
+        process = Process(name)
+        source = random.Random(f"{self.seed}:{name}:{life}")
+        is_host = name in self.hardware.hosts()
+        stores = None if is_host else self._stores()
+        world = World(
+            clock=SimClock(self.loop, skew=self._skew(name)),
+            ids=SeededIds(source),
+            random=source,
+            bus=MemoryBus(self.hub, name),
+            stores=stores,
+            driver=SimulatedDriver(self.hardware, name) if is_host else None,
+            memory=SimulatedMemory(self.hardware, name) if is_host else None,
+            fence=None if is_host else SimulatedFence(self.hardware),
+        )
+        role = Role(name, process, world, stores)
+        if stores is not None:
+            process.on_kill(stores.drop)
+        self.roles[name] = role
+        self.loop.spawn(process, self._run(role))
+
+    def _skew(self, name: str) -> float:
+        """A few seconds, the same for each life of a role; hosts and conductors need not agree on the time."""
+        return random.Random(f"{self.seed}:{name}:skew").uniform(-3.0, 3.0) if self.faults is not None else 0.0
+
+    def _stores(self) -> OpenStores:
+        if self._open_databases is not None:
+            opened = dict(self._open_databases(self.loop))
+        else:
+            opened = {name: self._sqlite(name) for name in DATABASES}
+        stores = OpenStores(opened.pop("control"), opened.pop("placement"))
+        for name, store in opened.items():
+            stores.add_cell(name, store)
+        return stores
+
+    def _sqlite(self, name: str) -> SqliteStore:
+        path = self.directory / f"{name}.db"
+        store = SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF")
+        store.faults = self.faults
+        return store
+
+    async def _run(self, role: Role) -> None:
+        limits = self.shape.limits
+        await role.world.bus.start()
+        if role.stores is None:
+            interval, storage = limits.report_interval, self.shape.shared_storage
+            agent = Agent(role.world, role.name, REGISTRY, report_interval=interval, storage=storage)
+            role.part = agent
+            await agent.start()
+            return
+        scheduler = Scheduler(role.world.db, role.world.clock, role.world.random, limits.service_down_time)
+        worker = "" if role.name == "api" else f"{role.name}-{self._lives[role.name]}"
+        role.engine = Engine(role.world, REGISTRY, worker, Seal(SEAL_KEY), limits, scheduler)
+        if worker:
+            role.part = Conductor(role.engine)
+            await role.part.start()
+        role.ready.set()
+
+    def kill(self, name: str) -> None:
+        """kill -9: not one more line of it runs."""
+        role = self.roles.pop(name, None)
+        if role is not None:
+            self.hub.detach(name)
+            self.loop.kill(role.process)
+
+    # -- from outside -------------------------------------------------------------------------------------------
+
+    def ask(self, work: Callable[[Engine], Awaitable[T]]) -> asyncio.Future[T]:
+        """Do something in the api's process; the future is the caller's. If the api dies it never ends."""
+        role = self.roles["api"]
+        answer: asyncio.Future[T] = self.loop.create_future()
+
+        async def run() -> None:
+            await role.ready.wait()
+            assert role.engine is not None
+            try:
+                result = await work(role.engine)
+            except Exception as error:
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        self.loop.spawn(role.process, run())
+        return answer
+
+    def do(self, work: Callable[[Engine], Awaitable[T]], limit: float = 600.0) -> T:
+        answer = self.ask(work)
+        self.loop.run_until(answer.done, limit, "an answer of the api")
+        return answer.result()
+
+    def cause(self, request: str = "") -> Cause:
+        request = request or f"req-{self.random.getrandbits(64):x}"
+        return Cause(user_id="admin", project_id="demo", through="sim", request_id=request)
+
+    def close(self) -> None:
+        for name in list(self.roles):
+            self.kill(name)
+        self.loop.close()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)

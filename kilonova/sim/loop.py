@@ -1,0 +1,369 @@
+"""An event loop in virtual time, with simulated operating-system processes that can be killed without a last word.
+
+Nothing here depends on real time, hashes or ids: the same coroutines run in the same order every time. The only
+exception is real I/O (a PostgreSQL server), announced with `SimLoop.io`: while it is under way the clock stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import itertools
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import suppress
+from selectors import BaseSelector
+from typing import Any, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Action = Callable[["Process"], None]
+
+IO_PATIENCE = 1.0  # seconds of one real wait
+IO_PATIENCE_LIMIT = 300  # waits without any answer before we say so
+SPIN_LIMIT = 2_000_000  # rounds without the clock moving
+
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("kilonova_sim_process")
+
+
+def current_process() -> Process | None:
+    """The process the running code belongs to; None outside of all (the test, the simulator itself)."""
+    return PROCESS.get(None)
+
+
+class Process:
+    """One life of a role. A restarted role is a new Process, perhaps of the same name."""
+
+    __slots__ = ("_keep_limit", "_tasks", "alive", "graveyard", "io", "kill_hooks", "loop", "name", "points")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.points = 0
+        self.io = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.kill_hooks: list[Callable[[], object]] = []
+        self.graveyard: list[Any] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._keep_limit = 64
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name} {'alive' if self.alive else 'dead'}, {self.points} points>"
+
+    def on_kill(self, hook: Callable[[], object]) -> None:
+        """Run `hook` when killed, outside of the process (as the system closes files, not as a farewell)."""
+        self.kill_hooks.append(hook)
+
+    def new_context(self) -> contextvars.Context:
+        """An empty context, as a new process has, that belongs to this process."""
+        context = contextvars.Context()
+        context.run(PROCESS.set, self)
+        return context
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold the task: a collected task closes its coroutine, which would run its `finally` blocks."""
+        if len(self._tasks) >= self._keep_limit:
+            self._tasks = [kept for kept in self._tasks if not kept.done()]
+            self._keep_limit = 2 * len(self._tasks) + 64
+        self._tasks.append(task)
+
+    def release(self) -> None:
+        """Let everything go. Coroutines are closed here, in the dead context, so what they start is dropped."""
+        context = self.new_context()
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            for task in self._tasks:
+                context.run(_close, task)
+            self._tasks.clear()
+            self.graveyard.clear()
+            self.kill_hooks.clear()
+        finally:
+            sys.unraisablehook = hook
+
+
+def _close(task: Any) -> None:
+    if task.done():
+        return
+    task._log_destroy_pending = False
+    with suppress(BaseException):  # whatever a `finally` says now, the world it speaks of is gone
+        task.get_coro().close()
+
+
+def close_sockets(selector: BaseSelector, process: Process) -> None:
+    """Shut down the sockets whose callbacks belong to the process, as the system does when a process dies."""
+    for key in list(selector.get_map().values()):
+        if any(part is not None and part._context.get(PROCESS) is process for part in key.data):
+            process.graveyard.append(key.data)
+            selector.unregister(key.fileobj)
+            with suppress(OSError), socket.socket(fileno=os.dup(key.fd)) as duplicate:
+                duplicate.shutdown(socket.SHUT_RDWR)
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready, nothing will become ready."""
+
+
+class Livelock(RuntimeError):
+    """Callbacks run for ever while the virtual clock stands still."""
+
+
+class TimeLimit(RuntimeError):
+    """What `run_until` waited for did not happen in the virtual time it was given."""
+
+
+class SimLoop(asyncio.SelectorEventLoop):
+    """`points` counts the callbacks run in live processes: each is a place where a crash can happen."""
+
+    _ready: deque[Any]
+    _selector: BaseSelector
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._ticket = itertools.count()
+        self._processes: list[Process] = []
+        self._generators: dict[int, Process] = {}
+        self._io = 0
+        self._silent_waits = 0
+        self._spins = 0
+        self._horizon: float | None = None
+        self._until: Callable[[], bool] | None = None
+        self._crash_at: dict[int, list[Action]] = {}
+        self._crash_if: list[tuple[Callable[[Process], bool], Action]] = []
+        self.points = 0
+        super().__init__()
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._ticket), timer))  # the ticket: equal times fire in order
+        return timer
+
+    def run_for(self, seconds: float) -> None:
+        """Run until `seconds` of virtual time have passed; what is due exactly then is still done."""
+        self._drive(self._now + seconds)
+
+    def run_until(self, predicate: Callable[[], bool], limit: float, what: str = "") -> None:
+        """Run until the predicate holds at an idle moment (all that can happen at that instant has happened)."""
+        if predicate():
+            return
+        self._drive(self._now + limit, predicate)
+        if not predicate():
+            wanted = what or getattr(predicate, "__qualname__", repr(predicate))
+            raise TimeLimit(f"{wanted}: not so after {limit:g} virtual seconds (now {self._now:g})")
+
+    def _drive(self, horizon: float, until: Callable[[], bool] | None = None) -> None:
+        self._horizon, self._until = horizon, until
+        try:
+            self.run_forever()
+        finally:
+            self._horizon = self._until = None
+
+    # --- processes ----------------------------------------------------------------------------------------------
+
+    def spawn(self, process: Process, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """Start a task in the process; everything it starts belongs to the process as well."""
+        if process.loop is None:
+            process.loop = self
+            self._processes.append(process)
+        return self.create_task(coro, name=name, context=process.new_context())
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = super().create_task(coro, name=name, context=context)
+        process = current_process() if context is None else context.get(PROCESS)
+        if process is not None:
+            process.keep(task)
+        return task
+
+    def kill(self, process: Process) -> None:
+        """As kill -9: from here on not one more line of it runs, and nothing of it is collected before `bury`."""
+        if not process.alive:
+            return
+        process.alive = False
+        self._io -= process.io
+        process.io = 0
+        close_sockets(self._selector, process)
+        for hook in process.kill_hooks:
+            contextvars.Context().run(hook)
+
+    def kill_all(self) -> None:
+        for process in self._processes:
+            self.kill(process)
+
+    def bury(self) -> None:
+        """At the very end: kill who still lives and release what the dead held, without noise."""
+        self.kill_all()
+        self.set_exception_handler(lambda *_: None)
+        for process in self._processes:
+            process.release()
+        self._processes.clear()
+        self._generators.clear()
+
+    def close(self) -> None:
+        if not self.is_running() and not self.is_closed():
+            self.bury()
+            self._timers.clear()
+        super().close()
+
+    # --- crashes ------------------------------------------------------------------------------------------------
+
+    def crash_when(self, when: int | Callable[[Process], bool], action: Action) -> None:
+        """Call `action(process)` once, before the callback that is point number `when` (or the first for which
+        `when(process)` holds) runs in that process. The action usually kills that process, or all of them."""
+        if callable(when):
+            self._crash_if.append((when, action))
+        else:
+            self._crash_at.setdefault(when, []).append(action)
+
+    def _count_point(self, process: Process) -> None:
+        self.points += 1
+        process.points += 1
+        for action in self._crash_at.pop(self.points, ()):
+            action(process)
+        for pair in [pair for pair in self._crash_if if pair[0](process)]:
+            self._crash_if.remove(pair)
+            pair[1](process)
+
+    # --- real I/O -----------------------------------------------------------------------------------------------
+
+    def io(self, change: int) -> None:
+        """+1 before a real wait (socket, thread), -1 after it. A killed process's waits no longer count."""
+        process = current_process()
+        if process is not None:
+            if not process.alive:
+                return
+            process.io += change
+        self._io += change
+
+    def _wait_for_io(self) -> None:
+        events = self._selector.select(IO_PATIENCE)
+        self._silent_waits = 0 if events else self._silent_waits + 1
+        if self._silent_waits > IO_PATIENCE_LIMIT:
+            raise Deadlock(f"{self._io} real I/O waits under way, no answer for {IO_PATIENCE_LIMIT * IO_PATIENCE:g} s")
+        self._process_events(events)  # type: ignore[attr-defined]
+
+    # --- one round ----------------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        ready = self._ready
+        if ready:
+            self._note_spin()
+        else:
+            self._idle()
+        for _ in range(len(ready)):
+            callback = ready.popleft()
+            if not callback._cancelled:
+                self._run_guarded(callback)
+
+    def _run_guarded(self, callback: Any) -> None:
+        process = callback._context.get(PROCESS)
+        if process is None:
+            callback._run()
+            return
+        if process.alive:
+            self._count_point(process)
+        if process.alive:  # a crash may have been due at this very point
+            callback._run()
+        else:
+            process.graveyard.append(callback)
+
+    def _idle(self) -> None:
+        if self._until is not None and self._until():
+            self.stop()
+        elif self._io:
+            self._wait_for_io()
+        else:
+            self._move_clock()
+
+    def _move_clock(self) -> None:
+        due = self._next_due()
+        if self._horizon is not None and (due is None or due > self._horizon):
+            self._now = max(self._now, self._horizon)
+            self.stop()
+        elif due is None:
+            raise Deadlock(f"nothing is ready, no timer is set, no I/O is under way (virtual time {self._now:g})")
+        else:
+            self._now = max(self._now, due)
+            self._spins = 0
+            self._admit_due()
+
+    def _next_due(self) -> float | None:
+        timers = self._timers
+        while timers and self._is_void(timers[0][2]):
+            heapq.heappop(timers)
+        return timers[0][0] if timers else None
+
+    def _is_void(self, timer: Any) -> bool:
+        """Cancelled, or of a dead process: such timers must not move the clock."""
+        if timer._cancelled:
+            return True
+        process = timer._context.get(PROCESS)
+        if process is None or process.alive:
+            return False
+        process.graveyard.append(timer)
+        return True
+
+    def _admit_due(self) -> None:
+        while (due := self._next_due()) is not None and due <= self._now:
+            self._ready.append(heapq.heappop(self._timers)[2])
+
+    def _note_spin(self) -> None:
+        self._spins += 1
+        if self._spins > SPIN_LIMIT:
+            self._spins = 0
+            raise Livelock(f"{SPIN_LIMIT} rounds at virtual time {self._now:g} without the clock moving")
+
+    # --- async generators: their clean-up is scheduled by the garbage collector, so it is guarded here -------------
+
+    def _asyncgen_firstiter_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        process = current_process()
+        if process is None:
+            self._generators.pop(id(agen), None)  # an id may be used again
+        else:
+            self._generators[id(agen)] = process
+        super()._asyncgen_firstiter_hook(agen)  # type: ignore[misc]
+
+    def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        process = self._generators.pop(id(agen), None)
+        if process is None:
+            super()._asyncgen_finalizer_hook(agen)  # type: ignore[misc]
+        elif process.alive:
+            self.call_soon_threadsafe(self.create_task, agen.aclose(), context=process.new_context())
+        else:
+            process.graveyard.append(agen)
+
+
+class SimClock:
+    """`world.Clock` on a SimLoop: `skew` seconds off, running `drift` faster (0.01: one second in a hundred)."""
+
+    def __init__(self, loop: SimLoop, epoch: float = 1_800_000_000.0, skew: float = 0.0, drift: float = 0.0) -> None:
+        self.loop = loop
+        self.epoch = epoch
+        self.skew = skew
+        self.drift = drift
+
+    def now(self) -> float:
+        return self.epoch + self.loop.time() * (1.0 + self.drift) + self.skew
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / (1.0 + self.drift))

@@ -1,0 +1,242 @@
+"""One PostgreSQL database (or a schema of one) as a store.
+
+BEGIN and COMMIT are sent by hand, so that it is known which of them a lost connection hit: before COMMIT was sent the
+transaction is surely not in, after that only the database knows (law 12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
+from kilonova.store.instruments import Faults, Stats
+from kilonova.store.postgres_connections import Connections, OnIo
+from kilonova.store.statements import Sql
+from kilonova.store.url import PostgresUrl, parse_url
+from kilonova.world import Body, Row
+
+T = TypeVar("T")
+TRIES = 6
+FIRST_PAUSE = 0.005
+
+_RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+_LOST = (
+    OSError,  # TimeoutError is one
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # the server is shutting down, or crashed
+)
+# What the server may say of a COMMIT without knowing, or saying, how it ended.
+_UNSURE = (*_LOST, asyncpg.TransactionResolutionUnknownError, asyncpg.StatementCompletionUnknownError)
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_MARK = "SELECT pg_current_xact_id()::text::bigint"
+_WATERMARK = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+
+
+class PostgresTx:
+    """One transaction; see world.Tx. After an exception from it the transaction is dead: the body must let it pass."""
+
+    __slots__ = ("_connection", "_connections", "_mark", "_stats")
+
+    def __init__(self, connections: Connections, connection: Any, stats: Stats) -> None:
+        self._connections = connections
+        self._connection = connection
+        self._stats = stats
+        self._mark = 0
+
+    async def one(self, statement: Sql, /, **params: Any) -> Row | None:
+        self._stats.statements += 1
+        text, values = _bind(statement, params)
+        row: Row | None = await self._connections.io(self._connection.fetchrow(text, *values))
+        return row
+
+    async def all(self, statement: Sql, /, **params: Any) -> Sequence[Row]:
+        self._stats.statements += 1
+        text, values = _bind(statement, params)
+        rows: Sequence[Row] = await self._connections.io(self._connection.fetch(text, *values))
+        return rows
+
+    async def run(self, statement: Sql, /, **params: Any) -> int:
+        self._stats.statements += 1
+        text, values = _bind(statement, params)
+        return _changed_rows(await self._connections.io(self._connection.execute(text, *values)))
+
+    async def many(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> None:
+        self._stats.statements += len(rows)
+        text = statement.postgres[0]
+        await self._connections.io(self._connection.executemany(text, [_bind(statement, dict(row))[1] for row in rows]))
+
+    async def now(self) -> float:
+        now: float = await self._value(_NOW)
+        return now
+
+    async def mark(self) -> int:
+        if not self._mark:
+            self._mark = await self._value(_MARK)
+        return self._mark
+
+    async def watermark(self) -> int:
+        """The oldest transaction still running: it may commit later, with a mark that is not smaller than this."""
+        oldest: int = await self._value(_WATERMARK)
+        return oldest
+
+    async def _value(self, text: str) -> Any:
+        self._stats.statements += 1
+        return await self._connections.io(self._connection.fetchval(text))
+
+
+def _bind(statement: Sql, params: dict[str, Any]) -> tuple[str, list[Any]]:
+    if statement.postgres_constants:
+        params.update(statement.postgres_constants)
+    text, names = statement.postgres
+    return text, [params[name] for name in names]
+
+
+def _changed_rows(status: str) -> int:
+    """From "UPDATE 3" or "INSERT 0 3"; a SELECT changes nothing."""
+    word, _, count = status.rpartition(" ")
+    return int(count) if count.isdigit() and word != "SELECT" else 0
+
+
+class PostgresStore:
+    """See world.Store."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        connections: int = 10,
+        timeout: float | None = 60.0,
+        faults: Faults | None = None,
+        on_io: OnIo | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        place = parse_url(url)
+        if not isinstance(place, PostgresUrl):
+            raise StoreError(f"{place} is not a PostgreSQL address")
+        self.name = name
+        self.stats = Stats()
+        self.faults = faults
+        self._closed = False
+        self._chance = chance or random.Random()
+        self._connections = Connections(place, connections, on_io, timeout=timeout, application=f"kilonova-{name}")
+
+    async def write(self, body: Body[T]) -> T:
+        for attempt in range(TRIES):
+            try:
+                return await self._write_once(body)
+            except _RETRIED as error:
+                last = error
+            await asyncio.sleep(FIRST_PAUSE * 2**attempt * self._chance.random())
+        raise CommitFailed(f"database {self.name}: gave way {TRIES} times: {last}") from last
+
+    async def read(self, body: Body[T]) -> T:
+        connection = await self._take()
+        try:
+            await self._connections.io(connection.execute(_BEGIN_READ))
+            found = await body(PostgresTx(self._connections, connection, self.stats))
+            await self._connections.io(connection.execute("COMMIT"))
+            return found
+        except BaseException as error:
+            await self._roll_back(connection, error)
+            if (ours := self._in_our_words(error, StoreError)) is not None:
+                raise ours from error
+            raise
+        finally:
+            self._connections.give_back(connection)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._connections.close()
+
+    def drop(self) -> None:
+        """The process is dead, as of now: sockets are cut, nothing is said to the server."""
+        self._closed = True
+        self._connections.drop()
+
+    async def _take(self) -> Any:
+        if self._closed:
+            raise StoreError(f"the database {self.name} is closed")
+        return await self._connections.take()
+
+    async def _write_once(self, body: Body[T]) -> T:
+        try:
+            connection = await self._take()
+        except StoreError as error:
+            raise CommitFailed(str(error)) from error
+        try:
+            written = await self._run_body(connection, body)
+            await self._commit(connection)
+        finally:
+            self._connections.give_back(connection)
+        self.stats.commits += 1
+        self.stats.transactions += 1
+        if self.faults is not None:
+            self.faults.after_commit(self.name)
+        return written
+
+    async def _run_body(self, connection: Any, body: Body[T]) -> T:
+        try:
+            await self._connections.io(connection.execute(_BEGIN))
+            written = await body(PostgresTx(self._connections, connection, self.stats))
+            if self.faults is not None:
+                self.faults.before_commit(self.name)
+            return written
+        except BaseException as error:
+            await self._roll_back(connection, error)
+            if isinstance(error, _RETRIED):
+                raise
+            if (ours := self._in_our_words(error, CommitFailed)) is not None:
+                raise ours from error
+            raise
+
+    async def _commit(self, connection: Any) -> None:
+        try:
+            status = await self._connections.io(connection.execute("COMMIT"))
+        except _UNSURE as error:
+            connection.terminate()
+            raise CommitUnknown(f"database {self.name}: the connection was lost during COMMIT: {error}") from error
+        except _RETRIED:
+            raise
+        except asyncpg.PostgresError as error:
+            raise CommitFailed(f"database {self.name}: nothing was written: {error}") from error
+        except BaseException:
+            connection.terminate()  # cancelled while the answer was on its way
+            raise
+        if status != "COMMIT":
+            raise CommitFailed(f"database {self.name}: nothing was written: the transaction had failed before")
+
+    async def _roll_back(self, connection: Any, error: BaseException) -> None:
+        """Not worth a round trip when the connection is gone, and not possible when we are being cancelled."""
+        if not isinstance(error, Exception) or isinstance(error, _LOST):
+            connection.terminate()
+            return
+        try:
+            await self._connections.io(connection.execute("ROLLBACK"))
+        except BaseException as another:
+            connection.terminate()
+            if not isinstance(another, Exception):
+                raise
+
+    def _in_our_words(self, error: BaseException, lost: type[StoreError]) -> Exception | None:
+        """Callers know no driver: a broken constraint is a Conflict, a lost connection `lost`, the rest StoreError."""
+        if isinstance(error, asyncpg.IntegrityConstraintViolationError):
+            return Conflict(f"database {self.name}: {error}")
+        if isinstance(error, ValueError) and isinstance(error, asyncpg.InterfaceError):
+            return StoreError(f"database {self.name}: {error}")  # a parameter of the wrong type
+        if isinstance(error, _LOST):
+            return lost(f"database {self.name}: the connection was lost: {error}")
+        if isinstance(error, asyncpg.PostgresError):
+            return StoreError(f"database {self.name}: {error}")
+        return None  # the body's own

@@ -1,0 +1,216 @@
+"""SQLite transactions, run synchronously on one connection: a batch of writes with one COMMIT, or one read.
+
+A body is `async def` so that it reads the same on both engines; here nothing in it ever waits, so it is driven
+without an event loop. That makes a transaction one uninterrupted piece of work, in a thread or in the simulator.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
+from kilonova.store.instruments import Faults, ReadsClock, Stats
+from kilonova.store.statements import Sql
+from kilonova.world import Body, Row
+
+_NEXT_MARK = "INSERT INTO marks (id, mark) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET mark = mark + 1 RETURNING mark"
+_encode = msgspec.json.Encoder().encode
+
+Outcome = tuple[Any, BaseException | None]
+
+
+class SqliteTx:
+    """One transaction of one caller; see world.Tx."""
+
+    __slots__ = ("_clock", "_connection", "_execute", "_mark", "_stats")
+
+    def __init__(self, connection: sqlite3.Connection, clock: ReadsClock, stats: Stats) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._clock = clock
+        self._stats = stats
+        self._mark = 0
+
+    async def one(self, statement: Sql, /, **params: Any) -> Row | None:
+        row: Row | None = self._start(statement, params).fetchone()
+        return row
+
+    async def all(self, statement: Sql, /, **params: Any) -> Sequence[Row]:
+        return self._start(statement, params).fetchall()
+
+    async def run(self, statement: Sql, /, **params: Any) -> int:
+        cursor = self._start(statement, params)
+        if cursor.description is not None:
+            cursor.fetchall()  # RETURNING: the count is known only after the last row
+        count = cursor.rowcount
+        return count if count > 0 else 0
+
+    def _start(self, statement: Sql, params: dict[str, Any]) -> sqlite3.Cursor:
+        self._stats.statements += 1
+        if statement.lists:
+            _encode_lists(statement, params)
+        if statement.sqlite_constants:
+            params.update(statement.sqlite_constants)
+        return self._execute(statement.sqlite, params)
+
+    async def many(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> None:
+        self._stats.statements += len(rows)
+        constants, lists = statement.sqlite_constants, statement.lists
+        if constants or lists:
+            rows = [{**row, **constants} for row in rows]
+            for row in rows:
+                _encode_lists(statement, row)
+        self._connection.executemany(statement.sqlite, rows)
+
+    async def now(self) -> float:
+        return self._clock.now()
+
+    async def mark(self) -> int:
+        if not self._mark:
+            self._stats.statements += 1
+            (self._mark,) = self._execute(_NEXT_MARK).fetchone()
+        return self._mark
+
+    async def watermark(self) -> int:
+        """One writer: whatever is committed after this read took its mark after it, so it is greater."""
+        self._stats.statements += 1
+        (mark,) = self._execute("SELECT coalesce(max(mark), 0) FROM marks").fetchone()
+        return int(mark) + 1
+
+
+def _encode_lists(statement: Sql, params: dict[str, Any]) -> None:
+    for name in statement.lists:
+        params[name] = _encode(params[name]).decode()
+
+
+def drive(body: Body[Any], tx: SqliteTx) -> Any:
+    coroutine: Any = body(tx)
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    coroutine.close()
+    raise RuntimeError("a transaction body awaits nothing but its tx")
+
+
+def in_our_words(name: str, error: BaseException) -> BaseException:
+    """Callers know no driver: a broken constraint is a Conflict, anything else the database says a StoreError."""
+    if isinstance(error, sqlite3.IntegrityError):
+        ours: BaseException = Conflict(f"database {name}: {error}")
+    elif isinstance(error, sqlite3.Error):
+        ours = StoreError(f"database {name}: {error}")
+    else:
+        return error
+    ours.__cause__ = error
+    return ours
+
+
+class WriteSide:
+    """The one connection that writes."""
+
+    def __init__(self, name: str, connection: sqlite3.Connection, clock: ReadsClock, stats: Stats) -> None:
+        self.name = name
+        self.connection = connection
+        self.faults: Faults | None = None
+        self._clock = clock
+        self._stats = stats
+
+    def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
+        """All bodies in one transaction, a savepoint each, and one COMMIT: what one of them raises is its own."""
+        outcomes: list[Outcome] = []
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            for body in bodies:
+                outcomes.append(self._run_one(body))
+            self._commit(outcomes)
+        except (sqlite3.Error, CommitFailed) as error:
+            self._roll_back()
+            return self._all_failed(bodies, outcomes, error)
+        except BaseException:
+            self._roll_back()
+            raise
+        self._stats.transactions += len(bodies)
+        return outcomes
+
+    def _run_one(self, body: Body[Any]) -> Outcome:
+        execute = self.connection.execute
+        execute("SAVEPOINT body")
+        try:
+            outcome = (drive(body, SqliteTx(self.connection, self._clock, self._stats)), None)
+        except BaseException as error:
+            if not self.connection.in_transaction:
+                raise  # a full disk makes SQLite drop the whole transaction: the batch is lost, not this body alone
+            execute("ROLLBACK TO body")
+            execute("RELEASE body")
+            return None, in_our_words(self.name, error)
+        execute("RELEASE body")
+        return outcome
+
+    def _commit(self, outcomes: list[Outcome]) -> None:
+        if all(error is not None for _, error in outcomes):
+            self.connection.execute("ROLLBACK")
+            return
+        if self.faults is not None:
+            self.faults.before_commit(self.name)
+        self.connection.execute("COMMIT")
+        self._stats.commits += 1
+
+    def _roll_back(self) -> None:
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+        except sqlite3.Error:  # closed by drop(), or already rolled back by SQLite itself
+            pass
+
+    def _all_failed(self, bodies: Sequence[Body[Any]], outcomes: list[Outcome], cause: Exception) -> list[Outcome]:
+        """Each caller gets its own exception; whoever had one already keeps it."""
+        failed: list[Outcome] = []
+        for index in range(len(bodies)):
+            error = outcomes[index][1] if index < len(outcomes) else None
+            if error is None:
+                error = CommitFailed(f"database {self.name}: nothing was written: {cause}")
+                error.__cause__ = cause
+            failed.append((None, error))
+        return failed
+
+    def after_commit(self) -> CommitUnknown | None:
+        """The simulator's "the connection was lost during COMMIT", although it went through."""
+        if self.faults is not None:
+            try:
+                self.faults.after_commit(self.name)
+            except CommitUnknown as error:
+                return error
+        return None
+
+
+class ReadSide:
+    """A connection that reads: each body sees one snapshot."""
+
+    def __init__(self, name: str, connection: sqlite3.Connection, clock: ReadsClock, stats: Stats) -> None:
+        self.name = name
+        self.connection = connection
+        self._clock = clock
+        self._stats = stats
+
+    def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
+        return [self._run_one(body) for body in bodies]
+
+    def _run_one(self, body: Body[Any]) -> Outcome:
+        connection = self.connection
+        try:
+            before = connection.total_changes
+            connection.execute("BEGIN")
+            try:
+                value = drive(body, SqliteTx(connection, self._clock, self._stats))
+            finally:
+                connection.execute("ROLLBACK")
+            # Without threads the connection may write; `PRAGMA query_only` would make every statement compile anew.
+            if connection.total_changes != before:
+                raise StoreError(f"database {self.name}: a read may not write")
+            return value, None
+        except BaseException as error:
+            return None, in_our_words(self.name, error)

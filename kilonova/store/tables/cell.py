@@ -1,0 +1,187 @@
+"""A cell: servers and all that hangs on them, hosts, debts, and its journal. cell0 has the same tables, no hosts."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
+
+from kilonova.store.tables import journal
+
+metadata = MetaData()
+for _table in journal.metadata.sorted_tables:
+    _table.to_metadata(metadata)
+
+servers = Table(
+    "servers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project_id", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("turn", BigInteger, nullable=False),
+    Column("operation_id", Text),  # the live operation behind task_state
+    Column("vm_state", Text, nullable=False),
+    Column("task_state", Text),
+    Column("power_state", Integer, nullable=False),
+    Column("host", Text),
+    Column("copy", BigInteger),  # the current copy's number
+    Column("runner_host", Text),  # permission to run (law 3)
+    Column("runner_copy", BigInteger),
+    Column("runner_proof", Text),  # why it could be given: JSON
+    Column("image_ref", Text, nullable=False),
+    Column("flavor", Text, nullable=False),  # JSON
+    Column("details", Text, nullable=False),  # JSON: what only the API shows
+    Column("hidden", Integer, nullable=False),  # inserted by `place`, not yet handed over (law 5)
+    Column("cell0_failure", Text),
+    Column("created_at", Float(53), nullable=False),
+    Column("updated_at", Float(53), nullable=False),
+    Column("launched_at", Float(53)),
+    Column("terminated_at", Float(53)),
+    Column("deleted", Integer, nullable=False),
+)
+Index("servers_host", servers.c.host, sqlite_where=servers.c.deleted == 0, postgresql_where=servers.c.deleted == 0)
+Index("servers_project", servers.c.project_id, servers.c.deleted, servers.c.created_at, servers.c.id)
+
+copies = Table(
+    "copies",
+    metadata,
+    Column("server_id", Text, nullable=False),
+    Column("copy", BigInteger, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("state", Text, nullable=False),  # making | whole | leaving
+    Column("operation_id", Text, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    PrimaryKeyConstraint("server_id", "copy", "host"),
+)
+Index("copies_host", copies.c.host)
+
+debts = Table(
+    "debts",
+    metadata,
+    Column("host", Text, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("copy", BigInteger, nullable=False),
+    Column("verb", Text, nullable=False),  # ensure_absent
+    Column("after", Text, nullable=False),  # JSON: what to record once it is paid
+    Column("operation_id", Text, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    PrimaryKeyConstraint("host", "server_id", "copy", "verb"),
+)
+
+migrations = Table(
+    "migrations",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),  # the API's integer id
+    Column("id", Text, nullable=False, unique=True),
+    Column("server_id", Text, nullable=False),
+    Column("operation_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # resize | migration | evacuation
+    Column("status", Text, nullable=False),
+    Column("source_host", Text, nullable=False),
+    Column("source_copy", BigInteger, nullable=False),
+    Column("dest_host", Text),
+    Column("dest_copy", BigInteger),
+    Column("old_flavor", Text, nullable=False),
+    Column("new_flavor", Text, nullable=False),
+    Column("old_vm_state", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("project_id", Text, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    Column("updated_at", Float(53), nullable=False),
+    Column("open", Integer, nullable=False),  # 1 while it still holds resources
+)
+Index("migrations_server", migrations.c.server_id)
+Index(
+    "migrations_open", migrations.c.open, sqlite_where=migrations.c.open == 1, postgresql_where=migrations.c.open == 1
+)
+
+actions = Table(
+    "actions",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("server_id", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("operation_id", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("user_id", Text),
+    Column("project_id", Text),
+    Column("started_at", Float(53), nullable=False),
+    Column("updated_at", Float(53), nullable=False),
+    Column("message", Text),
+)
+Index("actions_server", actions.c.server_id, actions.c.request_id)
+
+action_events = Table(
+    "action_events",
+    metadata,
+    Column("operation_id", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("started_at", Float(53), nullable=False),
+    Column("finished_at", Float(53)),
+    Column("result", Text),  # Success | Error
+    Column("host", Text),
+    Column("details", Text),
+    PrimaryKeyConstraint("operation_id", "event"),
+)
+Index("action_events_server", action_events.c.server_id)
+
+faults = Table(
+    "faults",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("server_id", Text, nullable=False),
+    Column("operation_id", Text, nullable=False),
+    Column("code", Integer, nullable=False),
+    Column("message", Text, nullable=False),  # safe words for the owner
+    Column("details", Text),  # for the administrator
+    Column("created_at", Float(53), nullable=False),
+)
+Index("faults_server", faults.c.server_id)
+
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("id", Text, nullable=False),  # the service's uuid
+    Column("provider_id", Text, nullable=False),  # the root provider's uuid in placement
+    Column("identity", Text, nullable=False),  # hash of the agent's key, not its name
+    Column("session", Text),  # the agent process that speaks for the host now
+    Column("last_seen", Float(53), nullable=False),  # by the database's clock
+    Column("disabled", Integer, nullable=False),
+    Column("disabled_reason", Text),
+    Column("forced_down", Integer, nullable=False),
+    Column("fenced", Text),  # proof, JSON
+    Column("draining", Integer, nullable=False),
+    Column("returning", Integer, nullable=False, quote=True),  # reserved in SQLite, which SQLAlchemy does not know
+    Column("epoch", BigInteger, nullable=False),  # raised when it is declared down
+    Column("address", Text),
+    Column("storage", Text),  # hosts with the same non-empty value share storage
+    Column("created_at", Float(53), nullable=False),
+)
+
+observers = Table(
+    "observers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("since", Float(53), nullable=False),  # listening without a gap since
+    Column("until", Float(53), nullable=False),
+)
+
+quarantine = Table(
+    "quarantine",
+    metadata,
+    Column("host", Text, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("copy", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("found_at", Float(53), nullable=False),
+    PrimaryKeyConstraint("host", "server_id", "copy"),
+)

@@ -1,0 +1,75 @@
+"""The control database: cells, mappings, what is not in a cell yet, quotas, workers, and its journal."""
+
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
+
+from kilonova.store.tables import journal
+
+metadata = MetaData()
+for _table in journal.metadata.sorted_tables:
+    _table.to_metadata(metadata)
+
+cells = Table(
+    "cells",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("database_url", Text, nullable=False),
+    Column("disabled", Integer, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+)
+
+host_mappings = Table(
+    "host_mappings",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("cell", Text, nullable=False),
+)
+
+server_mappings = Table(
+    "server_mappings",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+    Column("cell", Text),  # null: not in a cell yet
+    Column("project_id", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("vcpus", Integer, nullable=False),  # counted against the quota
+    Column("memory_mb", Integer, nullable=False),
+    Column("queued_for_delete", Integer, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+)
+Index("server_mappings_project", server_mappings.c.project_id, server_mappings.c.queued_for_delete)
+
+build_requests = Table(
+    "build_requests",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+    Column("turn", BigInteger, nullable=False),
+    Column("operation_id", Text, nullable=False),
+    Column("server", Text, nullable=False),  # JSON: the row it will become
+    Column("created_at", Float(53), nullable=False),
+)
+
+request_specs = Table(
+    "request_specs",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+    Column("spec", Text, nullable=False),  # JSON
+)
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("project_id", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("hard_limit", Integer, nullable=False),
+    PrimaryKeyConstraint("project_id", "resource"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("lease_until", Float(53), nullable=False),  # by the database's clock (law 9)
+    Column("started_at", Float(53), nullable=False),
+)

@@ -1,0 +1,94 @@
+"""The journal: part of every database that owns servers (control and each cell)."""
+
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
+
+metadata = MetaData()
+
+operations = Table(
+    "operations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("version", Integer, nullable=False),  # of the step list (law 14)
+    Column("server_id", Text),
+    Column("turn", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),  # of the newest step row; only grows (law 1)
+    Column("course", Text, nullable=False),  # JSON: engine/course.py, incl. the undo stack
+    Column("committed", Integer, nullable=False),  # the point of no return was taken (law 8)
+    Column("params", Text, nullable=False),
+    Column("facts", Text, nullable=False),  # what the steps found out
+    Column("cause", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("project_id", Text),
+    Column("user_id", Text),
+    Column("parent_id", Text),
+    Column("destination", Text),  # the host that limits count against (law 11)
+    Column("waiting_for", Text),
+    Column("error", Text),
+    Column("superseded_by", Text),
+    Column("live", Integer, nullable=False),  # 1 until it ended: the index of work
+    Column("created_at", Float(53), nullable=False),
+    Column("updated_at", Float(53), nullable=False),
+    Column("ended_at", Float(53)),
+)
+Index("operations_server", operations.c.server_id)
+Index("operations_live", operations.c.id, sqlite_where=operations.c.live == 1, postgresql_where=operations.c.live == 1)
+Index("operations_parent", operations.c.parent_id)
+Index("operations_created", operations.c.created_at, operations.c.id)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("operation_id", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("way", Text, nullable=False),  # do | undo
+    Column("position", Integer, nullable=False),  # in the operation's step list
+    Column("place", Text, nullable=False),  # "" = CONTROL, else the host
+    Column("copy", BigInteger, nullable=False),  # of the guest on that host
+    Column("heir_of", Text),  # the superseded operation whose undo this is (law 7)
+    Column("server_id", Text),
+    Column("turn", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),  # ready | taken | done | failed | settled | dropped
+    Column("attempt", Integer, nullable=False),
+    Column("worker", Text),
+    Column("not_before", Float(53), nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    Column("taken_at", Float(53)),
+    Column("ended_at", Float(53)),
+    Column("result", Text),
+    Column("error", Text),
+    Column("open", Integer, nullable=False),  # 1 while ready or taken
+    PrimaryKeyConstraint("operation_id", "ordinal"),
+)
+Index("steps_open", steps.c.place, steps.c.state, sqlite_where=steps.c.open == 1, postgresql_where=steps.c.open == 1)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("operation_id", Text, primary_key=True),
+    Column("sealed", Text, nullable=False),  # encrypted; deleted in the ending transaction (law 13)
+)
+
+fences = Table(
+    "fences",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+    Column("turn", BigInteger, nullable=False),  # of the newest write that came from another database (law 1)
+    Column("ordinal", Integer, nullable=False),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("key", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("project_id", Text, nullable=False),
+    Column("route", Text, nullable=False),
+    Column("body_hash", Text, nullable=False),
+    Column("operation_id", Text, nullable=False),
+    Column("answer", Text),
+    Column("created_at", Float(53), nullable=False),
+    PrimaryKeyConstraint("key", "user_id", "project_id", "route"),
+)

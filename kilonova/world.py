@@ -1,0 +1,177 @@
+"""The one door to the world: clock, ids, randomness, bus, stores, drivers and fence.
+
+Production, tests and the simulator pass different worlds to the same code. Nothing else in the package may call
+`time.time`, `random`, `uuid4` or open a connection of its own: what comes through here can be replayed and crashed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from kilonova.domain.guest import Copy as Copy
+from kilonova.domain.guest import CopyReport as CopyReport
+from kilonova.domain.guest import GuestSpec as GuestSpec
+from kilonova.domain.guest import HostInventory as HostInventory
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Wall time as this process believes it (may be skewed) and a sleep that the simulator can shorten."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Ids(Protocol):
+    def uuid(self) -> str: ...
+
+
+Handler = Callable[[bytes], Awaitable[bytes]]
+
+
+class Bus(Protocol):
+    """Questions and wake-ups. Nothing durable is relied upon: a message may be lost, late, doubled, reordered."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def serve(self, subject: str, handler: Handler, *, shared: bool = False) -> None:
+        """Answer questions asked on `subject`; with `shared`, each message reaches one of those who serve it."""
+
+    async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
+        """Ask and wait; raises `NoAnswer` when nobody answered in time or the handler failed."""
+
+    async def cast(self, subject: str, body: bytes) -> None:
+        """Tell and forget; never raises for a lost message."""
+
+    def is_connected(self) -> bool: ...
+
+
+class Row(Protocol):
+    def __getitem__(self, key: str, /) -> Any: ...
+
+    def keys(self) -> Any: ...
+
+
+class Statement(Protocol):
+    """A statement built once; see store/statements.py."""
+
+
+class Tx(Protocol):
+    """One transaction. A body awaits nothing but this object: on SQLite it is driven without an event loop."""
+
+    async def one(self, statement: Any, /, **params: Any) -> Row | None: ...
+
+    async def all(self, statement: Any, /, **params: Any) -> Sequence[Row]: ...
+
+    async def run(self, statement: Any, /, **params: Any) -> int:
+        """Returns how many rows it changed."""
+
+    async def many(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> None: ...
+
+    async def now(self) -> float:
+        """The database's own clock, seconds since the epoch: leases are judged by it (law 9)."""
+
+    async def mark(self) -> int:
+        """The number a changed row carries so that readers find it later; see `watermark`."""
+
+    async def watermark(self) -> int:
+        """Every row committed after this read carries a mark >= this number (late commits included)."""
+
+
+Body = Callable[[Tx], Awaitable[T]]
+
+
+class Store(Protocol):
+    """One database: `control`, `placement`, `cell0`, `cell1`, … Bodies may run again, so they change nothing else."""
+
+    name: str
+
+    async def write(self, body: Body[T]) -> T:
+        """Run the body in a transaction and commit. Raises CommitFailed (surely not in) or CommitUnknown."""
+
+    async def read(self, body: Body[T]) -> T: ...
+
+    async def close(self) -> None: ...
+
+
+class Stores(Protocol):
+    control: Store
+    placement: Store
+
+    def cell(self, name: str) -> Store: ...
+
+    def cells(self) -> Sequence[str]:
+        """Names of all cells, cell0 first."""
+
+    def journals(self) -> Sequence[Store]:
+        """Every database that holds operations: control, then the cells."""
+
+
+class Driver(Protocol):
+    """Verbs say what shall be: doing one twice is harmless, finding it half done is normal.
+
+    All raise `Failed` when the hypervisor refuses; a crash in the middle leaves something the next call completes.
+    """
+
+    async def inventory(self) -> HostInventory: ...
+
+    async def copies(self) -> Sequence[CopyReport]: ...
+
+    async def ensure_disk(self, guest: GuestSpec, *, adopt: int | None = None) -> str:
+        """A complete root disk for this copy: from the image, or taken over from copy `adopt` where this host can
+        see that copy's disk (shared storage). Returns "created", "adopted" or "kept" (it was there)."""
+
+    async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
+        """Copy the disk of a stopped guest to another host (or this one) as copy `to_copy`; the original stays."""
+
+    async def ensure_defined(self, guest: GuestSpec) -> None: ...
+
+    async def ensure_power(self, server: str, copy: int, *, on: bool) -> None: ...
+
+    async def ensure_absent(self, server: str, copy: int) -> None:
+        """Stop and remove this copy only; a disk that another copy has adopted stays."""
+
+    async def console(self, server: str, copy: int) -> str: ...
+
+
+class HostMemory(Protocol):
+    """What an agent keeps on its own host across restarts: its identity and the highest turn seen per server."""
+
+    def load(self) -> dict[str, Any]: ...
+
+    def save(self, memory: dict[str, Any]) -> None: ...
+
+
+class Fence(Protocol):
+    """Cuts a host off for sure. Returns the proof that it is stopped, or raises `Failed`."""
+
+    async def fence(self, host: str) -> str: ...
+
+
+@dataclass
+class World:
+    """Everything a role may touch. Parts a role does not have are None: an agent has no stores."""
+
+    clock: Clock
+    ids: Ids
+    random: random.Random
+    bus: Bus
+    stores: Stores | None = None
+    settings: Any = None
+    driver: Driver | None = None
+    memory: HostMemory | None = None
+    fence: Fence | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def db(self) -> Stores:
+        if self.stores is None:
+            raise RuntimeError("this role has no database; hosts never touch one (DESIGN section 3)")
+        return self.stores

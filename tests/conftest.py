@@ -1,0 +1,53 @@
+"""Fixtures that every group shares: the real servers, one of each per run of a group."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from tests.support.servers import Nats, NotAvailable, Postgres, Server
+
+FULL = bool(os.environ.get("KILONOVA_FULL"))
+S = TypeVar("S", bound=Server)
+SERVERS = {"postgres": "postgres", "fast_postgres": "postgres", "nats": "nats"}  # fixture: marker
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks tests by the server they use (`-m "not postgres"`), and leaves the full matrices to `make test-all`."""
+    for item in items:
+        for name in SERVERS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(SERVERS[name])
+    if not FULL and (left_out := [item for item in items if item.get_closest_marker("full")]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL that keeps what it acknowledged: fsync and synchronous_commit are on."""
+    yield from _running(Postgres)
+
+
+@pytest.fixture(scope="session")
+def fast_postgres() -> Iterator[Postgres]:
+    """The same with fsync off. A group whose tests crash no server may choose it for all of them in its conftest:
+    a session fixture `postgres(fast_postgres)` that returns it."""
+    yield from _running(lambda: Postgres(fsync=False))
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[Nats]:
+    yield from _running(Nats)
+
+
+def _running(make: Callable[[], S]) -> Iterator[S]:
+    """As root or in CI a server that is not to be had is a failure: there nothing may be skipped in silence."""
+    try:
+        server = make()
+    except NotAvailable as missing:
+        if os.geteuid() == 0 or os.environ.get("CI") == "true":
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+    with server:
+        yield server

@@ -1,0 +1,126 @@
+"""Providers and what they offer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kilonova.domain.errors import Conflict
+from kilonova.placement import inventories
+from kilonova.placement.claims import Claimed, NotClaimed
+from kilonova.placement.refusals import NoSuchProvider
+from tests.placement.books import LARGE, PROVIDERS, SMALL, USED, Books, provider_of
+
+Run = Callable[[Any], None]
+
+
+def test_a_provider_is_made_once_and_is_its_own_root(run: Run) -> None:
+    async def story(books: Books) -> None:
+        await asyncio.gather(*(inventories.ensure_provider(books.store, "p1", "host1") for _ in range(5)))
+        (row,) = await books.all(PROVIDERS)
+        assert (row["uuid"], row["name"], row["generation"], row["accepting"]) == ("p1", "host1", 0, 1)
+        assert row["root_id"] == row["id"]
+
+    run(story)
+
+
+def test_a_name_belongs_to_one_provider(run: Run) -> None:
+    async def story(books: Books) -> None:
+        await inventories.ensure_provider(books.store, "p1", "host1")
+        with pytest.raises(Conflict, match="the name host1 is taken"):
+            await inventories.ensure_provider(books.store, "p2", "host1")
+        with pytest.raises(Conflict, match="is called host1"):
+            await inventories.ensure_provider(books.store, "p1", "host2")
+
+    run(story)
+
+
+def test_capacity_is_what_the_ratio_makes_of_it() -> None:
+    assert inventories.capacity(64, 0, 4.0) == 256
+    assert inventories.capacity(8192, 512, 1.5) == 11520
+    assert inventories.capacity(10, 0, 1.15) == 11
+    assert inventories.capacity(1, 2, 1.0) == 0
+
+
+def test_the_same_report_again_writes_nothing(run: Run) -> None:
+    async def story(books: Books) -> None:
+        await books.host("a")
+        await books.claim("s1", "a")
+        before = await books.generation("a")
+        await books.host("a")
+        assert await books.generation("a") == before
+        await books.host("a", vcpu=9)
+        assert await books.generation("a") == before + 1
+        assert await books.used("a") == 1
+
+    run(story)
+
+
+def test_shrinking_below_use_is_taken_as_it_is(run: Run) -> None:
+    async def story(books: Books) -> None:
+        await books.host("a", vcpu=8)
+        await books.claim("s1", "a", size=LARGE)
+        await books.host("a", vcpu=2)
+        assert await books.used("a") == 4
+        assert isinstance(await books.claim("s2", "a"), NotClaimed)
+        await books.release("s1")
+        assert isinstance(await books.claim("s2", "a"), Claimed)
+
+    run(story)
+
+
+def test_a_class_no_longer_reported_goes_or_is_worth_nothing_while_in_use(run: Run) -> None:
+    async def story(books: Books) -> None:
+        await books.host("a")
+        await books.claim("s1", "a", size={"VCPU": 1, "MEMORY_MB": 512})
+        await inventories.set_inventory(books.store, provider_of("a"), {"VCPU": (8, 0, 1.0)})
+        left = {row["name"]: (row["used"], row["capacity"]) for row in await books.all(USED)}
+        assert left == {"VCPU": (1, 8), "MEMORY_MB": (512, 0)}
+        await books.release("s1")
+        await inventories.set_inventory(books.store, provider_of("a"), {"VCPU": (8, 0, 1.0)})
+        assert [row["name"] for row in await books.all(USED)] == ["VCPU"]
+
+    run(story)
+
+
+def test_reports_and_claims_at_once_keep_the_count(run: Run) -> None:
+    async def story(books: Books) -> None:
+        async def come_and_go(server: str) -> None:
+            await books.claim(server, "a", size={"VCPU": 1})
+            await books.release(server)
+
+        await books.hosts("a")
+        await asyncio.gather(
+            *(come_and_go(f"s{n}") for n in range(12)), *(books.host("a", vcpu=8 + n % 3) for n in range(12))
+        )
+        assert await books.used("a") == 0
+
+    run(story)
+
+
+def test_closing_a_host_keeps_later_claims_out(run: Run) -> None:
+    """What a drain relies on: after `set_accepting(False)` returned, no claim appears there any more."""
+
+    async def story(books: Books) -> None:
+        await books.hosts("a")
+        claims = [asyncio.create_task(books.claim(f"s{n}", "a", size={"VCPU": 1})) for n in range(8)]
+        await asyncio.sleep(0.005)
+        await books.accept("a", False)
+        seen = set(await books.places())
+        await asyncio.gather(*claims)
+        assert set(await books.places()) == seen
+
+    run(story)
+
+
+def test_unknown_providers_are_named(run: Run) -> None:
+    async def story(books: Books) -> None:
+        with pytest.raises(NoSuchProvider, match="provider-of-a"):
+            await books.accept("a", True)
+        with pytest.raises(NoSuchProvider):
+            await inventories.set_inventory(books.store, provider_of("a"), {name: (1, 0, 1.0) for name in SMALL})
+
+    run(story)

@@ -1,0 +1,218 @@
+"""SQLite with threads: many transactions, one COMMIT, and what happens when that one fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilonova.domain.errors import CommitFailed, StoreError
+from kilonova.world import Tx
+from tests.store.conftest import Workbench
+from tests.store.scratch import ids, insert, inserting
+
+ROOT = Path(__file__).parents[2]
+
+
+class Gate:
+    """Keeps the writer thread busy with a transaction of its own, so that all that is asked meanwhile is one batch."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._entered = threading.Event()
+        self._open = threading.Event()
+
+    async def __aenter__(self) -> None:
+        async def body(tx: Tx) -> None:
+            self._entered.set()
+            self._open.wait(10)
+            await insert(tx, "gate")
+
+        self._blocking = asyncio.create_task(self._store.write(body))
+        await asyncio.to_thread(self._entered.wait, 10)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._open.set()
+        await self._blocking
+
+
+async def ask_in_one_batch(store: Any, *bodies: Any) -> list[Any]:
+    async with Gate(store):
+        tasks = [asyncio.create_task(store.write(body)) for body in bodies]
+        await asyncio.sleep(0)
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_concurrent_writes_share_commits(sqlite_bench: Workbench) -> None:
+    async def story(store: Any) -> None:
+        before = store.stats.commits
+        await asyncio.gather(*(store.write(inserting(f"t{number:03}")) for number in range(200)))
+        assert store.stats.commits - before < 50
+        assert store.stats.transactions >= 200
+        assert len(await ids(store)) == 200
+
+    sqlite_bench.run(story)
+
+
+def test_a_batch_is_one_commit(sqlite_bench: Workbench) -> None:
+    async def story(store: Any) -> None:
+        before = store.stats.commits
+        await ask_in_one_batch(store, *(inserting(f"t{number}") for number in range(30)))
+        assert store.stats.commits - before == 2  # the gate's own and the batch's
+
+    sqlite_bench.run(story)
+
+
+def test_a_failing_shared_commit_fails_its_callers_and_nobody_else(sqlite_bench: Workbench) -> None:
+    async def failing(tx: Tx) -> None:
+        raise ValueError("mine alone")
+
+    async def story(store: Any) -> None:
+        await store.write(inserting("before"))
+        results = await ask_in_one_batch(
+            store, inserting("a"), inserting("orphan", owner="nobody"), failing, inserting("b")
+        )
+        assert [type(result) for result in results] == [CommitFailed, CommitFailed, ValueError, CommitFailed]
+        assert len({id(result) for result in results}) == 4  # nobody shares an exception with its traceback
+        await store.write(inserting("after"))
+        assert await ids(store) == ["after", "before", "gate"]
+
+    sqlite_bench.run(story)
+
+
+def test_an_io_error_in_the_shared_commit(sqlite_bench: Workbench) -> None:
+    """The file may not grow: the operating system refuses the write that COMMIT makes."""
+
+    async def story(store: Any) -> None:
+        await store.write(inserting("before"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        log = os.stat(sqlite_bench.url.removeprefix("sqlite:///") + "-wal").st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (log + 100, hard))
+        try:
+            results = await asyncio.gather(
+                *(store.write(inserting(f"t{number}")) for number in range(10)), return_exceptions=True
+            )
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert {type(result) for result in results} == {CommitFailed}
+        await store.write(inserting("after"))
+        assert await ids(store) == ["after", "before"]
+
+    sqlite_bench.run(story)
+
+
+def test_a_full_disk_fails_the_batch_and_nobody_else(sqlite_bench: Workbench) -> None:
+    async def big(tx: Tx) -> None:
+        await insert(tx, "big" * 100_000)
+
+    async def story(store: Any) -> None:
+        connection = store._writer.connection
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count={pages + 5}")
+        small, large = await ask_in_one_batch(store, inserting("small"), big)
+        assert isinstance(large, StoreError) and "full" in str(large)
+        # SQLite may drop the whole transaction or only the statement; either way the answer is the truth.
+        assert ("small" in await ids(store)) == (small == "small")
+        connection.execute("PRAGMA max_page_count=1000000")
+        await store.write(big)
+        await store.write(inserting("after"))
+        assert "after" in await ids(store)
+
+    sqlite_bench.run(story)
+
+
+def test_settings_of_durability_are_read_back(any_sqlite_bench: Workbench) -> None:
+    async def story(store: Any) -> None:
+        connection = store._writer.connection
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+    any_sqlite_bench.run(story)
+
+
+def test_a_body_that_awaits_something_else(any_sqlite_bench: Workbench) -> None:
+    async def body(tx: Tx) -> None:
+        await insert(tx, "a")
+        await asyncio.sleep(0)
+
+    async def story(store: Any) -> None:
+        for asked in (store.write(body), store.read(lambda tx: asyncio.sleep(0))):
+            with pytest.raises(RuntimeError, match="awaits nothing but its tx"):
+                await asked
+        await store.write(inserting("b"))
+        assert await ids(store) == ["b"]
+
+    any_sqlite_bench.run(story)
+
+
+def test_whatever_a_body_raises_the_writer_lives_on(sqlite_bench: Workbench) -> None:
+    class Odd(BaseException):
+        pass
+
+    async def odd(tx: Tx) -> None:
+        raise Odd
+
+    async def story(store: Any) -> None:
+        results = await ask_in_one_batch(store, odd, inserting("a"))
+        assert isinstance(results[0], Odd) and results[1] == "a"
+
+    sqlite_bench.run(story)
+
+
+def test_closing_does_what_was_asked_before(sqlite_bench: Workbench) -> None:
+    async def story(store: Any) -> None:
+        asked = [asyncio.create_task(store.write(inserting(f"t{number}"))) for number in range(50)]
+        await asyncio.sleep(0)
+        await store.close()
+        assert len(await asyncio.gather(*asked)) == 50
+
+    sqlite_bench.run(story)
+
+
+WRITER = """
+import asyncio, os, sys
+from tests.store.conftest import Workbench
+from tests.store.scratch import inserting
+
+async def main(store):
+    async def write(lane):
+        for number in range(1_000_000):
+            thing = f"{sys.argv[2]}-{lane}-{number}"
+            await store.write(inserting(thing))
+            os.write(1, (thing + "\\n").encode())
+    await asyncio.gather(*(write(lane) for lane in range(16)))
+
+bench = Workbench("sqlite", sys.argv[1])
+asyncio.run(main(bench.open()))
+"""
+
+
+def test_kill_9_loses_nothing_that_was_acknowledged(sqlite_bench: Workbench) -> None:
+    async def prepare(store: Any) -> None:
+        pass
+
+    sqlite_bench.run(prepare)
+    acknowledged: set[str] = set()
+    for turn in range(3):
+        command = [sys.executable, "-c", WRITER, sqlite_bench.url, f"run{turn}"]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            acknowledged |= {process.stdout.readline().decode().strip() for _ in range(300)}
+            process.kill()
+            acknowledged |= {line for line in process.stdout.read().decode().split("\n")[:-1] if line}
+
+    async def look() -> None:
+        store = sqlite_bench.open()
+        assert acknowledged <= set(await ids(store))
+        assert store._writer.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        await store.close()
+
+    assert len(acknowledged) >= 900
+    asyncio.run(look())
