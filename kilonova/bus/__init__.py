@@ -13,3 +13,8 @@ def token(name: str) -> str:
 def host_subject(host: str) -> str:
     """Where one host listens."""
     return f"host.{token(host)}"
+
+
+def machine_subject(host: str) -> str:
+    """Where the outside of one simulated machine listens: power, link, console and disk port."""
+    return f"machine.{token(host)}"

@@ -53,6 +53,12 @@ class Agent:
         self._woken = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self.refused: str | None = None  # why the cloud will not have this host; the process ends with it
+        self.welcomed = False  # has been registered at least once
+
+    @property
+    def epoch(self) -> int:
+        """Of the last completed registration; 0 while returning."""
+        return self._epoch
 
     async def start(self) -> None:
         if "key" not in self._memory:
@@ -68,6 +74,11 @@ class Agent:
         for task in [*tasks, *([self._loop] if self._loop else [])]:
             task.cancel()
         await asyncio.gather(*tasks, *([self._loop] if self._loop else []), return_exceptions=True)
+
+    async def ended(self) -> None:
+        """Returns when the agent has given up (`refused`) or was stopped."""
+        if self._loop is not None:
+            await asyncio.wait([self._loop])
 
     async def _on_wake(self, body: bytes) -> bytes:
         self._woken.set()
@@ -88,8 +99,8 @@ class Agent:
                 self.refused = why.message
                 logger.error("host %s may not join: %s", self.host, why.message)
                 return
-            except KilonovaError as error:
-                logger.warning("host %s: %s", self.host, error)
+            except Exception as error:  # whatever it is, a host that stops beating helps nobody
+                logger.warning("host %s: %s", self.host, error, exc_info=not isinstance(error, KilonovaError))
                 await self.world.clock.sleep(self._interval / 4)
                 continue
             await self._wait()
@@ -129,6 +140,7 @@ class Agent:
         )
         if await self._ask("conductor.returned", message, bool):
             self._epoch = answer.epoch
+            self.welcomed = True
             self._woken.set()
 
     # -- beating and pulling ------------------------------------------------------------------------------------

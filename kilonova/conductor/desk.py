@@ -60,9 +60,10 @@ class Desk:
     async def _orders(self, journal: Store, beat: Beat) -> Orders:
         async def body(tx: Tx) -> str:
             row = await rows.fetch(tx, hosts, name=beat.host)
-            if row is None or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
+            # `returning` although it beats: an old registration arrived late and opened the question again
+            if row is None or row["returning"] or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
                 return "register"
-            return "wait" if row["returning"] or row["forced_down"] or row["fenced"] else "work"
+            return "wait" if row["forced_down"] or row["fenced"] else "work"
 
         word = await journal.read(body)
         if word == "register":

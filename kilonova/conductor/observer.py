@@ -21,7 +21,7 @@ _SEEN = Sql(
 )
 FORGOTTEN_AFTER = 3600.0  # seconds; conductors that are gone
 _FORGET = Sql(delete(observers).where(observers.c.until < bindparam("before")))
-_ALL = Sql(select(hosts.c.name, hosts.c.session, hosts.c.epoch))
+_ALL = Sql(select(hosts.c.name, hosts.c.session, hosts.c.epoch, hosts.c.returning))
 
 
 @dataclass
@@ -53,7 +53,9 @@ class Observer:
                 await tx.many(_SEEN, seen)
             since = self.since if receiving and self.since is not None else now
             await self._listening(tx, since, now)
-            known = {row["name"]: (row["session"], row["epoch"]) for row in await tx.all(_ALL)}
+            known = {
+                row["name"]: (None if row["returning"] else row["session"], row["epoch"]) for row in await tx.all(_ALL)
+            }
             return since, known
 
         try:

@@ -61,39 +61,44 @@ class Accepted(msgspec.Struct, frozen=True):
 
 async def accept(engine: Engine, journal: Store, ask: Ask) -> Accepted:
     operation_id = ask.operation_id or engine.world.ids.uuid()
+    first = ""
 
     async def body(tx: Tx) -> Accepted:
-        return await _accept(engine, tx, journal, ask, operation_id)
+        nonlocal first
+        accepted, first = await _accept(engine, tx, journal, ask, operation_id)
+        return accepted
 
     accepted = await engine.write(journal, body)
     if not accepted.joined:
-        await engine.wake(journal.name, accepted.operation_id)
+        await engine.wake(journal.name, accepted.operation_id, first)
     return accepted
 
 
-async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id: str) -> Accepted:
+async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id: str) -> tuple[Accepted, str]:
+    """What was accepted, and the host that has the first step ("" for CONTROL)."""
     now = engine.world.clock.now()
     operation = engine.operation(ask.kind)
     earlier = await _earlier(tx, ask, operation_id)
     if earlier is not None:
-        return earlier
+        return earlier, ""
     subject = await gather(engine, tx, ask)
     if subject.live is not None and operation.joins(subject):
-        return Accepted(subject.live["id"], joined=True)
+        return Accepted(subject.live["id"], joined=True), ""
     facts = checked(operation, subject)
     op = _operation(operation, ask, subject, facts, operation_id)
     if subject.live is not None:
         op.course = await supersede(tx, log.op_from(subject.live), operation, operation_id, now)
+        op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
     await _seize(tx, operation, op, subject, now)
     await operation.accepted(tx, facts, now)
-    await store_operation(engine, tx, journal, operation, op, ask, now)
-    return Accepted(operation_id)
+    first = await store_operation(engine, tx, journal, operation, op, ask, now)
+    return Accepted(operation_id), first
 
 
 async def store_operation(
     engine: Engine, tx: Tx, journal: Store, operation: Operation, op: Op, ask: Ask, now: float
-) -> None:
-    """The operation, its first step, and what hangs on them."""
+) -> str:
+    """The operation, its first step, and what hangs on them; returns the host of that step."""
     go = begin(operation, op.course, op.facts)
     if isinstance(go, End):
         raise RuntimeError(f"operation {operation.name} has no step")
@@ -120,6 +125,7 @@ async def store_operation(
             answer=None,
             created_at=now,
         )
+    return go.target.host
 
 
 async def _earlier(tx: Tx, ask: Ask, operation_id: str) -> Accepted | None:

@@ -90,7 +90,7 @@ class Delete(Operation):
         ctx.in_transaction(close)
 
     steps = [
-        Step("list_what_exists", list_what_exists, on=CONTROL),
+        Step("list_what_exists", list_what_exists, on=CONTROL, no_return=True),
         Step(
             "terminate_instance",
             remove_guest,

@@ -103,6 +103,9 @@ async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, 
 
 async def submit(engine: Engine, ask: Ask) -> Accepted:
     """Accept an operation on an existing server, wherever it is; `delete` also while it is nowhere yet."""
+    earlier = await _earlier(engine, ask)
+    if earlier is not None:
+        return earlier
     for _ in range(10):
         mapping = await find_mapping(engine, ask.server_id)
         if mapping["cell"] is not None:
@@ -113,6 +116,19 @@ async def submit(engine: Engine, ask: Ask) -> Accepted:
         if accepted is not None:
             return accepted
     raise Refused("busy", f"Instance {ask.server_id} is on its way between cells; repeat the request")
+
+
+async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:
+    """The same key was used before, in whichever journal; the server may have moved or gone since (law 10)."""
+
+    async def body(tx: Tx) -> Accepted | None:
+        return await known_key(tx, ask)
+
+    for journal in engine.world.db.journals() if ask.key is not None else ():
+        known = await journal.read(body)
+        if known is not None:
+            return known
+    return None
 
 
 async def find_mapping(engine: Engine, server_id: str) -> Row:
@@ -142,6 +158,7 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
         if placing is not None and placing.is_live:
             await supersede(tx, placing, operation, operation_id, now)
         op = _fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
+        op.committed = True  # the build request is gone
         await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
         return Accepted(operation_id)
 
@@ -156,14 +173,17 @@ async def _running_delete(tx: Tx, server_id: str) -> Accepted | None:
     return None if row is None else Accepted(row["id"], joined=True)
 
 
-async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause) -> Accepted:
+async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause, key: Key | None = None) -> Accepted:
     """Every server of a dead host, in one operation."""
     operation_id = engine.world.ids.uuid()
-    ask = Ask(kind="evacuate_host", server_id="", cause=cause, params={"host": host})
+    ask = Ask(kind="evacuate_host", server_id="", cause=cause, params={"host": host}, key=key)
 
     async def body(tx: Tx) -> Accepted:
         if await rows.fetch(tx, operations, id=operation_id) is not None:
             return Accepted(operation_id, joined=True)
+        known = await known_key(tx, ask)
+        if known is not None:
+            return known
         state = await judge_host(tx, host, engine.limits.service_down_time)
         if state is None:
             raise Refused("no_such_host", f"Compute host {host} could not be found.")

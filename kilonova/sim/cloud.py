@@ -4,6 +4,7 @@ with stores of its own on the same files, one hub, one hardware. A killed role r
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
 from kilonova.conductor.service import Conductor
 from kilonova.domain.cause import Cause
+from kilonova.domain.errors import KilonovaError
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
@@ -155,7 +157,7 @@ class SimCloud:
         process = Process(name)
         source = random.Random(f"{self.seed}:{name}:{life}")
         is_host = name in self.hardware.hosts()
-        stores = None if is_host else self._stores()
+        stores = None if is_host else self.open_stores()
         world = World(
             clock=SimClock(self.loop, skew=self._skew(name)),
             ids=SeededIds(source),
@@ -170,13 +172,14 @@ class SimCloud:
         if stores is not None:
             process.on_kill(stores.drop)
         self.roles[name] = role
-        self.loop.spawn(process, self._run(role))
+        self.loop.spawn(process, self._live(role))
 
     def _skew(self, name: str) -> float:
         """A few seconds, the same for each life of a role; hosts and conductors need not agree on the time."""
         return random.Random(f"{self.seed}:{name}:skew").uniform(-3.0, 3.0) if self.faults is not None else 0.0
 
-    def _stores(self) -> OpenStores:
+    def open_stores(self) -> OpenStores:
+        """Handles of one process on the databases of this cloud."""
         if self._open_databases is not None:
             opened = dict(self._open_databases(self.loop))
         else:
@@ -191,6 +194,13 @@ class SimCloud:
         store = SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF")
         store.faults = self.faults
         return store
+
+    async def _live(self, role: Role) -> None:
+        """A role that cannot start ends, and its supervisor tries again."""
+        try:
+            await self._run(role)
+        except KilonovaError:
+            self.loop.call_later(0.0, self.crash, role.name, context=contextvars.Context())
 
     async def _run(self, role: Role) -> None:
         limits = self.shape.limits

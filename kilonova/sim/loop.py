@@ -38,7 +38,7 @@ def current_process() -> Process | None:
 class Process:
     """One life of a role. A restarted role is a new Process, perhaps of the same name."""
 
-    __slots__ = ("_keep_limit", "_tasks", "alive", "graveyard", "io", "kill_hooks", "loop", "name", "points")
+    __slots__ = ("_keep_limit", "_tasks", "alive", "frozen", "graveyard", "io", "kill_hooks", "loop", "name", "points")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,6 +46,7 @@ class Process:
         self.points = 0
         self.io = 0
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.frozen: list[Any] | None = None  # while stopped: what it would have run by now
         self.kill_hooks: list[Callable[[], object]] = []
         self.graveyard: list[Any] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -80,6 +81,7 @@ class Process:
                 context.run(_close, task)
             self._tasks.clear()
             self.graveyard.clear()
+            self.frozen = None
             self.kill_hooks.clear()
         finally:
             sys.unraisablehook = hook
@@ -206,6 +208,15 @@ class SimLoop(asyncio.SelectorEventLoop):
         for hook in process.kill_hooks:
             contextvars.Context().run(hook)
 
+    def freeze(self, process: Process) -> None:
+        """As SIGSTOP: nothing of it runs until `thaw`, while its timers and messages pile up."""
+        if process.frozen is None:
+            process.frozen = []
+
+    def thaw(self, process: Process) -> None:
+        self._ready.extend(process.frozen or ())
+        process.frozen = None
+
     def kill_all(self) -> None:
         for process in self._processes:
             self.kill(process)
@@ -280,12 +291,14 @@ class SimLoop(asyncio.SelectorEventLoop):
         if process is None:
             callback._run()
             return
-        if process.alive:
+        if process.alive and process.frozen is None:
             self._count_point(process)
-        if process.alive:  # a crash may have been due at this very point
-            callback._run()
-        else:
+        if not process.alive:  # a crash may have been due at this very point
             process.graveyard.append(callback)
+        elif process.frozen is not None:
+            process.frozen.append(callback)
+        else:
+            callback._run()
 
     def _idle(self) -> None:
         if self._until is not None and self._until():

@@ -6,11 +6,12 @@ Every verb has a middle, where half its effect is visible: others run there, the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kilonova.compute.drivers.hardware import Guest, Hardware, Host
 from kilonova.compute.drivers.storage import Disk
 from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.machine import SentDisk
 from kilonova.world import CopyReport, GuestSpec, HostInventory
 
 
@@ -33,12 +34,19 @@ class Call:
             await self._hardware.never()
 
 
+class Elsewhere(Protocol):
+    """Machines that live in other processes (machine.py)."""
+
+    async def send(self, to_host: str, disk: SentDisk) -> None: ...
+
+
 class SimulatedDriver:
     """`world.Driver` for one host of the simulated hardware."""
 
-    def __init__(self, hardware: Hardware, host: str) -> None:
+    def __init__(self, hardware: Hardware, host: str, elsewhere: Elsewhere | None = None) -> None:
         self._hardware = hardware
         self._host = hardware.host(host)
+        self._elsewhere = elsewhere
 
     async def inventory(self) -> HostInventory:
         await (await self._begin("inventory")).half_done()
@@ -69,6 +77,9 @@ class SimulatedDriver:
 
     async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
         call = await self._begin("send_disk")
+        if self._elsewhere is not None and to_host not in self._hardware.hosts():
+            await self._send_elsewhere(call, self._elsewhere, server, copy, to_host, to_copy)
+            return
         storage, target = self._hardware.storage, self._target(to_host)
         session = self._reach(target)
         if (there := self._hardware.disk(target, server, to_copy)) is not None and there.whole:
@@ -82,6 +93,14 @@ class SimulatedDriver:
             raise Failed("unreachable", f"{to_host} lost power while a disk was being sent to it")
         self._check_still_there(target, there, to_copy)
         storage.complete(there, self._stopped_disk(server, copy).content)
+
+    async def _send_elsewhere(
+        self, call: Call, elsewhere: Elsewhere, server: str, copy: int, to_host: str, to_copy: int
+    ) -> None:
+        self._stopped_disk(server, copy)
+        await call.half_done(self._host.copy_seconds)
+        content = list(self._stopped_disk(server, copy).content)
+        await elsewhere.send(to_host, SentDisk(server, to_copy, content))
 
     async def ensure_defined(self, guest: GuestSpec) -> None:
         call = await self._begin("ensure_defined")

@@ -1,0 +1,1 @@
+"""What Kilonova costs, measured: `make bench [ONLY=name]` prints a table and writes bench/results/NAME.json."""

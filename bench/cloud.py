@@ -1,0 +1,117 @@
+"""A cloud in this process, wired as `kilonova serve` wires one: open stores, one conductor, agents, the in-process bus."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.operations import REGISTRY
+from kilonova.bus.memory import MemoryBus, MemoryHub
+from kilonova.compute.agent import Agent
+from kilonova.compute.drivers.hardware import Hardware
+from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+from kilonova.conductor.service import Conductor
+from kilonova.engine.core import Engine
+from kilonova.engine.limits import Limits
+from kilonova.engine.secrets import Seal
+from kilonova.store.instruments import Stats
+from kilonova.store.open import OpenStores, open_stores
+from kilonova.world import World
+
+DATABASES = ("control", "placement", "cell0", "cell1")
+SEAL_KEY = b"YmVuY2gtc2VhbC1rZXktb2YtMzItYnl0ZXMtbGVuZ3Q="
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class RandomIds:
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
+
+
+@dataclass
+class ParentalEngine(Engine):
+    """Knows at once when an operation has ended, and only after its commit: the engine tells the parent of each child,
+    and here every operation is the child of the future that waits for it."""
+
+    waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
+
+    async def wake(self, journal: str, operation_id: str, host: str = "") -> None:
+        future = self.waiting.pop(operation_id, None)
+        if future is None:
+            await super().wake(journal, operation_id, host)
+        elif not future.done():
+            future.set_result(None)
+
+
+@dataclass
+class Cloud:
+    stores: OpenStores
+    limits: Limits
+    hub: MemoryHub = field(default_factory=MemoryHub)
+    hardware: Hardware = field(default_factory=Hardware)
+    agents: list[Agent] = field(default_factory=list)
+    conductor: Conductor | None = None
+
+    def engine(self, worker: str) -> ParentalEngine:
+        return ParentalEngine(self._world(worker or "api"), REGISTRY, worker, Seal(SEAL_KEY), self.limits)
+
+    async def start_conductor(self) -> ParentalEngine:
+        engine = self.engine("conductor1")
+        self.conductor = Conductor(engine, alone=True)
+        await self.conductor.start()
+        return engine
+
+    async def start_agent(self, host: str) -> Agent:
+        self.hardware.add_host(host)
+        agent = Agent(self._world(host, host=True), host, REGISTRY, report_interval=self.limits.report_interval)
+        self.agents.append(agent)
+        await agent.start()
+        return agent
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(agent.stop() for agent in self.agents))
+        if self.conductor is not None:
+            await self.conductor.stop()
+
+    def stats(self, name: str = "cell1") -> Stats:
+        store: Any = self.stores.cell(name)
+        return Stats(store.stats.commits, store.stats.transactions, store.stats.statements)
+
+    def _world(self, name: str, *, host: bool = False) -> World:
+        return World(
+            clock=WallClock(),
+            ids=RandomIds(),
+            random=random.Random(),
+            bus=MemoryBus(self.hub, name),
+            stores=None if host else self.stores,
+            driver=SimulatedDriver(self.hardware, name) if host else None,
+            memory=SimulatedMemory(self.hardware, name) if host else None,
+        )
+
+
+@asynccontextmanager
+async def cloud(urls: Mapping[str, str], limits: Limits | None = None) -> Any:
+    stores = await open_stores(urls, clock=WallClock())
+    running = Cloud(stores, limits or Limits())
+    try:
+        yield running
+    finally:
+        await running.stop()
+        await stores.close()
+
+
+def sqlite_urls(directory: Any) -> dict[str, str]:
+    return {name: f"sqlite:///{directory}/{name}.db" for name in DATABASES}

@@ -1,0 +1,84 @@
+"""/hosts: how each host stands, with the sentence that says why; and the administrator's word about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kilonova.api.extra.operations import engine_of
+from kilonova.api.faults import answer
+from kilonova.api.reading import decode, read_body
+from kilonova.domain.errors import Refused
+from kilonova.domain.host import HostState
+from kilonova.engine.core import Engine
+from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
+from kilonova.store import rows
+from kilonova.store.hosts import all_hosts, judge_all
+from kilonova.store.tables import cell
+from kilonova.world import Row, Tx
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    forced_down: bool | None = None
+    disabled: bool | None = None
+    reason: str = ""
+
+
+async def list_(request: Request) -> Response:
+    return answer({"hosts": await _hosts(engine_of(request))})
+
+
+async def show(request: Request) -> Response:
+    return answer({"host": await _host(engine_of(request), request.path_params["host"])})
+
+
+async def change(request: Request) -> Response:
+    engine, host = engine_of(request), request.path_params["host"]
+    wish = decode(await read_body(request), ChangeBody)
+    if wish.forced_down is None and wish.disabled is None:
+        raise Refused("bad_request", "say forced_down or disabled, true or false")
+    if wish.forced_down is not None:
+        await (declare_down if wish.forced_down else declare_up)(engine, host)
+    if wish.disabled:
+        await disable(engine, host, wish.reason)
+    elif wish.disabled is False:
+        await enable(engine, host)
+    return answer({"host": await _host(engine, host)})
+
+
+async def _host(engine: Engine, name: str) -> dict[str, Any]:
+    journal, _ = await find_host(engine, name)
+    return next(host for host in await _hosts(engine, journal.name) if host["name"] == name)
+
+
+async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str, Any]]:
+    stores, found = engine.world.db, []
+    for name in stores.cells() if only_cell is None else [only_cell]:
+
+        async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row]]:
+            states = await judge_all(tx, engine.limits.service_down_time)
+            return await all_hosts(tx), states, list(await rows.fetch_all(tx, cell.debts))
+
+        records, states, debts = await stores.cell(name).read(body)
+        for row in records:
+            owed = sum(debt["host"] == row["name"] for debt in debts)
+            found.append(_view(name, row, states[row["name"]], owed))
+    return found
+
+
+def _view(cell_name: str, row: Row, state: HostState, owed: int) -> dict[str, Any]:
+    return {
+        "name": row["name"],
+        "cell": cell_name,
+        "state": state.word,
+        "sentence": state.sentence,
+        "forced_down": bool(row["forced_down"]),
+        "disabled": bool(row["disabled"]),
+        "disabled_reason": row["disabled_reason"],
+        "debts": owed,
+        "last_seen": row["last_seen"],
+        "epoch": row["epoch"],
+    }

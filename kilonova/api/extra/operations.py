@@ -1,0 +1,170 @@
+"""/operations: what was asked, how far it is, why it went where it went; and asking."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kilonova.api.extra import view
+from kilonova.api.faults import answer
+from kilonova.api.reading import decode, limit_of, read_body
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Refused
+from kilonova.domain.operation import OPERATION_STATES
+from kilonova.domain.server import Flavor
+from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.engine.cancel import cancel
+from kilonova.engine.core import Engine
+from kilonova.operations.hosts import find_host
+from kilonova.operations.submit import NewServer, create, evacuate_host, submit
+from kilonova.store.operations import Journaled, actions_of, find, marker_key, page, steps_of
+
+ROUTE = "POST /kilonova/v1/operations"
+KEY_LENGTH = 255
+
+
+class FlavorBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str = "custom"
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+
+    def __post_init__(self) -> None:
+        if self.vcpus < 1 or self.memory_mb < 1 or self.disk_gb < 0:
+            raise ValueError("a flavor needs vcpus and memory_mb of 1 or more and disk_gb of 0 or more")
+
+
+class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="operation"):
+    operation: Literal["create"]
+    name: str
+    flavor: FlavorBody
+    image: str = ""
+    host: str | None = None
+
+
+class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operation: Literal["delete", "migrate", "confirm_resize", "revert_resize", "evacuate"]
+    server: str
+    host: str | None = None  # where to, for migrate and evacuate
+
+
+class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operation: Literal["evacuate_host"]
+    host: str
+
+
+FORMS: dict[str, Any] = {
+    "create": CreateBody,
+    "evacuate_host": HostBody,
+    **dict.fromkeys(("delete", "migrate", "confirm_resize", "revert_resize", "evacuate"), ServerBody),
+}
+
+
+class Named(msgspec.Struct, frozen=True):
+    operation: str
+
+
+def engine_of(request: Request) -> Engine:
+    engine: Engine = request.app.state.service.engine
+    return engine
+
+
+def cause_of(request: Request, engine: Engine) -> Cause:
+    """Until identity comes there is one user: the administrator whose token it is."""
+    request_id = f"req-{engine.world.ids.uuid()}"
+    return Cause(user_id="admin", project_id="admin", through="api", request_id=request_id, is_admin=True)
+
+
+async def submit_(request: Request) -> Response:
+    engine = engine_of(request)
+    body = await read_body(request)
+    kind = decode(body, Named).operation
+    if kind not in FORMS:
+        raise Refused("bad_request", f"no operation {kind!r}; there are {', '.join(FORMS)}")
+    wish = decode(body, FORMS[kind])
+    server, accepted = await _accept(engine, wish, cause_of(request, engine), _key(request, body))
+    operation = accepted.operation_id
+    return answer({"operation": operation, "server": server}, 202, {"X-Kilonova-Operation": operation})
+
+
+def _key(request: Request, body: bytes) -> Key | None:
+    given = request.headers.get("idempotency-key")
+    if given is None:
+        return None
+    if not given or len(given) > KEY_LENGTH:
+        raise Refused("bad_request", f"an Idempotency-Key has 1 to {KEY_LENGTH} characters")
+    return Key(given, ROUTE, hashlib.sha256(body).hexdigest())
+
+
+async def _accept(
+    engine: Engine, wish: CreateBody | ServerBody | HostBody, cause: Cause, key: Key | None
+) -> tuple[str | None, Accepted]:
+    if isinstance(wish, CreateBody):
+        flavor = Flavor(wish.flavor.name, wish.flavor.vcpus, wish.flavor.memory_mb, wish.flavor.disk_gb)
+        return await create(
+            engine, NewServer(name=wish.name, flavor=flavor, image=wish.image, host=wish.host), cause, key
+        )
+    if isinstance(wish, HostBody):
+        journal, _ = await find_host(engine, wish.host)
+        return None, await evacuate_host(engine, journal, wish.host, cause, key)
+    params = {"host": wish.host} if wish.host else {}
+    ask = Ask(kind=wish.operation, server_id=wish.server, cause=cause, params=params, key=key)
+    return wish.server, await submit(engine, ask)
+
+
+async def list_(request: Request) -> Response:
+    stores, query = engine_of(request).world.db, request.query_params
+    if unknown := set(query) - {"server", "state", "limit", "marker"}:
+        raise Refused("bad_request", f"unknown parameter {', '.join(sorted(unknown))}")
+    by = {column: query[name] for name, column in (("server", "server_id"), ("state", "state")) if name in query}
+    if by.get("state", "done") not in OPERATION_STATES:
+        raise Refused("bad_request", f"no state {by['state']!r}; there are {', '.join(OPERATION_STATES)}")
+    before = None
+    if "marker" in query:
+        before = await marker_key(stores, query["marker"])
+        if before is None:
+            raise Refused("bad_request", f"marker {query['marker']} is no operation")
+    found = await page(stores, by=by, before=before, limit=limit_of(request))
+    return answer({"operations": [view.operation(journaled) for journaled in found]})
+
+
+async def _found(request: Request) -> list[Journaled]:
+    operation_id = request.path_params["id"]
+    found = await find(engine_of(request).world.db, operation_id)
+    if not found:
+        raise Refused("not_found", f"there is no operation {operation_id}")
+    return found
+
+
+async def show(request: Request) -> Response:
+    found = await _found(request)
+    steps = [step for journaled in found for step in await steps_of(journaled)]
+    steps.sort(key=lambda step: int(step["ordinal"]))
+    actions = await actions_of(engine_of(request).world.db, request.path_params["id"])
+    shown = view.operation(found)
+    return answer(
+        {
+            "operation": {
+                **shown,
+                "decision": view.short(view.decision(found)),
+                "steps": [view.step(step) for step in steps],
+                "actions": [view.action(action, events) for action, events in actions],
+            }
+        }
+    )
+
+
+async def explain(request: Request) -> Response:
+    found = await _found(request)
+    return answer({"operation": found[0].row["id"], "decision": view.decision(found)})
+
+
+async def cancel_(request: Request) -> Response:
+    engine, found = engine_of(request), await _found(request)
+    operation_id = request.path_params["id"]
+    await cancel(engine, found[-1].journal, operation_id, cause_of(request, engine).user_id)
+    return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})

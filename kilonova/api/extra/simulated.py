@@ -1,0 +1,79 @@
+"""/simulated: the machine room from outside, past agents and conductors. Only simulated machines answer here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from kilonova.api.extra.operations import engine_of
+from kilonova.api.extra.servers import server_of
+from kilonova.api.faults import answer
+from kilonova.api.reading import decode, read_body
+from kilonova.bus import machine_subject
+from kilonova.domain.errors import NoAnswer, Refused
+from kilonova.domain.machine import FailOrder, MachineAnswer, MachineOrder, WriteOrder
+from kilonova.engine.core import Engine
+from kilonova.operations.hosts import find_host
+from kilonova.store.servers import ServerView
+
+ANSWER_SECONDS = 5.0
+
+
+class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    power: Literal["off", "on"] | None = None
+    link: Literal["cut", "up"] | None = None
+    fail: FailOrder | None = None
+
+
+class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text: str
+    disk: Literal["root"] = "root"
+
+
+async def switch(request: Request) -> Response:
+    wish = decode(await read_body(request), SwitchBody)
+    if wish == SwitchBody():
+        raise Refused("bad_request", "say power, link or fail")
+    order = MachineOrder(
+        power=None if wish.power is None else wish.power == "on",
+        link=None if wish.link is None else wish.link == "up",
+        fail=wish.fail,
+    )
+    host = request.path_params["host"]
+    now = await _ask(engine_of(request), host, order)
+    return answer({"host": host, "power": "on" if now.power else "off", "link": "up" if now.link else "cut"})
+
+
+async def write(request: Request) -> Response:
+    wish = decode(await read_body(request), WriteBody)
+    server = await server_of(request)
+    await _ask(engine_of(request), _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text)))
+    return answer({"server": server.id, "disk": wish.disk, "text": wish.text})
+
+
+async def console(request: Request) -> Response:
+    server = await server_of(request)
+    now = await _ask(engine_of(request), _host_of(server), MachineOrder(console=server.id))
+    return PlainTextResponse(now.console)
+
+
+def _host_of(server: ServerView) -> str:
+    host = server.runner[0] if server.runner else server.host
+    if host is None:
+        raise Refused("not_running", f"server {server.id} is on no host")
+    return host
+
+
+async def _ask(engine: Engine, host: str, order: MachineOrder) -> MachineAnswer:
+    try:
+        body = await engine.world.bus.call(machine_subject(host), msgspec.json.encode(order), timeout=ANSWER_SECONDS)
+    except NoAnswer:
+        await find_host(engine, host)  # an unknown name is the better answer
+        raise Refused("no_answer", f"the machine of {host} does not answer; is its process running?") from None
+    found = msgspec.json.decode(body, type=MachineAnswer)
+    if found.refused:
+        raise Refused(found.code, found.refused)
+    return found

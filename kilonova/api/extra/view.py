@@ -1,0 +1,88 @@
+"""Operations as the API shows them: the two journals of a create as one, steps, decisions. Facts and secrets stay in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kilonova.domain.server import from_json
+from kilonova.store.operations import Journaled
+from kilonova.world import Row
+
+SHOWN_AS = {"place": "create", "build": "create", "delete_unplaced": "delete"}
+
+
+def operation(journaled: Sequence[Journaled]) -> dict[str, Any]:
+    """`journaled` has all its rows, oldest first; the newest one says how it stands."""
+    first, newest = journaled[0].row, journaled[-1].row
+    cause = from_json(first["cause"], {})
+    return {
+        "id": newest["id"],
+        "operation": SHOWN_AS.get(newest["kind"], newest["kind"]),
+        "server": newest["server_id"],
+        "turn": newest["turn"],
+        "state": newest["state"],
+        "waiting_for": newest["waiting_for"],
+        "error": problem(newest["error"]),
+        "destination": from_json(newest["facts"], {}).get("destination"),
+        "past_no_return": bool(newest["committed"]),
+        "superseded_by": newest["superseded_by"],
+        "parent": newest["parent_id"],
+        "account": from_json(newest["facts"], {}).get("account"),
+        "asked_by": cause.get("user_id"),
+        "through": cause.get("through"),
+        "request_id": newest["request_id"],
+        "journals": [one.journal.name for one in journaled],
+        "created_at": first["created_at"],
+        "updated_at": newest["updated_at"],
+        "ended_at": newest["ended_at"],
+    }
+
+
+def step(row: Row) -> dict[str, Any]:
+    return {
+        "ordinal": row["ordinal"],
+        "name": row["name"],
+        "way": row["way"],
+        "on": row["place"] or "control",
+        "copy": row["copy"] or None,
+        "state": row["state"],
+        "attempt": row["attempt"],
+        "inherited_from": row["heir_of"],
+        "error": problem(row["error"]),
+        "created_at": row["created_at"],
+        "taken_at": row["taken_at"],
+        "ended_at": row["ended_at"],
+    }
+
+
+def action(row: Row, events: Sequence[Row]) -> dict[str, Any]:
+    shown = ("event", "host", "result", "details", "started_at", "finished_at")
+    return {
+        "action": row["action"],
+        "message": row["message"],
+        "started_at": row["started_at"],
+        "events": [{name: event[name] for name in shown} for event in events],
+    }
+
+
+def problem(document: str | None) -> dict[str, Any] | None:
+    """Without its details: those are in the explanation."""
+    found = from_json(document)
+    return None if found is None else {name: found.get(name) for name in ("code", "message", "step")}
+
+
+def decision(journaled: Sequence[Journaled]) -> dict[str, Any] | None:
+    """The newest: of an operation that chose a host, or that failed because there was none."""
+    for one in reversed(journaled):
+        facts, error = from_json(one.row["facts"], {}), from_json(one.row["error"]) or {}
+        details = error.get("details")
+        found = (details.get("decision") if isinstance(details, dict) else None) or facts.get("decision")
+        if found is not None:
+            return dict(found)
+    return None
+
+
+def short(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Without the verdict on each host."""
+    return None if found is None else {name: value for name, value in found.items() if name != "verdicts"}

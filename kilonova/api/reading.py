@@ -1,0 +1,40 @@
+"""Reading requests: bodies of a known form, bounded in size; numbers within their limits."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from kilonova.domain.errors import Refused
+
+T = TypeVar("T")
+MAX_BODY = 1024 * 1024
+MOST = 1000  # elements of a page
+
+
+async def read_body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise HTTPException(413, f"a body may have {MAX_BODY} bytes")
+    return bytes(body)
+
+
+def decode(body: bytes, form: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=form)
+    except msgspec.ValidationError as error:
+        raise Refused("bad_request", f"the body is not as it must be: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Refused("bad_request", "the body is no JSON") from None
+
+
+def limit_of(request: Request) -> int:
+    given = request.query_params.get("limit", str(MOST))
+    if not given.isascii() or not given.isdigit() or int(given) < 1:
+        raise Refused("bad_request", f"limit={given} is not allowed; say 1 to {MOST}")
+    return min(int(given), MOST)

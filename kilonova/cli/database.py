@@ -1,0 +1,69 @@
+"""`kilonova db …`: the schema of the databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+from kilonova.cli.options import DEFAULT_DATA, Config, Data, Overrides
+from kilonova.settings import Settings, load
+
+app = App(name="db", help="Databases: bring their schema up to date, or say how it stands.")
+
+EMBEDDED = ("control", "placement", "cell0", "cell1")
+
+
+def addresses(settings: Settings, data: Path) -> dict[str, str]:
+    """By name: those of the configuration, else the files of the data directory."""
+    database = settings.database
+    if database.is_set:
+        return {"control": database.control, "placement": database.placement, **database.cells}
+    return {name: f"sqlite:///{(data / name).absolute()}.db" for name in EMBEDDED}
+
+
+@app.command
+def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
+    """Say which revision each database has and which one this program needs. Changes nothing."""
+    from kilonova.store.revisions import role_of
+    from kilonova.store.upgrade import status_blocking
+
+    for name, url in addresses(load(data, config, overrides or []), data).items():
+        found = status_blocking(url, role_of(name))
+        word = "current" if found.is_current else "newer than this program" if found.is_newer else "to be upgraded"
+        print(f"{name:<10} {found.current or 'none':<16} needs {found.head:<16} {word:<24} {found.where}")
+
+
+@app.command
+def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
+    """Bring every database to the revision this program needs; refused while another process uses the directory."""
+    settings = load(data, config, overrides or [])
+    urls = addresses(settings, data)
+    if settings.database.is_set:
+        _upgrade_all(urls)
+        return
+    from kilonova.store.directory import DataDirectory
+
+    refuse_newer(urls)
+    with DataDirectory(data) as directory:
+        _upgrade_all(urls)
+        directory.keep_all()
+
+
+def _upgrade_all(urls: dict[str, str]) -> None:
+    from kilonova.store.revisions import role_of
+    from kilonova.store.upgrade import upgrade_blocking
+
+    refuse_newer(urls)
+    for name, url in urls.items():
+        before = upgrade_blocking(url, role_of(name))
+        print(f"{name:<10} {before.current or 'none'} -> {before.head}")
+
+
+def refuse_newer(urls: dict[str, str]) -> None:
+    """Look at all of them before the first one is touched."""
+    from kilonova.store.revisions import role_of
+    from kilonova.store.upgrade import status_blocking
+
+    for name, url in urls.items():
+        status_blocking(url, role_of(name)).refuse_newer()

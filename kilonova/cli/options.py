@@ -1,0 +1,25 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Data = Annotated[Path, Parameter(help="Directory of everything that is kept.")]
+Config = Annotated[Path | None, Parameter(help="Configuration in TOML; else DATA/kilonova.toml if there is one.")]
+Overrides = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative=(), help="One option: section.option=value. May be repeated."),
+]
+Url = Annotated[str, Parameter(env_var="KILONOVA_URL", help="Where the cloud listens.")]
+TokenFile = Annotated[
+    Path | None, Parameter(env_var="KILONOVA_TOKEN_FILE", help="File of the token; else DATA/admin.token.")
+]
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print the answer as it came.")]
+
+DEFAULT_DATA = Path("./var")
+DEFAULT_LISTEN = "127.0.0.1:8774"
+DEFAULT_URL = f"http://{DEFAULT_LISTEN}"
+TOKEN_NAME = "admin.token"

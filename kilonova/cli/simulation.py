@@ -1,0 +1,45 @@
+"""`kilonova sim host …`: the machine room of a running cloud. Stories and histories are added by the program itself."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from urllib.parse import quote
+
+from cyclopts import App
+
+from kilonova.cli.options import DEFAULT_DATA, DEFAULT_URL, Data, TokenFile, Url
+
+app = App(name="sim", help="The simulator: stories, random histories, and switches of simulated hosts.")
+
+
+@app.command
+def host(
+    name: str,
+    /,
+    *,
+    power: Literal["on", "off"] | None = None,
+    link: Literal["up", "cut"] | None = None,
+    fail: str | None = None,
+    times: int = 1,
+    how: Literal["error", "crash"] = "error",
+    url: Url = DEFAULT_URL,
+    data: Data = DEFAULT_DATA,
+    token_file: TokenFile = None,
+) -> None:
+    """Switch a simulated host of a running cloud.
+
+    Parameters
+    ----------
+    power: Cut its power or give it back.
+    link: Cut its network or mend it.
+    fail: The driver verb that shall fail next; * for any.
+    times: How often it fails.
+    how: With an error, or by crashing the agent.
+    """
+    from kilonova.cli.rest import Cloud
+
+    order: dict[str, Any] = {word: value for word, value in (("power", power), ("link", link)) if value}
+    if fail:
+        order["fail"] = {"verb": fail, "times": times, "how": how}
+    now = Cloud(url, data, token_file).post(f"/simulated/hosts/{quote(name, safe='')}", order)
+    print(f"{now['host']}: power {now['power']}, link {now['link']}")

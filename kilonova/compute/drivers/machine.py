@@ -1,0 +1,99 @@
+"""Reaching simulated machines over the bus: the switches of this process's machines, and the disk port of others.
+
+A machine is a world of its own to its agent: the agent may be dead or cut off, the power controller still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from kilonova.bus import machine_subject
+from kilonova.compute.drivers.hardware import Guest, Hardware
+from kilonova.domain.errors import Failed, NoAnswer, Refused
+from kilonova.domain.machine import MachineAnswer, MachineOrder, SentDisk
+from kilonova.world import Bus
+
+ANSWER_SECONDS = 5.0
+PATIENCE_SECONDS = 30.0  # a destination whose process is restarted is back within that
+
+
+class Machine:
+    """The outside of one simulated host of this process."""
+
+    def __init__(self, hardware: Hardware, host: str) -> None:
+        self._hardware = hardware
+        self._host = host
+
+    async def serve(self, bus: Bus) -> None:
+        await bus.serve(machine_subject(self._host), self._on_order)
+
+    async def _on_order(self, body: bytes) -> bytes:
+        try:
+            console = self._carry_out(msgspec.json.decode(body, type=MachineOrder))
+        except (Refused, Failed) as why:
+            return msgspec.json.encode(MachineAnswer(code=why.code, refused=why.message))
+        switches = self._hardware.host(self._host).switches
+        return msgspec.json.encode(MachineAnswer(power=switches.power, link=switches.link, console=console))
+
+    def _carry_out(self, order: MachineOrder) -> str:
+        hardware, host = self._hardware, self._host
+        if order.fail is not None:  # first: it is the only switch that can be refused
+            hardware.fail(host, order.fail.verb, order.fail.times, order.fail.how)
+        if order.link is not None:
+            hardware.switch_link(host, order.link)
+        if order.power is not None:
+            hardware.switch_power(host, order.power)
+        if order.write is not None:
+            hardware.write(order.write.server, order.write.text, host)
+        if order.receive is not None:
+            self._receive(order.receive)
+        return self._console(order.console) if order.console is not None else ""
+
+    def _receive(self, sent: SentDisk) -> None:
+        """Only for a copy that was prepared here: a disk that comes late, after the copy was given up, has no place."""
+        host, storage = self._hardware.host(self._host), self._hardware.storage
+        if not self._hardware.is_linked(host.name):
+            raise Failed("unreachable", f"{host.name} is cut off")
+        if (sent.server, sent.copy) not in host.guests:
+            raise Failed("no_guest", f"{host.name} expects no disk for copy {sent.copy} of server {sent.server}")
+        disk = storage.begin(host.pool, sent.server, (host.name, sent.copy))
+        if not disk.whole:
+            storage.complete(disk, sent.content)
+
+    def _console(self, server: str) -> str:
+        """Of the running copy, else of the newest."""
+        guests = [guest for guest in self._hardware.host(self._host).guests.values() if guest.server == server]
+        if not guests:
+            raise Refused("not_found", f"{self._host} has no guest of server {server}")
+        return max(guests, key=_in_use).console
+
+
+def _in_use(guest: Guest) -> tuple[bool, int]:
+    return guest.power == "on", guest.copy
+
+
+class Peers:
+    """Machines of other processes, as seen by one that sends a disk."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def send(self, to_host: str, disk: SentDisk) -> None:
+        """Returns when the disk is whole there; sending it again changes nothing."""
+        answer = await self._ask(to_host, msgspec.json.encode(MachineOrder(receive=disk)))
+        if answer.refused:
+            raise Failed(answer.code, answer.refused)
+
+    async def _ask(self, host: str, body: bytes) -> MachineAnswer:
+        ends = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while True:
+            try:
+                answer = await self._bus.call(machine_subject(host), body, timeout=ANSWER_SECONDS)
+            except NoAnswer as error:
+                if asyncio.get_running_loop().time() > ends:
+                    raise Failed("unreachable", f"{host} does not take the disk: {error}") from error
+                await asyncio.sleep(0.5)
+                continue
+            return msgspec.json.decode(answer, type=MachineAnswer)

@@ -1,0 +1,115 @@
+"""The simulated hosts of one process, each with its agent: the agent dies and starts with the power of its machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kilonova.compute.agent import Agent
+from kilonova.compute.drivers.hardware import Hardware
+from kilonova.compute.drivers.link import SimulatedLink
+from kilonova.compute.drivers.machine import Machine
+from kilonova.domain.errors import KilonovaError
+from kilonova.world import Bus
+
+logger = logging.getLogger(__name__)
+
+REVIVED_AFTER = 1.0  # seconds; what a supervisor takes to start a crashed agent again
+
+
+@dataclass
+class Life:
+    """One agent from its start to its end."""
+
+    agent: Agent
+    link: SimulatedLink
+
+
+class Room:
+    def __init__(
+        self, hardware: Hardware, *, make_bus: Callable[[str], Bus], make_agent: Callable[[str, Bus], Agent]
+    ) -> None:
+        self._hardware = hardware
+        self._make_bus = make_bus
+        self._make_agent = make_agent
+        self._lives: dict[str, Life] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def start(self, controllers: Bus) -> None:
+        """`controllers` is the bus that the machines' switches are reached by; no cut link silences it."""
+        for host in self._hardware.hosts():
+            self._hardware.on_power(host, partial(self._switched, host))
+            self._hardware.on_crash(host, partial(self._crashed, host))
+            await Machine(self._hardware, host).serve(controllers)
+            if self._hardware.is_running(host):
+                await self._begin(host)
+
+    async def stop(self) -> None:
+        """Guests go on running: they are in the hardware, not in this process."""
+        self._closing = True
+        for host in list(self._lives):
+            self._end(host)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5.0)
+
+    def awaited(self) -> list[str]:
+        """Hosts that should be part of the cloud by now and are not yet."""
+        return [host for host, life in self._lives.items() if not life.agent.welcomed and life.link.is_open]
+
+    def _switched(self, host: str, on: bool) -> None:
+        if on:
+            self._spawn(self._revive(host))
+        else:
+            self._end(host)
+
+    def _crashed(self, host: str) -> None:
+        self._end(host)
+        self._spawn(self._revive(host, REVIVED_AFTER))
+
+    async def _revive(self, host: str, seconds: float = 0.0) -> None:
+        await asyncio.sleep(seconds)
+        while host not in self._lives and self._hardware.is_running(host) and not self._closing:
+            try:
+                await self._begin(host)
+            except KilonovaError as error:
+                logger.error("host %s: %s", host, error)
+                await asyncio.sleep(REVIVED_AFTER)
+
+    async def _begin(self, host: str) -> None:
+        link = SimulatedLink(self._make_bus(host), self._hardware, host)
+        life = self._lives[host] = Life(self._make_agent(host, link), link)
+        try:
+            await link.start()
+            await life.agent.start()
+        except KilonovaError:
+            self._end(host)
+            raise
+        self._spawn(self._await_refusal(life.agent))
+
+    def _end(self, host: str) -> None:
+        """At once: from here on nothing it says is heard. Its tasks are tidied away afterwards."""
+        life = self._lives.pop(host, None)
+        if life is not None:
+            life.link.dead = True
+            self._spawn(_tidy(life))
+
+    async def _await_refusal(self, agent: Agent) -> None:
+        await agent.ended()
+        if agent.refused and not self.refused.done():
+            self.refused.set_result(f"host {agent.host} may not join: {agent.refused}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _tidy(life: Life) -> None:
+    await life.agent.stop()
+    await life.link.close()

@@ -1,0 +1,50 @@
+"""What is said to a simulated machine from outside, past its agent: as to a power controller, a console server, a disk
+port. Every simulated machine listens on a subject of its own, whichever process it lives in."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class FailOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The next `times` calls of a driver verb fail, or crash the agent in the middle."""
+
+    verb: str
+    times: int = 1
+    how: str = "error"
+
+
+class WriteOrder(msgspec.Struct, frozen=True):
+    """What the guest of a server writes to its root disk."""
+
+    server: str
+    text: str
+
+
+class SentDisk(msgspec.Struct, frozen=True):
+    """The whole content of a disk, for the copy of that number."""
+
+    server: str
+    copy: int
+    content: list[str]
+
+
+class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is set is done, in this order."""
+
+    power: bool | None = None
+    link: bool | None = None
+    fail: FailOrder | None = None
+    write: WriteOrder | None = None
+    receive: SentDisk | None = None
+    console: str | None = None  # of the server with this id
+
+
+class MachineAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How it is with the machine now; `refused` when the order made no sense, and then nothing was done."""
+
+    power: bool = True
+    link: bool = True
+    console: str = ""
+    code: str = ""
+    refused: str = ""

@@ -1,0 +1,102 @@
+"""An administrator's word about a host: down, up, disabled, enabled.
+
+What closes a host acts at once and on placement first, so that no claim slips in between. What opens one only lets it
+register again: `returned` (conductor/returning.py) is the one place that makes a host a destination, after its debts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, func, select
+
+from kilonova.domain.errors import Refused
+from kilonova.engine.core import Engine
+from kilonova.placement.inventories import set_accepting
+from kilonova.store import rows
+from kilonova.store.hosts import raise_epoch
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.world import Row, Store, Tx
+
+_DEBTS_OF = Sql(select(func.count().label("number")).where(cell.debts.c.host == bindparam("host")))
+
+
+async def declare_down(engine: Engine, host: str) -> None:
+    """The host is known to be dead. What it still says belongs to a past epoch; steps there fail or become debts."""
+    journal, row = await find_host(engine, host)
+    await set_accepting(engine.world.db.placement, row["provider_id"], False)
+    await _set(engine, journal, host, epoch=True, forced_down=1)
+
+
+async def declare_up(engine: Engine, host: str) -> None:
+    """Takes the word back. Refused while the host owes something: it pays by itself once it answers again."""
+    journal, _ = await find_host(engine, host)
+
+    async def body(tx: Tx) -> None:
+        row = await _lock(tx, host)
+        owed = await tx.one(_DEBTS_OF, host=host)
+        if owed is not None and owed["number"]:
+            raise Refused(
+                "unpaid_debts",
+                f"{host} still has {owed['number']} copies of given-up servers to remove; "
+                "let its agent answer until they are gone, then repeat",
+                debts=owed["number"],
+            )
+        if row["forced_down"]:
+            await rows.change(tx, cell.hosts, {"forced_down": 0}, name=host)
+            await raise_epoch(tx, host)
+
+    await engine.write(journal, body)
+    await engine.wake(journal.name, "", host)
+
+
+async def disable(engine: Engine, host: str, reason: str = "") -> None:
+    """No new server goes there; what runs there goes on."""
+    journal, row = await find_host(engine, host)
+    await set_accepting(engine.world.db.placement, row["provider_id"], False)
+    await _set(engine, journal, host, disabled=1, disabled_reason=reason or None)
+
+
+async def enable(engine: Engine, host: str) -> None:
+    journal, _ = await find_host(engine, host)
+    await _set(engine, journal, host, epoch=True, disabled=0, disabled_reason=None)
+    await engine.wake(journal.name, "", host)
+
+
+async def find_host(engine: Engine, host: str) -> tuple[Store, Row]:
+    """The host's cell and record."""
+
+    async def mapping(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, control.host_mappings, host=host)
+
+    async def record(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, cell.hosts, name=host)
+
+    mapped = await engine.world.db.control.read(mapping)
+    journal = engine.world.db.cell(mapped["cell"]) if mapped is not None else None
+    row = await journal.read(record) if journal is not None else None
+    if journal is None or row is None:
+        raise Refused("no_such_host", f"Compute host {host} could not be found.")
+    return journal, row
+
+
+async def _set(engine: Engine, journal: Store, host: str, *, epoch: bool = False, **values: Any) -> None:
+    """Saying the same twice changes nothing."""
+
+    async def body(tx: Tx) -> None:
+        row = await _lock(tx, host)
+        if all(row[column] == value for column, value in values.items()):
+            return
+        await rows.change(tx, cell.hosts, values, name=host)
+        if epoch:
+            await raise_epoch(tx, host)
+
+    await engine.write(journal, body)
+
+
+async def _lock(tx: Tx, host: str) -> Row:
+    row = await rows.fetch(tx, cell.hosts, lock=True, name=host)
+    if row is None:
+        raise Refused("no_such_host", f"Compute host {host} could not be found.")
+    return row

@@ -1,0 +1,198 @@
+"""What an operator may set: a TOML file and `--set section.option=value`, with Nova's names where Nova has them.
+
+Anything unknown or of the wrong kind is refused with one sentence that names it and says what is allowed: a misspelt
+option that is silently ignored is found out at the worst moment.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from kilonova.domain.errors import Refused
+
+FILE_NAME = "kilonova.toml"
+
+Seconds = Annotated[float, Meta(gt=0, description="seconds, more than 0")]
+Pause = Annotated[float, Meta(ge=0, description="seconds, 0 or more")]
+Count = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
+Amount = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
+Flag = Annotated[bool, Meta(description="true or false")]
+Word = Annotated[str, Meta(description="a text")]
+Address = Annotated[str, Meta(description="an address in quotes")]
+Addresses = Annotated[dict[str, str], Meta(description="addresses by cell name, as in [database.cells]")]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of the file."""
+
+
+class Default(Section, frozen=True, kw_only=True):
+    report_interval: Seconds = 10.0
+    service_down_time: Seconds = 60.0
+    allow_resize_to_same_host: Flag = False
+    resume_guests_state_on_host_boot: Flag = False
+
+
+class SchedulerOptions(Section, frozen=True, kw_only=True):
+    max_attempts: Count = 3
+
+
+class ConductorOptions(Section, frozen=True, kw_only=True):
+    lease_seconds: Seconds = 30.0
+    poll_seconds: Seconds = 5.0
+    evacuations_per_destination: Count = 4
+
+
+class Simulated(Section, frozen=True, kw_only=True):
+    hosts: Amount = 3
+    vcpus: Count = 64
+    memory_mb: Count = 262144
+    disk_gb: Count = 4000
+    shared_storage: Word = ""
+    boot_seconds: Pause = 0.0
+    copy_seconds: Pause = 0.0
+
+
+class DatabaseOptions(Section, frozen=True, kw_only=True):
+    control: Address = ""
+    placement: Address = ""
+    cells: Addresses = {}
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.control or self.placement or self.cells)
+
+
+class BusOptions(Section, frozen=True, kw_only=True):
+    url: Address = ""
+    prefix: Word = "kilonova"
+
+
+class Secrets(Section, frozen=True, kw_only=True):
+    key_file: Word = ""
+
+
+class ApiOptions(Section, frozen=True, kw_only=True):
+    token_file: Word = ""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DEFAULT"}):
+    default: Default = Default()
+    scheduler: SchedulerOptions = SchedulerOptions()
+    conductor: ConductorOptions = ConductorOptions()
+    simulated: Simulated = Simulated()
+    database: DatabaseOptions = DatabaseOptions()
+    bus: BusOptions = BusOptions()
+    secrets: Secrets = Secrets()
+    api: ApiOptions = ApiOptions()
+
+
+def _sections() -> dict[str, type[Section]]:
+    types = get_type_hints(Settings)
+    return {field.encode_name: types[field.name] for field in msgspec.structs.fields(Settings)}
+
+
+SECTIONS = _sections()
+
+
+def load(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Settings:
+    """`config`, else the file in the data directory if there is one, then the overrides. Raises Refused."""
+    found = config
+    if found is None and data is not None and (data / FILE_NAME).is_file():
+        found = data / FILE_NAME
+    values: dict[str, dict[str, Any]] = {}
+    if found is not None:
+        for section, options in _read(found).items():
+            _take_section(values, section, options, str(found))
+    for override in overrides:
+        _take_override(values, override)
+    return _checked(msgspec.convert(values, Settings))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise _bad(f"cannot read the configuration {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _bad(f"the configuration {path} is no text in UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise _bad(f"the configuration {path} is no valid TOML: {error}") from error
+
+
+def _take_section(values: dict[str, dict[str, Any]], section: str, options: Any, source: str) -> None:
+    if not isinstance(options, dict):
+        raise _bad(f"{source}: {section} stands outside of any section; sections are {_named(SECTIONS)}")
+    for option, value in options.items():
+        _check_names(section, option, source)
+        values.setdefault(section, {})[option] = _typed(section, option, value, source, strict=True)
+
+
+def _take_override(values: dict[str, dict[str, Any]], override: str) -> None:
+    """`section.option=value`; the addresses of cells one by one, as `database.cells.cell1=…`."""
+    name, equals, value = override.partition("=")
+    section, _, rest = name.partition(".")
+    option, _, key = rest.partition(".")
+    if not equals or not option:
+        raise _bad(f"--set {override}: say it as --set section.option=value")
+    _check_names(section, option, "--set")
+    chosen = values.setdefault(section, {})
+    if not key:
+        chosen[option] = _typed(section, option, value, "--set", strict=False)
+    elif option == "cells":
+        chosen[option] = {**chosen.get(option, {}), key: value}
+    else:
+        raise _bad(f"--set: [{section}] {option} has no part {key}")
+
+
+def _check_names(section: str, option: str, source: str) -> None:
+    known = SECTIONS.get(section)
+    if known is None:
+        raise _bad(
+            f"{source}: there is no section [{section}]{_meant(section, SECTIONS)}; known are {_named(SECTIONS)}"
+        )
+    options = known.__struct_fields__
+    if option not in options:
+        raise _bad(
+            f"{source}: [{section}] has no option {option}{_meant(option, options)}; known are {', '.join(options)}"
+        )
+
+
+def _typed(section: str, option: str, value: Any, source: str, *, strict: bool) -> Any:
+    form = get_type_hints(SECTIONS[section], include_extras=True)[option]
+    try:
+        return msgspec.convert(value, form, strict=strict)
+    except msgspec.ValidationError:
+        allowed = get_args(form)[1].description
+        raise _bad(f"{source}: [{section}] {option} = {value!r} is not allowed; it must be {allowed}") from None
+
+
+def _checked(settings: Settings) -> Settings:
+    """What no option can know alone."""
+    default = settings.default
+    if default.service_down_time <= default.report_interval:
+        raise _bad(
+            f"[DEFAULT] service_down_time = {default.service_down_time:g} must be more than report_interval = "
+            f"{default.report_interval:g}: a host would be down between two heartbeats"
+        )
+    return settings
+
+
+def _named(names: Any) -> str:
+    return ", ".join(f"[{name}]" for name in names)
+
+
+def _meant(word: str, known: Any) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _bad(message: str) -> Refused:
+    return Refused("bad_configuration", message)

@@ -1,0 +1,189 @@
+"""A crash at every point of an operation. The points are counted by the event loop: each callback that a simulated
+process runs is one; before it, that process (or all of them) dies without running another line, and starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kilonova.domain.errors import KilonovaError
+from kilonova.domain.server import Flavor
+from kilonova.engine.accept import Ask
+from kilonova.operations.submit import NewServer, create, submit
+from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.invariants import violations
+from kilonova.sim.loop import Process
+from kilonova.sim.records import Records, read_records
+from kilonova.sim.rest import come_to_rest
+
+SMALL = Flavor("small", 1, 1024, 10)
+SERVER = "5e7e0000-0000-4000-8000-000000000001"
+
+
+@dataclass
+class Scenario:
+    """What is there before, what is asked, and what must be true however it was interrupted."""
+
+    name: str
+    before: list[Callable[[SimCloud], None]]
+    act: Callable[[SimCloud], None]
+    outcome: Callable[[Records], Iterable[str]] = lambda records: ()
+    shape: CloudShape = field(default_factory=CloudShape)
+
+
+@dataclass
+class Crash:
+    """One interrupted run."""
+
+    point: int
+    who: str
+    found: list[str]
+
+
+OpenDatabases = Callable[[], Any]
+
+
+def count_points(scenario: Scenario, databases: OpenDatabases | None = None) -> int:
+    """How many points there are between the request and rest."""
+    cloud = _prepared(scenario, databases)
+    first = cloud.loop.points
+    scenario.act(cloud)
+    last = _until_ended(cloud)
+    cloud.close()
+    return last - first
+
+
+def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: OpenDatabases | None = None) -> Crash:
+    """Run it, crash at the given point, let it come to rest, and look."""
+    cloud = _prepared(scenario, databases)
+    crashed = Crash(offset, "nobody", [])
+
+    def strike(process: Process) -> None:
+        crashed.who = "everyone" if everyone else process.name
+        for name in [*cloud.roles] if everyone else [process.name]:
+            cloud.crash(name)
+
+    cloud.loop.crash_when(cloud.loop.points + offset, strike)
+    scenario.act(cloud)
+    _until_ended(cloud)
+    records = come_to_rest(cloud)
+    crashed.found = [*violations(records, cloud, at_rest=True), *scenario.outcome(records)]
+    cloud.close()
+    return crashed
+
+
+def matrix(
+    scenario: Scenario, offsets: Iterable[int], *, everyone: bool, databases: OpenDatabases | None = None
+) -> Iterator[Crash]:
+    for offset in offsets:
+        yield crash_at(scenario, offset, everyone=everyone, databases=databases)
+
+
+def _prepared(scenario: Scenario, databases: OpenDatabases | None) -> SimCloud:
+    opened = databases() if databases is not None else None
+    cloud = SimCloud(scenario.shape, seed=scenario.name, open_databases=opened)
+    cloud.start_all()
+    cloud.loop.run_for(15.0)
+    for step in scenario.before:
+        step(cloud)
+    return cloud
+
+
+def _until_ended(cloud: SimCloud) -> int:
+    """Virtual time goes on until no operation is under way; returns the points by then."""
+    for _ in range(40):
+        cloud.loop.run_for(1.0)
+        points = cloud.loop.points
+        if not any(op["live"] for op in read_records(cloud).table("operations")):
+            break
+    return points
+
+
+# -- what scenarios are made of -------------------------------------------------------------------------------------
+
+
+def created(cloud: SimCloud) -> None:
+    cloud.do(lambda engine: create(engine, NewServer(id=SERVER, name="a", flavor=SMALL, image="img"), cloud.cause()))
+    cloud.loop.run_for(10.0)
+
+
+def asked(kind: str, **params: Any) -> Callable[[SimCloud], None]:
+    def act(cloud: SimCloud) -> None:
+        _ask(cloud, kind, params)
+        cloud.loop.run_for(20.0)
+
+    return act
+
+
+def asking(kind: str, **params: Any) -> Callable[[SimCloud], None]:
+    return lambda cloud: _ask(cloud, kind, params)
+
+
+def creating(cloud: SimCloud) -> None:
+    answer = cloud.ask(
+        lambda engine: create(engine, NewServer(id=SERVER, name="a", flavor=SMALL, image="img"), cloud.cause())
+    )
+    answer.add_done_callback(_no_matter)
+
+
+def host_dies(cloud: SimCloud) -> None:
+    """The server's host loses power and everybody has noticed."""
+    server = read_records(cloud).server(SERVER)
+    assert server is not None
+    cloud.hardware.switch_power(server["host"], False)
+    cloud.loop.run_for(100.0)
+
+
+def _ask(cloud: SimCloud, kind: str, params: dict[str, Any]) -> None:
+    ask = Ask(kind=kind, server_id=SERVER, cause=cloud.cause(), params=params)
+    cloud.ask(lambda engine: submit(engine, ask)).add_done_callback(_no_matter)
+
+
+def _no_matter(answer: Any) -> None:
+    """The api may die before it answers, or refuse: the records decide."""
+    if not answer.cancelled() and answer.exception() is not None and not isinstance(answer.exception(), KilonovaError):
+        raise answer.exception()
+
+
+def _one_server(*vm_states: str) -> Callable[[Records], Iterator[str]]:
+    def outcome(records: Records) -> Iterator[str]:
+        server = records.server(SERVER)
+        if server is None or server["vm_state"] not in vm_states:
+            yield f"the server is {server and server['vm_state']}, expected {' or '.join(vm_states)}"
+
+    return outcome
+
+
+def _created_or_never(records: Records) -> Iterator[str]:
+    server = records.server(SERVER)
+    if server is None and records.table("server_mappings"):
+        yield "the create was accepted but the server is gone"
+    if server is not None and server["vm_state"] != "active":
+        yield f"the server is {server['vm_state']}"
+
+
+SCENARIOS = [
+    Scenario("create", [], creating, _created_or_never),
+    Scenario("delete", [created], asking("delete"), _one_server("active", "deleted")),
+    Scenario("migrate", [created], asking("migrate"), _one_server("active", "resized")),
+    Scenario("confirm", [created, asked("migrate")], asking("confirm_resize"), _one_server("active", "resized")),
+    Scenario("revert", [created, asked("migrate")], asking("revert_resize"), _one_server("active", "resized")),
+    Scenario("evacuate", [created, host_dies], asking("evacuate"), _one_server("active")),
+    Scenario(
+        "evacuate_shared",
+        [created, host_dies],
+        asking("evacuate"),
+        _one_server("active"),
+        CloudShape(shared_storage="pool"),
+    ),
+    Scenario(
+        "no_room",
+        [],
+        creating,
+        lambda records: (
+            f"buried server is {s['vm_state']}" for s in records.table("servers") if s["vm_state"] != "error"
+        ),
+        CloudShape(vcpus=1, memory_mb=512),
+    ),
+]

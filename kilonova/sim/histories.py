@@ -1,0 +1,287 @@
+"""Random histories of a whole cloud: operations of every kind, while roles crash at any await, messages get lost, late,
+doubled and reordered, commits fail or stay unknown, clocks disagree, and hosts die and return.
+
+A history is a list of acts drawn from a seed before it runs, so that it replays exactly and can be shrunk."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import KilonovaError
+from kilonova.domain.server import Flavor
+from kilonova.engine.accept import Ask
+from kilonova.engine.cancel import cancel
+from kilonova.engine.limits import Limits
+from kilonova.operations.hosts import declare_down, declare_up
+from kilonova.operations.submit import NewServer, create, submit
+from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.faults import CommitLuck, Weather
+from kilonova.sim.invariants import violations
+from kilonova.sim.loop import Process
+from kilonova.sim.records import Records
+from kilonova.sim.rest import come_to_rest
+
+KINDS = {"create": 6, "delete": 3, "migrate": 5, "confirm_resize": 3, "revert_resize": 3, "evacuate": 4, "cancel": 1}
+NEMESES = {"crash": 4, "power": 2, "link": 2, "driver": 3, "declare": 2, "deaf": 1}
+VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent")
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happens, `after` seconds after the one before."""
+
+    after: float
+    do: str
+    server: int = 0
+    who: str = ""
+    number: int = 0
+    word: str = ""
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    seed: str
+    hosts: int
+    conductors: int
+    shared: bool
+    acts: list[Act]
+    lost: float = 0.0
+    late: float = 0.0
+    doubled: float = 0.0
+    failed: float = 0.0
+    unknown: float = 0.0
+
+
+def draw(seed: str, length: int = 40) -> History:
+    """The history of a seed."""
+    source = random.Random(f"{seed}:history")
+    hosts, conductors = source.randint(2, 5), source.randint(1, 2)
+    roles = ["api", *(f"conductor{n + 1}" for n in range(conductors)), *(f"host{n + 1}" for n in range(hosts))]
+    servers = source.randint(2, 8)
+    rough = source.choice((0.0, 0.0, 0.02, 0.08))
+    luck = source.choice((0.0, 0.0, 0.02))
+    nemesis = source.choice((0.0, 0.2, 0.4))
+    acts = [_act(source, roles, servers, nemesis) for _ in range(length)]
+    return History(
+        seed=seed,
+        hosts=hosts,
+        conductors=conductors,
+        shared=source.random() < 0.3,
+        acts=acts,
+        lost=rough,
+        late=rough,
+        doubled=rough,
+        failed=luck,
+        unknown=luck,
+    )
+
+
+def _act(source: random.Random, roles: list[str], servers: int, nemesis: float) -> Act:
+    after = source.choice((0.0, 0.05, 0.5, 2.0, 10.0, 70.0))
+    hosts = [role for role in roles if role.startswith("host")]
+    if source.random() >= nemesis:
+        do = source.choices(list(KINDS), list(KINDS.values()))[0]
+        return Act(after=after, do=do, server=source.randrange(servers))
+    do = source.choices(list(NEMESES), list(NEMESES.values()))[0]
+    if do == "crash":
+        return Act(after=after, do=do, who=source.choice(roles), number=source.randint(1, 60))
+    if do == "driver":
+        how = source.choice(("error", "error", "crash"))
+        return Act(after=after, do=do, who=source.choice(hosts), word=f"{source.choice(VERBS)}:{how}")
+    word = source.choice(("off", "on")) if do != "deaf" else ""
+    return Act(after=after, do=do, who=source.choice(hosts if do != "deaf" else roles), word=word)
+
+
+@dataclass
+class Told:
+    """How a history ended."""
+
+    history: History
+    found: list[str]
+    digest: str  # sha256 over all journals
+    operations: int
+    records: Records = field(repr=False, default_factory=Records)
+
+
+def run(history: History) -> Told:
+    weather = Weather(history.seed, history.lost, history.late, history.doubled)
+    luck = CommitLuck(history.seed, history.failed, history.unknown)
+    luck.weather = weather
+    limits = Limits(service_down_time=60.0, report_interval=10.0, lease_seconds=15.0, poll_seconds=5.0)
+    shape = CloudShape(
+        hosts=history.hosts,
+        conductors=history.conductors,
+        vcpus=4,
+        shared_storage="pool" if history.shared else "",
+        limits=limits,
+    )
+    cloud = SimCloud(shape, seed=history.seed, weather=weather, faults=luck)
+    weather.hardware = cloud.hardware
+    try:
+        return _play(cloud, history)
+    finally:
+        cloud.close()
+
+
+def _play(cloud: SimCloud, history: History) -> Told:
+    cloud.start_all()
+    cloud.loop.run_for(70.0)
+    player = Player(cloud)
+    for act in history.acts:
+        cloud.loop.run_for(act.after)
+        player.perform(act)
+    for host in cloud.hardware.hosts():
+        player.declared_up(host)
+    records = come_to_rest(cloud)
+    found = [*violations(records, cloud, at_rest=True), *player.lost(records)]
+    return Told(history, found, digest(records), len(records.table("operations")), records)
+
+
+class Player:
+    """Does the acts. What the api refuses is part of the history; what it acknowledged must not be lost."""
+
+    def __init__(self, cloud: SimCloud) -> None:
+        self.cloud = cloud
+        self.ids: dict[int, str] = {}
+        self.lives: dict[int, int] = {}
+        self.acknowledged: set[str] = set()
+        self.deleted: set[str] = set()
+        self.newest: dict[int, str] = {}
+
+    def perform(self, act: Act) -> None:
+        if act.do in NEMESES:
+            getattr(self, f"_{act.do}")(act)
+        else:
+            self._request(act)
+
+    def _request(self, act: Act) -> None:
+        if act.do == "create":
+            self._create(act)
+        elif act.do == "cancel":
+            self._cancel(act)
+        elif act.server in self.ids:
+            server = self.ids[act.server]
+            if act.do == "delete":
+                self.deleted.add(server)
+            ask = Ask(kind=act.do, server_id=server, cause=self.cloud.cause())
+            self._ask(lambda engine: submit(engine, ask), lambda done: self._newest(act, done.operation_id))
+
+    def _create(self, act: Act) -> None:
+        life = self.lives[act.server] = self.lives.get(act.server, 0) + 1
+        server = f"00000000-0000-4000-8000-{act.server:06d}{life:06d}"
+        if act.server in self.ids and self.ids[act.server] not in self.deleted:
+            return
+        self.ids[act.server] = server
+        new = NewServer(id=server, name=f"s{act.server}", flavor=Flavor("small", 1, 1024, 10), image="img")
+        cause = self.cloud.cause()
+        self._ask(lambda engine: create(engine, new, cause), lambda done: self._acknowledge(act, *done))
+
+    def _acknowledge(self, act: Act, server: str, accepted: Any) -> None:
+        self.acknowledged.add(server)
+        self._newest(act, accepted.operation_id)
+
+    def _newest(self, act: Act, operation: str) -> None:
+        self.newest[act.server] = operation
+
+    def _cancel(self, act: Act) -> None:
+        operation = self.newest.get(act.server)
+        if operation is None:
+            return
+        for journal in ("control", "cell1"):
+            self._ask(
+                lambda engine, journal=journal: cancel(  # type: ignore[misc]
+                    engine,
+                    engine.world.db.control if journal == "control" else engine.world.db.cell(journal),
+                    operation,
+                    "history",
+                ),
+                lambda done: None,
+            )
+
+    def _ask(self, work: Callable[[Any], Any], told: Callable[[Any], None]) -> None:
+        def done(answer: Any) -> None:
+            error = answer.exception()
+            if error is None:
+                told(answer.result())
+            elif not isinstance(error, KilonovaError):
+                raise error
+
+        if "api" in self.cloud.roles:
+            self.cloud.ask(work).add_done_callback(done)
+
+    def _crash(self, act: Act) -> None:
+        """At the n-th await of that role from now."""
+        role = self.cloud.roles.get(act.who)
+        if role is None:
+            return
+        last = role.process.points + act.number
+
+        def due(process: Process) -> bool:
+            return process is role.process and process.points >= last
+
+        self.cloud.loop.crash_when(due, lambda process: self.cloud.crash(act.who, back_after=5.0))
+
+    def _power(self, act: Act) -> None:
+        self.cloud.hardware.switch_power(act.who, act.word == "on")
+
+    def _link(self, act: Act) -> None:
+        self.cloud.hardware.switch_link(act.who, act.word == "on")
+
+    def _driver(self, act: Act) -> None:
+        verb, how = act.word.split(":")
+        self.cloud.hardware.fail(act.who, verb, 1, how)
+
+    def _declare(self, act: Act) -> None:
+        """The operator's word; to keep it honest the host is switched off before it is declared down."""
+        if act.word == "off":
+            self.cloud.hardware.switch_power(act.who, False)
+            self._ask(lambda engine: declare_down(engine, act.who), lambda done: None)
+        else:
+            self.declared_up(act.who)
+
+    def declared_up(self, host: str) -> None:
+        self.cloud.hardware.switch_power(host, True)
+        self._ask(lambda engine: declare_up(engine, host), lambda done: None)
+
+    def _deaf(self, act: Act) -> None:
+        """A role hears nothing for a while."""
+        weather: Weather = self.cloud.faults.weather
+        weather.cut.add(act.who)
+        self.cloud.loop.call_later(90.0, weather.cut.discard, act.who)
+
+    def lost(self, records: Records) -> list[str]:
+        """What was acknowledged is still there, unless somebody asked for its deletion."""
+        there = {row["id"] for row in records.table("servers")}
+        return [
+            f"server {server} was acknowledged and is lost" for server in sorted(self.acknowledged - there - self.deleted)
+        ]
+
+
+def digest(records: Records) -> str:
+    """Of all journals: two runs of one history must agree to the last byte."""
+    total = hashlib.sha256()
+    for database in sorted(records.databases):
+        for table, keys in (("operations", ("id",)), ("steps", ("operation_id", "ordinal"))):
+            rows = records.databases[database].get(table, [])
+            for row in sorted(rows, key=lambda r: tuple(str(r[key]) for key in keys)):
+                total.update(msgspec.json.encode(row))
+    return total.hexdigest()
+
+
+def shrink(history: History, fails: Callable[[History], bool]) -> History:
+    """Leave out acts, halves first, as long as it still fails."""
+    acts, size = list(history.acts), max(1, len(history.acts) // 2)
+    while size >= 1:
+        start = 0
+        while start < len(acts):
+            fewer = acts[:start] + acts[start + size :]
+            if fails(msgspec.structs.replace(history, acts=fewer)):
+                acts = fewer
+            else:
+                start += size
+        size //= 2
+    return msgspec.structs.replace(history, acts=acts)

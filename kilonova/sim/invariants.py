@@ -1,0 +1,173 @@
+"""The invariants of DESIGN section 10, checked after every story and history. Each returns sentences; none is good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
+from kilonova.domain.server import ACTIVE, RESIZED, STOPPED, from_json
+from kilonova.sim.cloud import SimCloud
+from kilonova.sim.records import Records, read_records
+
+HAS_A_GUEST = (ACTIVE, STOPPED, RESIZED)
+
+
+def check(cloud: SimCloud, *, at_rest: bool = True) -> list[str]:
+    """`at_rest`: faults have stopped, every host is back, nothing should be under way any more."""
+    return violations(read_records(cloud), cloud, at_rest=at_rest)
+
+
+def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]:
+    found = [*_task_states(records), *_books(records), *_one_runs(records, cloud), *_disks(records, cloud)]
+    if at_rest:
+        found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
+        found += _mappings(records)
+    return found
+
+
+def _live(records: Records) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(op["database"], op["id"]): op for op in records.table("operations") if op["live"]}
+
+
+def _busy_servers(records: Records) -> set[str]:
+    return {op["server_id"] for op in records.table("operations") if op["live"]}
+
+
+def _task_states(records: Records) -> Iterator[str]:
+    """Every task_state has a live operation behind it."""
+    live = _live(records)
+    placing = {op["server_id"] for op in live.values() if op["kind"] in ("place", "delete_unplaced")}
+    for server in records.table("servers"):
+        if server["hidden"] and server["id"] in placing:
+            continue
+        behind = live.get((server["database"], server["operation_id"]))
+        if server["task_state"] is not None and behind is None and server["id"] not in placing:
+            yield f"server {server['id']}: task_state {server['task_state']} with no live operation behind it"
+        if server["operation_id"] is not None and behind is None:
+            yield f"server {server['id']} belongs to operation {server['operation_id']}, which is not live"
+    for (database, _), op in live.items():
+        open_steps = [s for s in records.databases[database]["steps"] if s["operation_id"] == op["id"] and s["open"]]
+        if len(open_steps) != 1:
+            yield f"operation {op['id']} ({op['kind']}) is live with {len(open_steps)} open steps"
+
+
+def _books(records: Records) -> Iterator[str]:
+    """used == sum of allocations; allocations == owned for every server that no operation is busy with."""
+    for imbalance in records.imbalances:
+        yield f"the books do not balance: {imbalance}"
+    busy = _busy_servers(records)
+    expected: dict[str, Any] = {}
+    skipped: set[str] = set(busy)
+    for server in records.table("servers"):
+        migrations = [m for m in records.table("migrations") if m["server_id"] == server["id"]]
+        if server["id"] in busy:
+            skipped |= {m["id"] for m in migrations}
+        elif not server["deleted"]:
+            expected |= _owned_by(server, [m for m in migrations if m["open"]])
+    for consumer in sorted({*expected, *records.held}):
+        if consumer not in skipped and expected.get(consumer) != records.held.get(consumer):
+            yield f"consumer {consumer} holds {records.held.get(consumer)}, owns {expected.get(consumer)}"
+
+
+def _owned_by(server: dict[str, Any], migrations: list[dict[str, Any]]) -> dict[str, Any]:
+    moves = [
+        OpenMigration(m["id"], m["source_host"], _size(m["old_flavor"])) for m in migrations if m["kind"] != "evacuation"
+    ]
+    evacuations = [
+        OpenEvacuation(m["id"], m["source_host"], _size(server["flavor"])) for m in migrations if m["kind"] == "evacuation"
+    ]
+    return owned(OwningServer(server["id"], server["host"], _size(server["flavor"])), moves, evacuations)
+
+
+def _size(flavor: str) -> Size:
+    values = from_json(flavor)
+    return Size(values["vcpus"], values["memory_mb"], values["disk_gb"])
+
+
+def _one_runs(records: Records, cloud: SimCloud) -> Iterator[str]:
+    """At most one host runs a guest, and it holds permission; only a host that is away may not know yet."""
+    for server in records.table("servers"):
+        running = [place for place in cloud.hardware.running(server["id"]) if cloud.hardware.is_linked(place[0])]
+        known = {h["name"] for h in records.table("hosts") if not h["returning"] and not h["forced_down"]}
+        owes = {(d["host"], d["copy"]) for d in records.table("debts") if d["server_id"] == server["id"]}
+        for host, copy in running:
+            allowed = (server["runner_host"], server["runner_copy"]) == (host, copy)
+            if not allowed and host in known and (host, copy) not in owes and _session_is_current(records, cloud, host):
+                yield f"server {server['id']}: {host} runs copy {copy}, but {server['runner_host']} may run it"
+
+
+def _session_is_current(records: Records, cloud: SimCloud, host: str) -> bool:
+    """The host has heard of everything that was decided about it."""
+    role = cloud.roles.get(host)
+    row = next((h for h in records.table("hosts") if h["name"] == host), None)
+    return role is not None and role.part is not None and row is not None and role.part.epoch == row["epoch"]
+
+
+def _disks(records: Records, cloud: SimCloud) -> Iterator[str]:
+    """One complete copy of the disk exists at every point, for every server that ever had one."""
+    for server in records.table("servers"):
+        if server["deleted"] or server["launched_at"] is None:
+            continue
+        if not any(found.whole for found in cloud.hardware.survey(server["id"])):
+            yield f"server {server['id']} ({server['vm_state']}): no complete copy of its disk exists"
+
+
+def _all_ended(records: Records) -> Iterator[str]:
+    for op in _live(records).values():
+        yield f"operation {op['id']} ({op['kind']}, {op['state']}) has not ended; it waits for: {op['waiting_for']}"
+    for step in records.table("steps"):
+        if step["open"] and (step["database"], step["operation_id"]) not in _live(records):
+            yield f"step {step['name']} of ended operation {step['operation_id']} is open"
+    for secret in records.table("secrets"):
+        yield f"secrets of operation {secret['operation_id']} are left"
+
+
+def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
+    """At rest: exactly the runner runs what should run; nothing else does."""
+    for server in records.table("servers"):
+        running = cloud.hardware.running(server["id"])
+        runner = (server["runner_host"], server["runner_copy"])
+        if server["deleted"] or server["vm_state"] not in (*HAS_A_GUEST, "error"):
+            if running:
+                yield f"server {server['id']} is {server['vm_state']} but runs on {running}"
+            continue
+        if server["vm_state"] in HAS_A_GUEST and runner[0] is None:
+            yield f"server {server['id']} is {server['vm_state']} and nobody may run it"
+        if server["vm_state"] == ACTIVE and running != [runner]:
+            yield f"server {server['id']} is active, runs on {running}, should run on {runner}"
+        if any(place != runner for place in running):
+            yield f"server {server['id']} runs on {running}, only {runner} may run it"
+
+
+def _nothing_left(records: Records, cloud: SimCloud) -> Iterator[str]:
+    """Every copy on a host is recorded and every record is true; debts are paid."""
+    quarantined = {(q["host"], q["server_id"], q["copy"]) for q in records.table("quarantine")}
+    there = {(f.host, f.server, f.copy) for f in cloud.hardware.survey()} - quarantined
+    recorded = {(c["host"], c["server_id"], c["copy"]) for c in records.table("copies")}
+    for host, server, copy in sorted(there - recorded):
+        yield f"copy {copy} of {server} on {host} is not recorded"
+    for host, server, copy in sorted(recorded - there):
+        yield f"copy {copy} of {server} is recorded on {host} but is not there"
+    for debt in records.table("debts"):
+        yield f"{debt['host']} still owes the removal of copy {debt['copy']} of {debt['server_id']}"
+    for row in records.table("servers"):
+        if row["hidden"] and not row["deleted"]:
+            yield f"server {row['id']} is still hidden"
+
+
+def _mappings(records: Records) -> Iterator[str]:
+    """A server is in exactly one place, and its mapping says which."""
+    for request in records.table("build_requests"):
+        yield f"the build request of {request['server_id']} is left"
+    where: dict[str, list[str]] = {}
+    for server in records.table("servers"):
+        if not server["deleted"]:
+            where.setdefault(server["id"], []).append(server["database"])
+    mapped = {m["server_id"]: m for m in records.table("server_mappings")}
+    for server_id, databases in where.items():
+        if len(databases) != 1 or server_id not in mapped or mapped[server_id]["cell"] != databases[0]:
+            yield f"server {server_id} is in {databases}, its mapping says {mapped.get(server_id)}"
+    for server_id, mapping in mapped.items():
+        if not mapping["queued_for_delete"] and server_id not in where:
+            yield f"server {server_id} is mapped to {mapping['cell']} but is nowhere"

@@ -1,0 +1,42 @@
+"""Coming to rest: faults stop, every role and host comes back, and the cloud gets time to end what it began."""
+
+from __future__ import annotations
+
+from kilonova.sim.cloud import SimCloud
+from kilonova.sim.records import Records, read_records
+
+PATIENCE = 3600.0  # virtual seconds; leases, deadlines and backoffs all fit several times
+LOOK_EVERY = 15.0
+
+
+def come_to_rest(cloud: SimCloud, *, patience: float = PATIENCE) -> Records:
+    """Everything is switched on again and all faults end; returns what is recorded when nothing moves any more."""
+    heal(cloud)
+    waited = 0.0
+    while True:
+        cloud.loop.run_for(LOOK_EVERY)
+        waited += LOOK_EVERY
+        records = read_records(cloud)
+        if is_at_rest(records, cloud) or waited >= patience:
+            return records
+
+
+def heal(cloud: SimCloud) -> None:
+    if cloud.faults is not None:
+        cloud.faults.stop()
+    cloud.hardware.heal()
+    for host in cloud.hardware.hosts():
+        cloud.hardware.switch_link(host, True)
+        cloud.hardware.switch_power(host, True)
+    cloud.start_all()
+
+
+def is_at_rest(records: Records, cloud: SimCloud) -> bool:
+    if any(op["live"] for op in records.table("operations")) or records.table("debts"):
+        return False
+    hosts = {row["name"]: row for row in records.table("hosts")}
+    for name in cloud.hardware.hosts():
+        row, role = hosts.get(name), cloud.roles.get(name)
+        if row is None or row["returning"] or role is None or role.part is None or role.part.epoch != row["epoch"]:
+            return False
+    return True

@@ -1,0 +1,30 @@
+"""Ids become the names a story uses: servers are called as in its script, operations by kind and server."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+_SPACE = uuid.UUID("5709e500-0000-4000-8000-000000000000")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Names:
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def server_id(self, name: str) -> str:
+        """The same id for the same name, in every run."""
+        server_id = str(uuid.uuid5(_SPACE, name))
+        self._known[server_id] = name
+        return server_id
+
+    def note(self, thing_id: str, name: str) -> None:
+        self._known.setdefault(thing_id, name)
+
+    def of(self, thing_id: str | None) -> str:
+        return self._known.get(thing_id or "", thing_id or "")
+
+    def told(self, text: str) -> str:
+        """The text with every known id replaced."""
+        return _UUID.sub(lambda found: self.of(found[0]), text)

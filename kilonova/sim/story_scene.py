@@ -1,0 +1,215 @@
+"""How things stand, in words a story can compare: records, claims, disks. `then:` and `check:` name what they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kilonova.domain.server import Flavor, from_json
+from kilonova.sim.records import Records, read_records
+from kilonova.sim.story_names import Names
+from kilonova.sim.story_trouble import StoryCloud
+from kilonova.sim.story_watch import Watch
+
+ALL_OF_IT = ("claims", "used", "counts")  # what is not named must not be there
+
+
+@dataclass
+class Scene:
+    """Each public method is a word of `then:`."""
+
+    cloud: StoryCloud
+    watch: Watch
+    names: Names
+    flavors: dict[str, Flavor]
+    records: Records = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.records = read_records(self.cloud)
+
+    # -- records ------------------------------------------------------------------------------------------------
+
+    def servers(self) -> dict[str, Any]:
+        """A server that is nowhere is missing; one that has no cell yet is `placing`."""
+        found: dict[str, Any] = {}
+        for row in self.records.table("build_requests"):
+            found[self.names.of(row["server_id"])] = {"status": "placing"}
+        for row in self.records.table("servers"):
+            if not row["hidden"]:
+                found[self.names.of(row["id"])] = self._server(row)
+        return found
+
+    def _server(self, row: dict[str, Any]) -> dict[str, Any]:
+        runner = f"{row['runner_host']}/{row['runner_copy']}" if row["runner_host"] else None
+        behind = self.watch.operations.get((row["database"], row["operation_id"] or ""))
+        return {
+            "status": row["vm_state"],
+            "task": row["task_state"],
+            "host": row["host"],
+            "runner": runner,
+            "proof": self.names.told(from_json(row["runner_proof"], {}).get("why", "")),
+            "copy": row["copy"],
+            "turn": row["turn"],
+            "power": {0: "none", 1: "on", 4: "off"}[row["power_state"]],
+            "cell": row["database"],
+            "why_unplaced": row["cell0_failure"],
+            "operation": behind["kind"] if behind else None,
+            "waits_for": self.names.told((behind or {}).get("waiting_for") or ""),
+        }
+
+    def counts(self) -> dict[str, int]:
+        """How many servers are in each state."""
+        counts: dict[str, int] = {}
+        for server in self.servers().values():
+            counts[server["status"]] = counts.get(server["status"], 0) + 1
+        return counts
+
+    def operations(self) -> list[str]:
+        """All, in the order they were accepted."""
+        told = []
+        for row in self.watch.operations.values():
+            problem = from_json(row["error"], None)
+            why = f" ({problem['step'] or row['kind']}: {problem['code']})" if problem else ""
+            told.append(f"{row['kind']} {self.names.of(row['server_id'])}".strip() + f": {row['state']}{why}")
+        return told
+
+    def migrations(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("migrations"), key=lambda row: row["number"])
+        return self._by_server(
+            (
+                row["server_id"],
+                f"{row['kind']} {row['source_host']}/{row['source_copy']} -> {row['dest_host']}/{row['dest_copy']}: "
+                f"{row['status']}{' (open)' if row['open'] else ''}",
+            )
+            for row in found
+        )
+
+    def copies(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
+        return self._by_server((row["server_id"], f"{row['host']}/{row['copy']} {row['state']}") for row in found)
+
+    def debts(self) -> list[str]:
+        return sorted(f"{d['host']} owes {self.names.of(d['server_id'])}/{d['copy']}" for d in self.records.table("debts"))
+
+    def quarantine(self) -> list[str]:
+        return sorted(
+            f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['reason']}"
+            for q in self.records.table("quarantine")
+        )
+
+    def actions(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("actions"), key=lambda row: (row["started_at"], row["number"]))
+        return self._by_server(
+            (row["server_id"], row["action"] + (f": {row['message']}" if row["message"] else "")) for row in found
+        )
+
+    def events(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("action_events"), key=lambda r: (r["started_at"], r["finished_at"] or 1e12))
+        return self._by_server(
+            (row["server_id"], f"{row['event']}{' on ' + row['host'] if row['host'] else ''}: {row['result']}")
+            for row in found
+        )
+
+    def faults(self) -> dict[str, list[str]]:
+        """What the owner may read."""
+        found = sorted(self.records.table("faults"), key=lambda row: row["number"])
+        return self._by_server((row["server_id"], row["message"]) for row in found)
+
+    def fault_details(self) -> dict[str, list[str]]:
+        """What only an administrator may."""
+        found = sorted(self.records.table("faults"), key=lambda row: row["number"])
+        return self._by_server((row["server_id"], self.names.told(row["details"] or "")) for row in found)
+
+    def verdicts(self) -> dict[str, list[str]]:
+        """Why each host was not taken by a plan that found none: host, filter, number."""
+        return self._by_server(
+            (step["server_id"], f"{v['host']} {v['filter']}: {v['sentence']}")
+            for step in self.records.table("steps")
+            if step["error"] and from_json(step["error"]).get("details")
+            for v in from_json(step["error"])["details"]["decision"]["verdicts"]
+            if not v["passed"]
+        )
+
+    # -- claims -------------------------------------------------------------------------------------------------
+
+    def claims(self) -> dict[str, list[str]]:
+        """Every consumer with what it holds: `small on host1`, held for an evacuation or not."""
+        return {
+            self.names.of(consumer): [
+                f"{self._amount(amounts)} on {host}" + (f" for the {self.names.of(holder)}" if holder else "")
+                for (host, holder), amounts in sorted(places.items())
+            ]
+            for consumer, places in sorted(self.records.held.items())
+        }
+
+    def _amount(self, amounts: dict[str, int]) -> str:
+        name = next((name for name, flavor in self.flavors.items() if flavor.resources() == amounts), None)
+        return name or " ".join(f"{key}={amounts[key]}" for key in sorted(amounts))
+
+    def used(self) -> dict[str, int]:
+        """VCPU in use per host; memory and disk go the same way."""
+        used: dict[str, int] = {}
+        for places in self.records.held.values():
+            for (host, _), amounts in places.items():
+                used[host] = used.get(host, 0) + amounts.get("VCPU", 0)
+        return used
+
+    # -- the machine room ---------------------------------------------------------------------------------------
+
+    def disks(self) -> dict[str, list[str]]:
+        """Every copy that lies on a host: is it on, and what does its disk hold."""
+        return self._by_server(
+            (f.server, f"{f.host}/{f.copy} {f.power} {f.marker if f.whole else 'incomplete'}".strip())
+            for f in sorted(self.cloud.hardware.survey(), key=lambda f: (f.copy, f.host))
+        )
+
+    def hosts(self) -> dict[str, str]:
+        self.watch.look()
+        return dict(self.watch.hosts)
+
+    def refused(self) -> dict[str, str]:
+        """Agents that the cloud would not have, and why."""
+        parts = {name: role.part for name, role in self.cloud.roles.items() if name in self.cloud.hardware.hosts()}
+        return {name: part.refused for name, part in parts.items() if part is not None and part.refused}
+
+    def _by_server(self, told: Iterator[tuple[str, str]] | Any) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for server_id, text in told:
+            found.setdefault(self.names.of(server_id), []).append(text)
+        return found
+
+
+WORDS = [name for name in vars(Scene) if not name.startswith("_") and callable(getattr(Scene, name))]
+
+
+def differences(expected: dict[str, Any], scene: Scene) -> list[str]:
+    """Sentences, one per difference. Only what is named is compared, except where the whole is asked for."""
+    found: list[str] = []
+    for word, wanted in expected.items():
+        actual = getattr(scene, word)()
+        if word in ALL_OF_IT and isinstance(wanted, dict):
+            wanted = {**dict.fromkeys(actual), **wanted}
+        found += _compare(word, wanted, actual)
+    return found
+
+
+def _compare(path: str, wanted: Any, actual: Any) -> Iterator[str]:
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        for key, value in wanted.items():
+            yield from _compare(f"{path} {key}", value, actual.get(str(key)))
+    elif isinstance(wanted, list):
+        found = actual or []
+        if len(wanted) != len(found) or not all(_is_as(w, f) for w, f in zip(wanted, found, strict=True)):
+            yield f"{path}: expected {wanted}, found {found}"
+    elif not _is_as(wanted, actual):
+        yield f"{path}: expected {wanted}, found {actual}"
+
+
+def _is_as(wanted: Any, actual: Any) -> bool:
+    """A text that ends in … is the beginning of what is meant."""
+    if isinstance(wanted, str) and wanted.endswith("…"):
+        return isinstance(actual, str) and actual.startswith(wanted[:-1])
+    if wanted is None or actual is None:
+        return wanted in (None, "none", []) and actual in (None, "", [], {})
+    return str(wanted) == str(actual)

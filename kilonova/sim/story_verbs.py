@@ -1,0 +1,284 @@
+"""The verbs of a script. A request to the api gives an answer to wait for; everything else happens at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kilonova.domain.errors import KilonovaError, Refused
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.cancel import cancel
+from kilonova.engine.core import Engine
+from kilonova.operations import hosts
+from kilonova.operations.submit import NewServer, create, evacuate_host, submit
+from kilonova.placement.differences import find_differences
+from kilonova.quota.check import set_limit
+from kilonova.sim.story_file import StoryError
+from kilonova.sim.story_scene import WORDS, differences
+from kilonova.sim.story_trouble import WAYS, Spoiled
+from kilonova.world import Tx
+
+if TYPE_CHECKING:
+    from kilonova.sim.story import Player
+
+HOST_WORDS = {
+    "down": hosts.declare_down,
+    "up": hosts.declare_up,
+    "disabled": hosts.disable,
+    "enabled": hosts.enable,
+}
+
+
+@dataclass
+class Answer:
+    """Of the api, to come. `judge` gets the result or the error and says what is wrong with it."""
+
+    coming: asyncio.Future[Any]
+    judge: Callable[[Any, Exception | None], str | None]
+
+
+def _must_work(result: Any, error: Exception | None) -> str | None:
+    return f"it was refused: {error}" if error is not None else None
+
+
+class Verbs:
+    """Public methods are verbs; `wait`, `until` and `check` let time pass, so they cannot be done `when` something is."""
+
+    LET_TIME_PASS = ("wait", "until", "check")
+
+    def __init__(self, player: Player) -> None:
+        self.player = player
+        self.cloud = player.cloud
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def create(self, server: str, flavor: str = "small", host: str | None = None, count: int = 0) -> list[Answer]:
+        """With a count: that many at once, named server1, server2, …"""
+        names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
+        return [self._create(name, flavor, host) for name in names]
+
+    def _create(self, server: str, flavor: str, host: str | None) -> Answer:
+        server_id, cause = self.player.names.server_id(server), self.cloud.cause()
+        size = self.player.flavors[flavor]
+        new = NewServer(id=server_id, name=server, flavor=size, image="cirros", host=host)
+        return self._ask(lambda engine: create(engine, new, cause))
+
+    def delete(self, server: str) -> Answer:
+        return self._submit("delete", server)
+
+    def migrate(self, server: str, host: str | None = None) -> Answer:
+        return self._submit("migrate", server, host=host)
+
+    def confirm(self, server: str) -> Answer:
+        return self._submit("confirm_resize", server)
+
+    def revert(self, server: str) -> Answer:
+        return self._submit("revert_resize", server)
+
+    def evacuate(self, server: str, host: str | None = None) -> Answer:
+        return self._submit("evacuate", server, host=host)
+
+    def evacuate_host(self, host: str) -> Answer:
+        cause = self.cloud.cause()
+        return self._ask(lambda engine: evacuate_host(engine, engine.world.db.cell("cell1"), host, cause))
+
+    def _submit(self, kind: str, server: str, **params: Any) -> Answer:
+        given = {key: value for key, value in params.items() if value is not None}
+        server_id = self.player.names.server_id(server)
+        ask = Ask(kind=kind, server_id=server_id, cause=self.cloud.cause(), params=given)
+        return self._ask(lambda engine: submit(engine, ask), self._joined(f"{kind} {server}"))
+
+    def _joined(self, what: str) -> Callable[[Any, Exception | None], str | None]:
+        def judge(result: Any, error: Exception | None) -> str | None:
+            if isinstance(result, Accepted) and result.joined:
+                self.player.tell("api", f"{what}: is under way already, the same operation")
+            return _must_work(result, error)
+
+        return judge
+
+    def cancel(self, server: str) -> Answer:
+        """The live operation of the server."""
+        live = [key for key, row in self.player.watch.operations.items() if row["live"] and self._is_of(row, server)]
+        database, operation_id = live[-1]
+
+        async def ask(engine: Engine) -> None:
+            db = engine.world.db
+            await cancel(engine, db.control if database == "control" else db.cell(database), operation_id, "admin")
+
+        return self._ask(ask)
+
+    def _is_of(self, row: dict[str, Any], server: str) -> bool:
+        return bool(row["server_id"] == self.player.names.server_id(server))
+
+    def declare(self, **words: str) -> list[Answer]:
+        """An administrator's word about hosts: down, up, disabled, enabled."""
+        return [self._declare(host, word) for host, word in words.items()]
+
+    def _declare(self, host: str, word: str) -> Answer:
+        if word not in HOST_WORDS:
+            raise ValueError(f"a host is declared {', '.join(HOST_WORDS)}, not {word!r}")
+        return self._ask(lambda engine: HOST_WORDS[word](engine, host))
+
+    def quota(self, **limits: int) -> Answer:
+        async def body(tx: Tx) -> None:
+            for resource, limit in limits.items():
+                await set_limit(tx, "demo", resource, limit)
+
+        return self._ask(lambda engine: engine.world.db.control.write(body))
+
+    def audit(self, *finds: str) -> Answer:
+        """What an audit reports now; nothing when nothing is named."""
+
+        def judge(result: Any, error: Exception | None) -> str | None:
+            told = [self.player.names.told(difference.sentence()) for difference in result or []]
+            if error is not None or told != list(finds):
+                return f"the audit found {error or told}, expected {list(finds)}"
+            self.player.tell("api", "the audit finds " + ("; ".join(told) or "no difference"))
+            return None
+
+        return self._ask(lambda engine: find_differences(engine.world.db), judge)
+
+    def expect_refused(self, do: dict[str, Any], code: str, says: str = "") -> list[Answer]:
+        """Nothing happens, and the code and words say why."""
+
+        def judge(result: Any, error: Exception | None) -> str | None:
+            if not isinstance(error, Refused) or error.code != code or says not in error.message:
+                return f"expected to be refused with {code} {says!r}, got {error or 'accepted'}"
+            self.player.tell("api", f"refused: {self.player.names.told(error.message)}")
+            return None
+
+        answers = self.player.begin(do)
+        for answer in answers:
+            answer.judge = judge
+        return answers
+
+    def parallel(self, *entries: dict[str, Any]) -> list[Answer]:
+        return [answer for entry in entries for answer in self.player.begin(entry)]
+
+    def _ask(
+        self,
+        work: Callable[[Engine], Awaitable[Any]],
+        judge: Callable[[Any, Exception | None], str | None] = _must_work,
+    ) -> Answer:
+        return Answer(self.cloud.ask(work), judge)
+
+    # -- the world ----------------------------------------------------------------------------------------------
+
+    def power(self, **words: str) -> None:
+        for host, word in words.items():
+            self.cloud.hardware.switch_power(host, _either(word, "on", "off"))
+
+    def link(self, **words: str) -> None:
+        for host, word in words.items():
+            self.cloud.hardware.switch_link(host, _either(word, "up", "cut"))
+
+    def bus(self, word: str) -> None:
+        self.cloud.cut_bus(not _either(word, "up", "down"))
+
+    def fail(self, host: str, verb: str, times: int = 1, how: str = "error") -> None:
+        self.cloud.hardware.fail(host, verb, times, how)
+
+    def kill(self, role: str) -> None:
+        self.cloud.kill(self.player.role(role))
+
+    def start(self, role: str) -> None:
+        self.cloud.start(self.player.role(role))
+
+    def crash(self, role: str, back_after: float = 1.0) -> None:
+        """kill -9; its supervisor starts it again."""
+        self.cloud.crash(self.player.role(role), back_after)
+
+    def stall(self, role: str) -> None:
+        """Not one line of it runs until `resume`."""
+        self.cloud.stall(self.player.role(role))
+
+    def resume(self, role: str) -> None:
+        self.cloud.resume(self.player.role(role))
+
+    def commit(self, on: str, how: str, by: str = "", times: int = 1) -> None:
+        """The next COMMITs there fail, or go through without anybody hearing of it."""
+        if how not in WAYS:
+            raise ValueError(f"a COMMIT is {' or '.join(WAYS)}, not {how!r}")
+        self.cloud.commits.orders.append(Spoiled(on, how, self.player.role(by) if by else "", times))
+
+    def write(self, server: str, text: str, host: str | None = None) -> None:
+        """What the guest itself writes to its disk."""
+        self.cloud.hardware.write(self.player.names.server_id(server), text, host)
+
+    def plant(self, host: str, guest: str, copy: int = 1, power: str = "on") -> None:
+        """A guest that nobody asked for."""
+        self.cloud.hardware.plant(host, self.player.names.server_id(guest), copy, power)
+
+    def room(self, **sizes: dict[str, int]) -> None:
+        """The machine has that much from now on; its agent says so when it starts the next time."""
+        for name, size in sizes.items():
+            host = self.cloud.hardware.host(name)
+            host.vcpus = size.get("vcpus", host.vcpus)
+            host.memory_mb = size.get("memory_mb", host.memory_mb)
+
+    def reinstall(self, host: str) -> None:
+        """The agent's key is lost with the system disk; the guests' disks are not."""
+        self.cloud.hardware.remember(host, {})
+
+    def rename(self, host: str, to: str) -> None:
+        """The same system disk, under another host name."""
+        self.cloud.add_host(to)
+        self.cloud.hardware.remember(to, self.cloud.hardware.recall(host))
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> None:
+        self.player.let_pass(float(seconds))
+
+    def until(self, what: str) -> None:
+        self.player.until(what)
+
+    def check(self, **expected: Any) -> None:
+        """As `then:`, in the middle of the story."""
+        unknown = [word for word in expected if word not in WORDS]
+        if unknown:
+            raise ValueError(f"nothing is called {unknown[0]!r}; there are {', '.join(WORDS)}")
+        self.player.found += [f"check: {sentence}" for sentence in differences(expected, self.player.scene())]
+
+
+def _either(word: str, yes: str, no: str) -> bool:
+    if word not in (yes, no):
+        raise ValueError(f"say {yes} or {no}, not {word!r}")
+    return word == yes
+
+
+NAMES = [name for name in vars(Verbs) if name.islower() and not name.startswith("_")]
+CONNECTIVES = ("when", "do")
+
+
+def check_verbs(where: Callable[[Any], str], entries: list[Any]) -> None:
+    """Before anything runs: every entry is one known verb, or `when` with its `do`."""
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise StoryError(where(entry), f"{entry!r} is no step; a step is `verb: what`")
+        verbs = [key for key in entry if key not in CONNECTIVES]
+        for verb in verbs:
+            if verb not in NAMES:
+                raise StoryError(where(entry), f"unknown verb {verb!r}; there are when, {', '.join(sorted(NAMES))}")
+        if len(verbs) + ("when" in entry) != 1 or ("when" in entry) != ("do" in entry):
+            raise StoryError(where(entry), f"a step is one verb, or `when` with `do`, not {', '.join(entry)}")
+        _check_inner(where, entry)
+
+
+def _check_inner(where: Callable[[Any], str], entry: dict[str, Any]) -> None:
+    if "when" in entry:
+        inner = entry["do"] if isinstance(entry["do"], list) else [entry["do"]]
+        check_verbs(where, inner)
+        for step in inner:
+            late = [verb for verb in step if verb in Verbs.LET_TIME_PASS]
+            if late:
+                raise StoryError(where(step), f"`{late[0]}` lets time pass and cannot be done `when` something happens")
+    if "parallel" in entry:
+        check_verbs(where, entry["parallel"])
+    if "expect_refused" in entry:
+        check_verbs(where, [entry["expect_refused"].get("do")])
+
+
+__all__ = ["NAMES", "Answer", "KilonovaError", "Verbs", "check_verbs"]

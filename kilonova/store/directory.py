@@ -1,0 +1,105 @@
+"""The data directory of a process: taken by one at a time, with files of its own made at the first start.
+
+A start that fails leaves the directory as it was: what it had made by then is removed again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kilonova.domain.errors import StoreError
+from kilonova.store.lock import DirectoryLock, lock_directory
+
+
+class DataDirectory:
+    """`with DataDirectory(path) as data: …; data.keep_all()` once the start has succeeded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: DirectoryLock | None = None
+        self._made: list[Path] = []  # directories, outermost first
+        self._before: set[str] = set()
+        self._started = False
+
+    def __enter__(self) -> Self:
+        try:
+            self._make()
+            self._before = set(os.listdir(self.path))
+        except OSError as error:
+            self._forget_start()
+            raise StoreError(f"cannot use the data directory {self.path}: {error.strerror}") from error
+        try:
+            self._lock = lock_directory(self.path)
+        except StoreError:
+            self._forget_start()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None and not self._started:
+            self._remove_new()
+        if self._lock is not None:
+            self._lock.release()
+        if kind is not None and not self._started:
+            self._forget_start()
+
+    def keep_all(self) -> None:
+        """From here on a failure leaves everything for the next start."""
+        self._started = True
+
+    def database(self, name: str) -> str:
+        return f"sqlite:///{self.path.absolute() / name}.db"
+
+    def secret(self, name: str, make: Callable[[], str]) -> str:
+        """A file that only the owner may read, made at the first start: whole or not at all, also when killed."""
+        file = self.path / name
+        if not file.exists():
+            write_secret(file, make())
+        return read_secret(file)
+
+    def _make(self) -> None:
+        missing = [self.path]
+        while not missing[-1].parent.exists():
+            missing.append(missing[-1].parent)
+        for directory in reversed(missing):
+            if not directory.exists():
+                directory.mkdir(mode=0o700 if directory == self.path else 0o777)
+                self._made.append(directory)
+
+    def _remove_new(self) -> None:
+        for name in set(os.listdir(self.path)) - self._before:
+            (self.path / name).unlink(missing_ok=True)
+
+    def _forget_start(self) -> None:
+        for directory in reversed(self._made):
+            try:
+                directory.rmdir()
+            except OSError:
+                return
+
+
+def write_secret(file: Path, text: str) -> None:
+    draft = file.with_name(f".{file.name}.new")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as out:
+            out.write(text + "\n")
+            out.flush()
+            os.fsync(descriptor)
+        os.replace(draft, file)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror}") from error
+
+
+def read_secret(file: Path) -> str:
+    try:
+        text = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"cannot read {file}: {getattr(error, 'strerror', 'it is no text')}") from error
+    if not text:
+        raise StoreError(f"{file} is empty; restore it from a backup, or remove it to have a new one made")
+    return text

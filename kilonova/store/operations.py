@@ -1,0 +1,157 @@
+"""The journals as readers see them: operations newest first, over control and all cells.
+
+A create has two rows of one id, `place` in control and `build` in a cell (law 5). It is listed once, by the newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Integer, and_, bindparam, or_, select
+
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.cell import action_events, actions
+from kilonova.store.tables.journal import operations, steps
+from kilonova.world import Row, Store, Stores, Tx
+
+_STEPS = Sql(select(steps).where(steps.c.operation_id == bindparam("id")).order_by(steps.c.ordinal))
+_ACTIONS = Sql(select(actions).where(actions.c.operation_id == bindparam("id")).order_by(actions.c.number))
+_EVENTS = Sql(
+    select(action_events)
+    .where(action_events.c.operation_id == bindparam("id"))
+    .order_by(action_events.c.started_at, action_events.c.event)
+)
+_WITH_IDS = Sql(select(operations).where(in_list(operations.c.id, "ids")))
+
+
+@dataclass(frozen=True)
+class Journaled:
+    """One row of one journal."""
+
+    journal: Store
+    row: Row
+
+    @property
+    def key(self) -> tuple[float, str]:
+        return self.row["created_at"], self.row["id"]
+
+
+@cache
+def _page(by: tuple[str, ...], after_marker: bool) -> Sql:
+    where: list[Any] = [operations.c[column] == bindparam(column) for column in by]
+    if after_marker:
+        same = and_(operations.c.created_at == bindparam("before"), operations.c.id < bindparam("before_id"))
+        where.append(or_(operations.c.created_at < bindparam("before"), same))
+    ordered = select(operations).where(*where).order_by(operations.c.created_at.desc(), operations.c.id.desc())
+    return Sql(ordered.limit(bindparam("chunk", type_=Integer)))
+
+
+@dataclass
+class _Cursor:
+    """One journal, read in chunks from the newest on."""
+
+    stores: Stores
+    journal: Store
+    by: dict[str, str]
+    chunk: int
+    before: tuple[float, str] | None
+    read: list[Row] = field(default_factory=list)
+    ended: bool = False
+
+    async def head(self) -> Row | None:
+        while not self.read and not self.ended:
+            found = await self._next_chunk()
+            self.ended = len(found) < self.chunk
+            if found:
+                self.before = found[-1]["created_at"], found[-1]["id"]
+            continued = await _built(self.stores, [row["id"] for row in found if row["kind"] == "place"])
+            self.read = [row for row in found if row["kind"] != "place" or row["id"] not in continued]
+        return self.read[0] if self.read else None
+
+    async def _next_chunk(self) -> Sequence[Row]:
+        statement = _page(tuple(self.by), self.before is not None)
+        marker = {} if self.before is None else {"before": self.before[0], "before_id": self.before[1]}
+
+        async def body(tx: Tx) -> Sequence[Row]:
+            return await tx.all(statement, **self.by, **marker, chunk=self.chunk)
+
+        return await self.journal.read(body)
+
+
+async def page(
+    stores: Stores, *, by: dict[str, str], before: tuple[float, str] | None, limit: int
+) -> list[list[Journaled]]:
+    """`by` names columns and their values. Each element has all rows of one operation, oldest journal first."""
+    cursors = [_Cursor(stores, journal, by, limit + 1, before) for journal in stores.journals()]
+    found: list[Journaled] = []
+    while len(found) < limit:
+        heads = [Journaled(c.journal, head) for c in cursors if (head := await c.head()) is not None]
+        if not heads:
+            break
+        newest = max(heads, key=lambda one: one.key)
+        next(c for c in cursors if c.journal is newest.journal).read.pop(0)
+        found.append(newest)
+    return await _with_first_halves(stores, found)
+
+
+async def _with_first_halves(stores: Stores, found: list[Journaled]) -> list[list[Journaled]]:
+    placings = await _with_ids(stores.control, [one.row["id"] for one in found if one.row["kind"] == "build"])
+    whole = []
+    for one in found:
+        first = placings.get(one.row["id"])
+        whole.append([one] if first is None else [Journaled(stores.control, first), one])
+    return whole
+
+
+async def find(stores: Stores, operation_id: str) -> list[Journaled]:
+    """All rows of one operation, oldest journal first; empty when there is none."""
+    found = []
+    for journal in stores.journals():
+        for row in (await _with_ids(journal, [operation_id])).values():
+            found.append(Journaled(journal, row))
+    return found
+
+
+async def steps_of(one: Journaled) -> Sequence[Row]:
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_STEPS, id=one.row["id"])
+
+    return await one.journal.read(body)
+
+
+async def actions_of(stores: Stores, operation_id: str) -> list[tuple[Row, list[Row]]]:
+    """What the API's own history says of it: each action with its events. Only cells keep these."""
+    found: list[tuple[Row, list[Row]]] = []
+    for name in stores.cells():
+
+        async def body(tx: Tx) -> list[tuple[Row, list[Row]]]:
+            taken = await tx.all(_ACTIONS, id=operation_id)
+            events = list(await tx.all(_EVENTS, id=operation_id)) if taken else []
+            return [(action, events) for action in taken]
+
+        found += await stores.cell(name).read(body)
+    return found
+
+
+async def _built(stores: Stores, ids: list[str]) -> set[str]:
+    """Those that have a second journal in a cell."""
+    found: set[str] = set()
+    for name in stores.cells() if ids else ():
+        found |= set(await _with_ids(stores.cell(name), ids))
+    return found
+
+
+async def _with_ids(journal: Store, ids: list[str]) -> dict[str, Row]:
+    async def body(tx: Tx) -> dict[str, Row]:
+        return {row["id"]: row for row in await tx.all(_WITH_IDS, ids=ids)}
+
+    return await journal.read(body) if ids else {}
+
+
+async def marker_key(stores: Stores, operation_id: str) -> tuple[float, str] | None:
+    """Where a page goes on after this operation."""
+    found = await find(stores, operation_id)
+    return found[-1].key if found else None

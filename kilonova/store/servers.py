@@ -1,0 +1,134 @@
+"""Servers wherever they are: not in a cell yet (build request), in a cell, or buried in cell0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Integer, bindparam, select
+
+from kilonova.domain.server import from_json
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.world import Row, Stores, Tx
+
+_REQUESTS = Sql(
+    select(control.build_requests)
+    .where(control.build_requests.c.server_id > bindparam("marker"))
+    .order_by(control.build_requests.c.server_id)
+    .limit(bindparam("limit", type_=Integer))
+)
+_SERVERS = Sql(
+    select(cell.servers)
+    .where(cell.servers.c.deleted == 0, cell.servers.c.id > bindparam("marker"))
+    .order_by(cell.servers.c.id)
+    .limit(bindparam("limit", type_=Integer))
+)
+_FAULT = Sql(
+    select(cell.faults.c.message, cell.faults.c.details)
+    .where(cell.faults.c.server_id == bindparam("server_id"))
+    .order_by(cell.faults.c.number.desc())
+    .limit(1)
+)
+
+
+class ServerView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    cell: str | None  # None: not in one yet
+    vm_state: str
+    task_state: str | None
+    power_state: int
+    host: str | None
+    copy: int | None
+    runner: tuple[str, int] | None  # who has permission to run it
+    turn: int
+    operation: str | None  # the live one
+    flavor: dict[str, Any]
+    image: str
+    project_id: str
+    created_at: float
+    fault: str | None = None
+
+
+async def list_servers(stores: Stores, *, marker: str, limit: int) -> list[ServerView]:
+    """By id. Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
+
+    async def requested(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_REQUESTS, marker=marker, limit=limit)
+
+    async def placed(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_SERVERS, marker=marker, limit=limit)
+
+    found = {row["server_id"]: _from_request(row) for row in await stores.control.read(requested)}
+    for name in stores.cells():
+        found |= {row["id"]: _from_cell(name, row) for row in await stores.cell(name).read(placed)}
+    return sorted(found.values(), key=lambda server: server.id)[:limit]
+
+
+async def find_server(stores: Stores, server_id: str) -> ServerView | None:
+    async def body(tx: Tx) -> tuple[Row | None, Row | None]:
+        mapping = await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)
+        return mapping, await rows.fetch(tx, control.build_requests, server_id=server_id)
+
+    mapping, request = await stores.control.read(body)
+    if mapping is None:
+        return None
+    if mapping["cell"] is None:
+        return None if request is None else _from_request(request)
+    return await _in_cell(stores, mapping["cell"], server_id)
+
+
+async def _in_cell(stores: Stores, name: str, server_id: str) -> ServerView | None:
+    async def body(tx: Tx) -> tuple[Row | None, Row | None]:
+        server = await rows.fetch(tx, cell.servers, id=server_id, deleted=0)
+        failed = server is not None and server["vm_state"] == "error"
+        return server, await tx.one(_FAULT, server_id=server_id) if failed else None
+
+    server, fault = await stores.cell(name).read(body)
+    return None if server is None else _from_cell(name, server, fault)
+
+
+def _from_cell(name: str, row: Row, fault: Row | None = None) -> ServerView:
+    runs = row["runner_host"] is not None
+    return ServerView(
+        id=row["id"],
+        name=row["name"],
+        cell=name,
+        vm_state=row["vm_state"],
+        task_state=row["task_state"],
+        power_state=row["power_state"],
+        host=row["host"],
+        copy=row["copy"],
+        runner=(row["runner_host"], row["runner_copy"]) if runs else None,
+        turn=row["turn"],
+        operation=row["operation_id"],
+        flavor=from_json(row["flavor"], {}),
+        image=row["image_ref"],
+        project_id=row["project_id"],
+        created_at=row["created_at"],
+        fault=None if fault is None else f"{fault['message']} {fault['details'] or ''}".strip(),
+    )
+
+
+def _from_request(row: Row) -> ServerView:
+    server = from_json(row["server"], {})
+    return ServerView(
+        id=row["server_id"],
+        name=server["name"],
+        cell=None,
+        vm_state=server["vm_state"],
+        task_state="scheduling",
+        power_state=0,
+        host=None,
+        copy=None,
+        runner=None,
+        turn=row["turn"],
+        operation=row["operation_id"],
+        flavor=server["flavor"],
+        image=server["image"],
+        project_id=server["project_id"],
+        created_at=row["created_at"],
+    )
