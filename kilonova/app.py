@@ -8,12 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import signal
 import socket
 import sys
-import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -22,8 +19,10 @@ from cyclopts import App, CycloptsError, Parameter
 from kilonova.cli import database, operations, simulation
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, TOKEN_NAME, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
+from kilonova.production import SystemClock, Uuids, listening, new_key, new_token, run, say_once, stop_signal
 
 if TYPE_CHECKING:
+    from kilonova.api.app import Service
     from kilonova.compute.drivers.hardware import Hardware
     from kilonova.compute.room import Room
     from kilonova.engine.core import Engine
@@ -31,9 +30,10 @@ if TYPE_CHECKING:
     from kilonova.engine.secrets import Seal
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
-    from kilonova.world import Bus, Stores, World
+    from kilonova.store.open import OpenStores
+    from kilonova.world import Bus, Stores, Tx, World
 
-DONE, CRASHED, USAGE, REFUSED, FAILED = 0, 1, 2, 3, 4  # exit codes; DESIGN section 11
+DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
 SEAL_KEY_NAME = "seal.key"
 MACHINES_NAME = "simulated.db"
 
@@ -96,7 +96,7 @@ def serve(
         raise Refused("bad_configuration", "[database] and [bus] are for api, conductor and agent; serve keeps its own")
     with listening(listen) as listener:
         database.refuse_newer(database.addresses(settings, data))
-        _run(_serve(data, settings, listener))
+        run(_serve(data, settings, listener))
 
 
 @app.command
@@ -106,18 +106,22 @@ def api(
     """Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."""
     settings = _fleet_settings(data, config, overrides)
     with listening(listen) as listener:
-        _run(_api(data, settings, listener))
+        run(_api(data, settings, listener))
 
 
 @app.command
 def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
     """Run a conductor of a fleet. Any number may run; each takes over from one that dies."""
-    _run(_conductor(_fleet_settings(data, config, overrides)))
+    run(_conductor(_fleet_settings(data, config, overrides)))
 
 
 @app.command
 def agent(
-    *, host: str, data: Data | None = None, driver: Literal["simulated"] = "simulated", config: Config = None,
+    *,
+    host: str,
+    data: Data | None = None,
+    driver: Literal["simulated"] = "simulated",
+    config: Config = None,
     overrides: Overrides = None,
 ) -> None:
     """Run the agent of one host of a fleet. It speaks to the bus alone and never opens a database.
@@ -135,7 +139,7 @@ def agent(
     if settings.simulated.shared_storage:
         text = "[simulated] shared_storage needs all its hosts in one process: use kilonova serve"
         raise Refused("bad_configuration", text)
-    _run(_agent(host, place, settings))
+    run(_agent(host, place, settings))
 
 
 @simulation.app.command(name="run")
@@ -146,58 +150,58 @@ def run_stories(*paths: Path, update: Annotated[bool, Parameter(negative=())] = 
     ----------
     update: Write the logs into the files as they are now.
     """
-    from kilonova.sim.story import main as run
+    from kilonova.sim.story import main as tell
 
-    return run(paths, update=update)
+    return tell(paths, update=update)
 
 
 # -- wiring -----------------------------------------------------------------------------------------------------------
 
 
 async def _serve(path: Path, settings: Settings, listener: socket.socket) -> None:
-    from kilonova.api.app import Service, make_app
-    from kilonova.api.web import serve_web
+    from kilonova.store.directory import DataDirectory
+
+    stopping = stop_signal()
+    with DataDirectory(path) as data:
+        async with embedded(data, settings) as service:
+            await _answer(data, service, listener, path / TOKEN_NAME, stopping)
+
+
+@contextlib.asynccontextmanager
+async def embedded(data: DataDirectory, settings: Settings) -> AsyncIterator[Service]:
+    """A whole cloud in this process: stores, conductor, hosts; all but the HTTP server."""
+    from kilonova.api.app import Service
     from kilonova.bus.memory import MemoryBus, MemoryHub
     from kilonova.compute.drivers.hardware import Hardware
     from kilonova.compute.drivers.simulated import SimulatedFence
     from kilonova.conductor.service import Conductor
-    from kilonova.store.directory import DataDirectory
 
-    stopping = _stopping()
-    with DataDirectory(path) as data:
-        async with contextlib.AsyncExitStack() as closing:
-            token, seal = _token(data), _seal(data.secret(SEAL_KEY_NAME, _new_key))
-            stores = await closing.enter_async_context(_stores(database.addresses(settings, path), upgrading=True))
-            hub, hardware = MemoryHub(), Hardware(persist=path / MACHINES_NAME)
-            closing.callback(hardware.close)
-            for number in range(1, settings.simulated.hosts + 1):
-                _add_host(hardware, f"host{number}", settings)
-            fence = SimulatedFence(hardware)
-            works = Conductor(
-                _engine(_world(MemoryBus(hub, "conductor"), stores, fence=fence), settings, seal, worker=Uuids().uuid()),
-                alone=True,
-            )
-            closing.push_async_callback(works.stop)
-            await works.start()
-            room = _room(hardware, settings, lambda host: MemoryBus(hub, host))
-            closing.push_async_callback(room.stop)
-            await room.start(MemoryBus(hub, "machines"))
+    async with contextlib.AsyncExitStack() as closing:
+        token, seal = _token(data), _seal(data.secret(SEAL_KEY_NAME, new_key))
+        stores = await closing.enter_async_context(_stores(database.addresses(settings, data.path), upgrading=True))
+        hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
+        closing.callback(hardware.close)
+        for number in range(1, settings.simulated.hosts + 1):
+            _add_host(hardware, f"host{number}", settings)
+        conducting = _world(MemoryBus(hub, "conductor"), stores, fence=SimulatedFence(hardware))
+        works = Conductor(_engine(conducting, settings, seal, worker=Uuids().uuid()), alone=True)
+        closing.push_async_callback(works.stop)
+        await works.start()
+        room = _room(hardware, settings, lambda host: MemoryBus(hub, host))
+        closing.push_async_callback(room.stop)
+        await room.start(MemoryBus(hub, "machines"))
 
-            async def unready() -> str:
-                return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""
+        async def unready() -> str:
+            return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""
 
-            answers = _engine(_world(MemoryBus(hub, "api"), stores), settings, seal)
-            data.keep_all()
-            _announce(unready, listener, path / TOKEN_NAME)
-            await serve_web(make_app(Service(answers, token, unready)), listener, stopping)
+        yield Service(_engine(_world(MemoryBus(hub, "api"), stores), settings, seal), token, unready)
 
 
 async def _api(path: Path, settings: Settings, listener: socket.socket) -> None:
-    from kilonova.api.app import Service, make_app
-    from kilonova.api.web import serve_web
+    from kilonova.api.app import Service
     from kilonova.store.directory import DataDirectory, read_secret
 
-    stopping, token_file = _stopping(), settings.api.token_file
+    stopping, token_file = stop_signal(), settings.api.token_file
     with DataDirectory(path) as data:
         async with contextlib.AsyncExitStack() as closing:
             token = read_secret(Path(token_file)) if token_file else _token(data)
@@ -213,16 +217,27 @@ async def _api(path: Path, settings: Settings, listener: socket.socket) -> None:
                     return "the control database does not answer"
                 return ""
 
-            answers = _engine(_world(bus, stores), settings, _seal_of(settings))
-            data.keep_all()
-            _announce(unready, listener, Path(token_file) if token_file else path / TOKEN_NAME)
-            await serve_web(make_app(Service(answers, token, unready)), listener, stopping)
+            service = Service(_engine(_world(bus, stores), settings, _seal_of(settings)), token, unready)
+            await _answer(data, service, listener, Path(token_file) if token_file else path / TOKEN_NAME, stopping)
+
+
+async def _answer(
+    data: DataDirectory, service: Service, listener: socket.socket, token_file: Path, stopping: asyncio.Event
+) -> None:
+    """HTTP until told to stop; the start has succeeded."""
+    from kilonova.api.app import make_app
+    from kilonova.api.web import serve_web
+
+    data.keep_all()
+    host, port = listener.getsockname()[:2]
+    say_once(f"kilonova: ready on http://{host}:{port}, administrator's token in {token_file}", service.unready)
+    await serve_web(make_app(service), listener, stopping)
 
 
 async def _conductor(settings: Settings) -> None:
     from kilonova.conductor.service import Conductor
 
-    stopping, worker = _stopping(), Uuids().uuid()
+    stopping, worker = stop_signal(), Uuids().uuid()
     async with contextlib.AsyncExitStack() as closing:
         seal = _seal_of(settings)
         stores = await closing.enter_async_context(_stores(database.addresses(settings, Path()), upgrading=False))
@@ -240,7 +255,7 @@ async def _agent(host: str, path: Path, settings: Settings) -> None:
     from kilonova.compute.drivers.machine import Peers
     from kilonova.store.directory import DataDirectory
 
-    stopping = _stopping()
+    stopping = stop_signal()
     with DataDirectory(path) as data:
         async with contextlib.AsyncExitStack() as closing:
             hardware = Hardware(persist=path / MACHINES_NAME)
@@ -253,9 +268,10 @@ async def _agent(host: str, path: Path, settings: Settings) -> None:
             await room.start(controllers)
             data.keep_all()
             print(f"kilonova: agent of {host} works", flush=True)
-            await asyncio.wait(
-                [asyncio.ensure_future(stopping.wait()), room.refused], return_when=asyncio.FIRST_COMPLETED
-            )
+            stopped = asyncio.ensure_future(stopping.wait())
+            ends: list[asyncio.Future[Any]] = [stopped, room.refused]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
         if room.refused.done():
             raise Refused("host_refused", room.refused.result())
 
@@ -308,3 +324,84 @@ def limits_of(settings: Settings) -> Limits:
         allow_resize_to_same_host=default.allow_resize_to_same_host,
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
     )
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _fleet_settings(data: Path, config: Path | None, overrides: Sequence[str] | None) -> Settings:
+    from kilonova.settings import load
+
+    settings = load(data, config, overrides or [])
+    _need(settings.database.control, "[database] control", "the address of the control database")
+    _need(settings.database.placement, "[database] placement", "the address of the placement database")
+    _need(
+        "cell0" in settings.database.cells and len(settings.database.cells) > 1, "[database.cells]", "cell0 and cell1"
+    )
+    _need(settings.bus.url, "[bus] url", "the address of NATS")
+    _need(settings.secrets.key_file, "[secrets] key_file", "a file that every api and conductor of the fleet has")
+    return settings
+
+
+def _need(given: object, option: str, what: str) -> None:
+    if not given:
+        raise Refused("bad_configuration", f"{option} is not set; this role needs {what}")
+
+
+@contextlib.asynccontextmanager
+async def _stores(urls: Mapping[str, str], *, upgrading: bool) -> AsyncIterator[OpenStores]:
+    from kilonova.store.open import open_stores
+
+    stores = await open_stores(urls, clock=SystemClock(), upgrading=upgrading)
+    try:
+        yield stores
+    finally:
+        await stores.close()
+
+
+@contextlib.asynccontextmanager
+async def _nats(settings: Settings, name: str) -> AsyncIterator[Bus]:
+    from kilonova.bus.nats import NatsBus
+
+    bus = NatsBus(settings.bus.url, name, prefix=settings.bus.prefix)
+    try:
+        await bus.start()
+        yield bus
+    finally:
+        await bus.close()
+
+
+def _add_host(hardware: Hardware, host: str, settings: Settings) -> None:
+    shape = settings.simulated
+    hardware.add_host(
+        host,
+        vcpus=shape.vcpus,
+        memory_mb=shape.memory_mb,
+        disk_gb=shape.disk_gb,
+        shared_storage=shape.shared_storage,
+        boot_seconds=shape.boot_seconds,
+        copy_seconds=shape.copy_seconds,
+    )
+
+
+def _seal(key: str) -> Seal:
+    from kilonova.engine.secrets import Seal
+
+    try:
+        return Seal(key.encode())
+    except ValueError as error:
+        raise Refused("bad_key", "the key of the secrets is no key: 32 bytes in URL-safe base64 are needed") from error
+
+
+def _seal_of(settings: Settings) -> Seal:
+    from kilonova.store.directory import read_secret
+
+    return _seal(read_secret(Path(settings.secrets.key_file)))
+
+
+def _token(data: DataDirectory) -> str:
+    return data.secret(TOKEN_NAME, new_token)
+
+
+async def _look(tx: Tx) -> float:
+    return await tx.now()

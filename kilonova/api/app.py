@@ -74,7 +74,7 @@ OWN_ROUTES = [
 
 
 def make_app(service: Service) -> Starlette:
-    own = Starlette(routes=OWN_ROUTES, exception_handlers=EXCEPTION_HANDLERS)  # type: ignore[arg-type]
+    own = Starlette(routes=OWN_ROUTES, exception_handlers=EXCEPTION_HANDLERS)
     own.state.service = service
     app = Starlette(
         routes=[
@@ -83,7 +83,7 @@ def make_app(service: Service) -> Starlette:
             Route("/readyz", readyz, methods=["GET"]),
             Mount("/kilonova/v1", app=TokenGate(own, service.token)),
         ],
-        exception_handlers=EXCEPTION_HANDLERS,  # type: ignore[arg-type]
+        exception_handlers=EXCEPTION_HANDLERS,
     )
     app.state.service = service
     return app

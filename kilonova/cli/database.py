@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from kilonova.cli.options import DEFAULT_DATA, Config, Data, Overrides
-from kilonova.settings import Settings, load
+
+if TYPE_CHECKING:
+    from kilonova.settings import Settings
 
 app = App(name="db", help="Databases: bring their schema up to date, or say how it stands.")
 
@@ -25,6 +28,7 @@ def addresses(settings: Settings, data: Path) -> dict[str, str]:
 @app.command
 def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
     """Say which revision each database has and which one this program needs. Changes nothing."""
+    from kilonova.settings import load
     from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
@@ -37,6 +41,8 @@ def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overr
 @app.command
 def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
     """Bring every database to the revision this program needs; refused while another process uses the directory."""
+    from kilonova.settings import load
+
     settings = load(data, config, overrides or [])
     urls = addresses(settings, data)
     if settings.database.is_set:

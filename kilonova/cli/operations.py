@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
-from urllib.parse import quote, urlencode
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_URL, AsJson, Data, TokenFile, Url
-from kilonova.cli.rest import Cloud
+
+if TYPE_CHECKING:
+    from kilonova.cli.rest import Cloud
 
 app = App(name="op", help="Operations of a running cloud: list, show, cancel.")
 
@@ -36,9 +38,11 @@ def list_(
     limit: At most so many.
     marker: Go on after this operation.
     """
+    from urllib.parse import urlencode
+
     given = {"server": server, "state": state, "limit": limit, "marker": marker}
     query = urlencode({name: value for name, value in given.items() if value})
-    found = Cloud(url, data, token_file).get(f"/operations?{query}")
+    found = _cloud(url, data, token_file).get(f"/operations?{query}")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -57,7 +61,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one operation with its steps."""
-    found = Cloud(url, data, token_file).get(f"/operations/{quote(operation, safe='')}")
+    found = _cloud(url, data, token_file).get(f"/operations/{_word(operation)}")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -77,10 +81,23 @@ def cancel(
     operation: str, /, *, url: Url = DEFAULT_URL, data: Data = DEFAULT_DATA, token_file: TokenFile = None
 ) -> None:
     """Undo an operation that has not passed its point of no return."""
-    Cloud(url, data, token_file).post(f"/operations/{quote(operation, safe='')}/cancel", {})
+    _cloud(url, data, token_file).post(f"/operations/{_word(operation)}/cancel", {})
     print(f"{operation} is being undone")
+
+
+def _cloud(url: str, data: Path, token_file: Path | None) -> Cloud:
+    from kilonova.cli.rest import Cloud
+
+    return Cloud(url, data, token_file)
+
+
+def _word(given: str) -> str:
+    from urllib.parse import quote
+
+    return quote(given, safe="")
 
 
 def _line(operation: dict[str, Any]) -> str:
     asked = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(operation["created_at"]))
-    return f"{operation['id']}  {asked}  {operation['operation']:<14} {operation['state']:<10} {operation['server'] or '-'}"
+    what, state, server = operation["operation"], operation["state"], operation["server"] or "-"
+    return f"{operation['id']}  {asked}  {what:<14} {state:<10} {server}"

@@ -35,7 +35,9 @@ class Cloud:
             raise _said(error) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise Failed("unreachable", f"{self._url} does not answer: {reason}; is `kilonova serve` running?") from None
+            raise Failed(
+                "unreachable", f"{self._url} does not answer: {reason}; is `kilonova serve` running?"
+            ) from None
 
     def _token(self) -> str:
         try:

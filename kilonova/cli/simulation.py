@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Literal
-from urllib.parse import quote
 
 from cyclopts import App
 
@@ -36,6 +35,8 @@ def host(
     times: How often it fails.
     how: With an error, or by crashing the agent.
     """
+    from urllib.parse import quote
+
     from kilonova.cli.rest import Cloud
 
     order: dict[str, Any] = {word: value for word, value in (("power", power), ("link", link)) if value}

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, from_json
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, from_json
 from kilonova.engine.core import Engine
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting, set_inventory
@@ -136,11 +136,21 @@ async def _verdict(tx: Tx, host: str, report: CopyReport) -> Verdict:
     if server["deleted"]:
         return Verdict(report.server, report.copy, "destroy", "the server is deleted")
     if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
-        run = server["vm_state"] == ACTIVE and server["operation_id"] is None and report.whole
-        return Verdict(report.server, report.copy, "adopt", "it holds permission to run", run)
+        return await _adopted(tx, server, report)
     if copy is not None and copy["state"] != "leaving":
         return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
     return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
+
+
+async def _adopted(tx: Tx, server: Row, report: CopyReport) -> Verdict:
+    """It holds permission to run, and runs again if it should. While an operation is under way only that one says
+    so: the host is asked again when it has ended."""
+    state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
+    should_run = report.whole and (state == ACTIVE or (state == RESIZED and was_running))
+    if server["operation_id"] is not None:
+        await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
+        return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
+    return Verdict(report.server, report.copy, "adopt", "it holds permission to run", should_run)
 
 
 async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:

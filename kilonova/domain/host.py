@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 HOST_STATES = {
@@ -48,6 +50,16 @@ class HostState(msgspec.Struct, frozen=True):
         return self.word == "up"
 
 
+def longest(seen: Iterable[Observation], now: float, down_after: float) -> Observation | None:
+    """Of the observers that receive up to now, the one that has done so for the longest time."""
+    living = [one for one in seen if _is_receiving(one, now, down_after)]
+    return max(living, key=lambda one: (one.until - one.since, one.until), default=None)
+
+
+def _is_receiving(seen: Observation, now: float, down_after: float) -> bool:
+    return now - seen.until <= down_after / 2
+
+
 def judge(host: HostFacts, seen: Observation | None, now: float, down_after: float) -> HostState:
     """The state of a host; silence counts only while the observer itself was receiving (law 9)."""
     silent = now - host.last_seen
@@ -64,7 +76,8 @@ def judge(host: HostFacts, seen: Observation | None, now: float, down_after: flo
 
 
 def _silent(host: HostFacts, seen: Observation | None, now: float, silent: float, down_after: float) -> HostState:
-    listening = 0.0 if seen is None or now - seen.until > down_after / 2 else seen.until - seen.since
+    receiving = seen is not None and _is_receiving(seen, now, down_after)
+    listening = seen.until - seen.since if seen is not None and receiving else 0.0
     if listening >= down_after:
         return HostState(host.name, "down", f"{host.name} has been silent for {silent:.0f} s while others were heard")
     return HostState(

@@ -65,7 +65,8 @@ async def accept(engine: Engine, journal: Store, ask: Ask) -> Accepted:
 
     async def body(tx: Tx) -> Accepted:
         nonlocal first
-        accepted, first = await _accept(engine, tx, journal, ask, operation_id)
+        accepted, host = await _accept(engine, tx, journal, ask, operation_id)
+        first = host or first  # found again after an unknown COMMIT: known from before
         return accepted
 
     accepted = await engine.write(journal, body)
@@ -131,7 +132,7 @@ async def store_operation(
 async def _earlier(tx: Tx, ask: Ask, operation_id: str) -> Accepted | None:
     """The same request again: its commit was unknown (law 12), its id is stable, or it carried the same key."""
     if await rows.fetch(tx, operations, id=operation_id) is not None:
-        return Accepted(operation_id, joined=True)
+        return Accepted(operation_id)  # our own: nobody may have been woken for it
     return await known_key(tx, ask)
 
 
@@ -186,6 +187,8 @@ def checked(operation: Operation, subject: Subject) -> dict[str, Any]:
             f"Cannot '{verb}' instance {server.id} while it is in {state}",
             operation=subject.live["id"],
         )
+    if subject.live is not None and subject.live["kind"] == "delete" and operation.name != "delete":
+        raise Refused("busy", f"Cannot '{verb}' instance {server.id} while it is in task_state deleting")
     if operation.from_states and server.vm_state not in operation.from_states:
         raise Refused(
             "invalid_state", f"Cannot '{verb}' instance {server.id} while it is in vm_state {server.vm_state}"

@@ -19,6 +19,7 @@ from kilonova.engine.course import End, Go, Problem, after_failure, after_succes
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation, Step, Target
 from kilonova.engine.secrets import forget
+from kilonova.store.hosts import raise_epoch
 from kilonova.world import Store, Tx
 
 
@@ -218,10 +219,13 @@ async def _end(
     if ctx.server is not None:
         ctx.set_server(task_state=None, operation_id=None)
     if end.state == "done":
+        op.course.problem = None  # an earlier attempt's; its step rows keep it
         operation.settle(ctx)
     else:
         ctx.problem = op.course.problem
         operation.settle_undone(ctx)
+    if ctx.server is not None and ctx.server.recheck:
+        await _look_again(tx, ctx)
     await ctx.apply(tx, now)
     await log.save(tx, op, was, ordinal, now)
     await forget(tx, op.id)
@@ -231,6 +235,14 @@ async def _end(
         if problem.code != "cancelled":
             await records.fault(tx, op, operation.safe_words, problem, now)
     return Next(op, ended=end.state)
+
+
+async def _look_again(tx: Tx, ctx: Context) -> None:
+    """A host came back in the middle: now that nothing is under way it may hear what should run there."""
+    runner = ctx.server_changes.get("runner_host", ctx.row.runner_host)
+    ctx.set_server(recheck=0)
+    if runner is not None:
+        await raise_epoch(tx, runner)
 
 
 async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Problem) -> Next:

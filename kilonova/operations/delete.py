@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, select, update
 
-from kilonova.domain.server import DELETED
+from kilonova.domain.server import DELETED, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
@@ -18,6 +18,7 @@ from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
+from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 _COPIES = Sql(
@@ -30,6 +31,7 @@ _MIGRATIONS = Sql(
     .where(cell.migrations.c.server_id == bindparam("server_id"))
     .order_by(cell.migrations.c.number)
 )
+_OPERATIONS = Sql(select(operations.c.facts).where(operations.c.server_id == bindparam("server_id")))
 _CLOSE_MIGRATIONS = Sql(
     update(cell.migrations)
     .where(cell.migrations.c.server_id == bindparam("server"), cell.migrations.c.open == 1)
@@ -38,12 +40,16 @@ _CLOSE_MIGRATIONS = Sql(
 
 
 async def list_what_exists(ctx: Context) -> Facts:
+    """A migration that was interrupted between its claim and its record is known to its operation only."""
+
     async def body(tx: Tx) -> Facts:
         copies = await tx.all(_COPIES, server_id=ctx.server_id)
         migrations = await tx.all(_MIGRATIONS, server_id=ctx.server_id)
+        begun = [from_json(row["facts"], {}) for row in await tx.all(_OPERATIONS, server_id=ctx.server_id)]
+        consumers = {row["id"] for row in migrations} | {facts["migration"] for facts in begun if "migration" in facts}
         return {
             "copies": [[row["host"], row["copy"]] for row in copies],
-            "consumers": [row["id"] for row in migrations],
+            "consumers": sorted(consumers),
         }
 
     return await ctx.journal.read(body)

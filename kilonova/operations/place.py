@@ -224,6 +224,7 @@ def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: i
         "image_ref": params.get("image", ""),
         "flavor": to_json(params["flavor"]),
         "details": to_json(params.get("details", {})),
+        "recheck": 0,
         "hidden": hidden,
         "cell0_failure": None,
         "created_at": now,

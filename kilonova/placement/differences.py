@@ -1,6 +1,6 @@
 """An audit of claims against records: what placement holds for each server, and what the server's own records say it
-owns. It only reports, and never speaks about what an open operation may be changing: such servers are passed over, and a
-difference counts only when a second reading finds the same, with the server's turn and its fence unmoved."""
+owns. It only reports, and never speaks about what an open operation may be changing: such servers are passed over, and
+a difference counts only when a second reading finds the same, with the server's turn and its fence unmoved."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kilonova.store.tables.journal import operations
 from kilonova.store.tables.placement import claim_fence
 from kilonova.world import Row, Store, Stores, Tx
 
-_SERVERS = Sql(select(cell.servers.c["id", "host", "flavor", "turn", "deleted"]))
-_MIGRATIONS = Sql(select(cell.migrations.c["id", "server_id", "kind", "source_host", "old_flavor", "open"]))
-_LIVE = Sql(select(operations.c["server_id", "facts"]).where(operations.c.live == 1))
+_SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "turn", "deleted"]))
+_MIGRATIONS = Sql(select(*cell.migrations.c["id", "server_id", "kind", "source_host", "old_flavor", "open"]))
+_LIVE = Sql(select(*operations.c["server_id", "facts"]).where(operations.c.live == 1))
 _UNPLACED = Sql(select(control.build_requests.c.server_id))
-_FENCES = Sql(select(claim_fence.c["server_id", "turn", "ordinal"]))
+_FENCES = Sql(select(*claim_fence.c["server_id", "turn", "ordinal"]))
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -145,9 +145,12 @@ def _size(flavor: str) -> Size:
 
 
 def _told(places: dict[tuple[str, str], dict[str, int]]) -> str:
-    return ", ".join(
-        " ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
-        + f" on {host}"
-        + (f" for {holder}" if holder else "")
-        for (host, holder), amounts in sorted(places.items())
-    ) or "nothing"
+    return (
+        ", ".join(
+            " ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+            + f" on {host}"
+            + (f" for {holder}" if holder else "")
+            for (host, holder), amounts in sorted(places.items())
+        )
+        or "nothing"
+    )

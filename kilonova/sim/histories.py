@@ -19,7 +19,7 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.limits import Limits
 from kilonova.operations.hosts import declare_down, declare_up
-from kilonova.operations.submit import NewServer, create, submit
+from kilonova.operations.submit import NewServer, create, evacuate_host, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.faults import CommitLuck, Weather
 from kilonova.sim.invariants import violations
@@ -28,7 +28,7 @@ from kilonova.sim.records import Records
 from kilonova.sim.rest import come_to_rest
 
 KINDS = {"create": 6, "delete": 3, "migrate": 5, "confirm_resize": 3, "revert_resize": 3, "evacuate": 4, "cancel": 1}
-NEMESES = {"crash": 4, "power": 2, "link": 2, "driver": 3, "declare": 2, "deaf": 1}
+NEMESES = {"crash": 4, "power": 2, "link": 2, "driver": 3, "declare": 2, "deaf": 1, "disaster": 4}
 VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent")
 
 
@@ -92,6 +92,9 @@ def _act(source: random.Random, roles: list[str], servers: int, nemesis: float) 
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
         return Act(after=after, do=do, who=source.choice(hosts), word=f"{source.choice(VERBS)}:{how}")
+    if do == "disaster":
+        word = source.choice(("power", "power", "link", "declare", "whole"))
+        return Act(after=after, do=do, who=source.choice(hosts), word=word)
     word = source.choice(("off", "on")) if do != "deaf" else ""
     return Act(after=after, do=do, who=source.choice(hosts if do != "deaf" else roles), word=word)
 
@@ -243,6 +246,30 @@ class Player:
         else:
             self.declared_up(act.who)
 
+    def _disaster(self, act: Act) -> None:
+        """A host dies, or seems to; once that is noticed its servers are evacuated, and some time later it returns."""
+        if act.word == "link":
+            self.cloud.hardware.switch_link(act.who, False)
+        else:
+            self.cloud.hardware.switch_power(act.who, False)
+        if act.word == "declare":
+            self._ask(lambda engine: declare_down(engine, act.who), lambda done: None)
+        loop = self.cloud.loop
+        loop.call_later(5.0 if act.word == "declare" else 90.0, self._evacuate_all, act)
+        loop.call_later(200.0, self.cloud.hardware.switch_link, act.who, True)
+        loop.call_later(200.0, self.declared_up, act.who)
+
+    def _evacuate_all(self, act: Act) -> None:
+        cause = self.cloud.cause()
+        if act.word == "whole":
+            self._ask(
+                lambda engine: evacuate_host(engine, engine.world.db.cell("cell1"), act.who, cause), lambda done: None
+            )
+            return
+        for server in self.ids.values():
+            ask = Ask(kind="evacuate", server_id=server, cause=cause)
+            self._ask(lambda engine, ask=ask: submit(engine, ask), lambda done: None)  # type: ignore[misc]
+
     def declared_up(self, host: str) -> None:
         self.cloud.hardware.switch_power(host, True)
         self._ask(lambda engine: declare_up(engine, host), lambda done: None)
@@ -257,7 +284,8 @@ class Player:
         """What was acknowledged is still there, unless somebody asked for its deletion."""
         there = {row["id"] for row in records.table("servers")}
         return [
-            f"server {server} was acknowledged and is lost" for server in sorted(self.acknowledged - there - self.deleted)
+            f"server {server} was acknowledged and is lost"
+            for server in sorted(self.acknowledged - there - self.deleted)
         ]
 
 

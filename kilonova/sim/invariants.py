@@ -72,10 +72,14 @@ def _books(records: Records) -> Iterator[str]:
 
 def _owned_by(server: dict[str, Any], migrations: list[dict[str, Any]]) -> dict[str, Any]:
     moves = [
-        OpenMigration(m["id"], m["source_host"], _size(m["old_flavor"])) for m in migrations if m["kind"] != "evacuation"
+        OpenMigration(m["id"], m["source_host"], _size(m["old_flavor"]))
+        for m in migrations
+        if m["kind"] != "evacuation"
     ]
     evacuations = [
-        OpenEvacuation(m["id"], m["source_host"], _size(server["flavor"])) for m in migrations if m["kind"] == "evacuation"
+        OpenEvacuation(m["id"], m["source_host"], _size(server["flavor"]))
+        for m in migrations
+        if m["kind"] == "evacuation"
     ]
     return owned(OwningServer(server["id"], server["host"], _size(server["flavor"])), moves, evacuations)
 

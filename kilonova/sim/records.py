@@ -47,9 +47,7 @@ class Records:
     def table(self, name: str) -> Rows:
         """The rows of a table in all databases, each with its `database`."""
         return [
-            {**row, "database": database}
-            for database, tables in self.databases.items()
-            for row in tables.get(name, [])
+            {**row, "database": database} for database, tables in self.databases.items() for row in tables.get(name, [])
         ]
 
     def server(self, server_id: str) -> dict[str, Any] | None:

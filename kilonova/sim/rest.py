@@ -37,6 +37,8 @@ def is_at_rest(records: Records, cloud: SimCloud) -> bool:
     hosts = {row["name"]: row for row in records.table("hosts")}
     for name in cloud.hardware.hosts():
         row, role = hosts.get(name), cloud.roles.get(name)
+        if role is not None and role.part is not None and role.part.refused:
+            continue
         if row is None or row["returning"] or role is None or role.part is None or role.part.epoch != row["epoch"]:
             return False
     return True

@@ -39,7 +39,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Lined:
-    mapping = Lined(loader.construct_mapping(node, deep=True))
+    mapping = Lined({str(key): value for key, value in loader.construct_mapping(node, deep=True).items()})
     mapping.line = node.start_mark.line + 1
     return mapping
 
@@ -74,7 +74,7 @@ class Story:
 
 def load(path: Path) -> Story:
     try:
-        document = yaml.load(path.read_text(), _Loader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(path.read_text(), _Loader)
     except (OSError, yaml.YAMLError) as error:
         raise StoryError(str(path), f"cannot be read: {error}") from None
     if not isinstance(document, dict):
@@ -115,7 +115,7 @@ def fill_in(part: Any, values: dict[str, Any]) -> Any:
 def rewrite_log(path: Path, lines: list[str]) -> None:
     """Only the `log:` section changes; a story without one gets it before its `then:`."""
     text = path.read_text()
-    section = "log: |\n" + "".join(f"  {line}\n" if line else "\n" for line in lines)
+    section = "log: |2\n" + "".join(f"  {line}\n" if line else "\n" for line in lines)
     old = re.search(r"^log:.*\n(?:[ \t]+.*\n|\n(?=[ \t]))*", text, re.MULTILINE)
     if old is not None:
         text = text[: old.start()] + section + text[old.end() :]

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 RowDict = dict[str, Any]
+
+STEPS = (
+    "operation_id, ordinal, name, way, place, server_id, state, attempt, worker, not_before, created_at, taken_at, "
+    "result, error, open"
+)
+OPERATIONS = (
+    "id, kind, server_id, state, waiting_for, error, superseded_by, live, "
+    "json_extract(facts, '$.migration') AS migration"
+)
 
 
 @dataclass(frozen=True)
@@ -16,41 +25,51 @@ class Changed:
     before: RowDict | None  # None: it is new
 
 
-class JournalReader:
-    """Rows that have ended do not change any more, so only new ones and those under way are read."""
+@dataclass
+class Tail:
+    """A table that grows. Rows that have ended do not change any more: only new ones and open ones are read."""
 
+    table: str
+    columns: str
+    is_open: str  # the column that tells
+    last: int = 0
+    open: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+
+    def read(self, connection: sqlite3.Connection) -> list[Changed]:
+        which = ",".join(map(str, self.open))
+        sql = f"SELECT rowid AS number, {self.columns} FROM {self.table} WHERE rowid > ? OR rowid IN ({which})"
+        cursor = connection.execute(f"{sql} ORDER BY rowid", (self.last,))
+        names = [column[0] for column in cursor.description]
+        changed = []
+        for row in cursor.fetchall():
+            before = self.open.get(row[0])
+            if row == before:
+                continue
+            told = dict(zip(names, row, strict=True))
+            changed.append(Changed(told, dict(zip(names, before, strict=True)) if before else None))
+            self.last = max(self.last, row[0])
+            if told[self.is_open]:
+                self.open[row[0]] = row
+            else:
+                self.open.pop(row[0], None)
+        return changed
+
+
+class JournalReader:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.row_factory = sqlite3.Row
-        self._moving: dict[str, dict[int, RowDict]] = {"steps": {}, "operations": {}}
-        self._last = {"steps": 0, "operations": 0}
+        self._steps = Tail("steps", STEPS, "open")
+        self._operations = Tail("operations", OPERATIONS, "live")
 
     def close(self) -> None:
         self._connection.close()
 
     def changed_steps(self) -> list[Changed]:
-        return self._changed("steps", "open")
+        return self._steps.read(self._connection)
 
     def changed_operations(self) -> list[Changed]:
-        return self._changed("operations", "live")
-
-    def _changed(self, table: str, moving: str) -> list[Changed]:
-        known = self._moving[table]
-        which = ",".join(str(number) for number in known)
-        sql = f"SELECT rowid AS number, * FROM {table} WHERE rowid > ? OR rowid IN ({which}) ORDER BY rowid"
-        changed = []
-        for row in self._all(sql, self._last[table]):
-            number, before = row["number"], known.get(row["number"])
-            if row == before:
-                continue
-            changed.append(Changed(row, before))
-            self._last[table] = max(self._last[table], number)
-            if row[moving]:
-                known[number] = row
-            else:
-                known.pop(number, None)
-        return changed
+        return self._operations.read(self._connection)
 
     def rows(self, table: str, order: str) -> list[RowDict]:
         return self._all(f"SELECT * FROM {table} ORDER BY {order}")
@@ -62,4 +81,6 @@ class JournalReader:
         return next(iter(self._all("SELECT * FROM operations WHERE id = ?", operation_id)), None)
 
     def _all(self, sql: str, *values: Any) -> list[RowDict]:
-        return [dict(row) for row in self._connection.execute(sql, values)]
+        cursor = self._connection.execute(sql, values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""How things stand, in words a story can compare: records, claims, disks. `then:` and `check:` name what they look at."""
+"""How things stand, in words a story can compare: records, claims, disks. `then:` and `check:` say at which to look."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ class Scene:
         return self._by_server((row["server_id"], f"{row['host']}/{row['copy']} {row['state']}") for row in found)
 
     def debts(self) -> list[str]:
-        return sorted(f"{d['host']} owes {self.names.of(d['server_id'])}/{d['copy']}" for d in self.records.table("debts"))
+        return sorted(
+            f"{d['host']} owes {self.names.of(d['server_id'])}/{d['copy']}" for d in self.records.table("debts")
+        )
 
     def quarantine(self) -> list[str]:
         return sorted(

@@ -1,4 +1,4 @@
-"""What a story can do to its cloud from outside: cut the bus, spoil a COMMIT, stop a process; and who committed what."""
+"""What a story does to its cloud from outside: cut the bus, spoil a COMMIT, stop a process; and who committed what."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class StoryCloud(SimCloud):
     def _skew(self, name: str) -> float:
         return 0.0
 
-    def known_roles(self) -> list[str]:
-        """All that ever lived."""
-        return list(self._lives)
+    def known_roles(self) -> set[str]:
+        """All that ever lived, and every machine in the room."""
+        return {*self._lives, *self.hardware.hosts()}
 
     def stall(self, role: str) -> None:
         self.loop.freeze(self.roles[role].process)

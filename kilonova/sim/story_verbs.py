@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kilonova.domain.errors import KilonovaError, Refused
+from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
@@ -21,7 +21,7 @@ from kilonova.sim.story_trouble import WAYS, Spoiled
 from kilonova.world import Tx
 
 if TYPE_CHECKING:
-    from kilonova.sim.story import Player
+    from kilonova.sim.story_player import Player
 
 HOST_WORDS = {
     "down": hosts.declare_down,
@@ -44,7 +44,7 @@ def _must_work(result: Any, error: Exception | None) -> str | None:
 
 
 class Verbs:
-    """Public methods are verbs; `wait`, `until` and `check` let time pass, so they cannot be done `when` something is."""
+    """Public methods are verbs. Those that let time pass cannot be done `when` something happens."""
 
     LET_TIME_PASS = ("wait", "until", "check")
 
@@ -101,6 +101,8 @@ class Verbs:
     def cancel(self, server: str) -> Answer:
         """The live operation of the server."""
         live = [key for key, row in self.player.watch.operations.items() if row["live"] and self._is_of(row, server)]
+        if not live:
+            raise ValueError(f"{server} has no live operation")
         database, operation_id = live[-1]
 
         async def ask(engine: Engine) -> None:
@@ -279,6 +281,3 @@ def _check_inner(where: Callable[[Any], str], entry: dict[str, Any]) -> None:
         check_verbs(where, entry["parallel"])
     if "expect_refused" in entry:
         check_verbs(where, [entry["expect_refused"].get("do")])
-
-
-__all__ = ["NAMES", "Answer", "KilonovaError", "Verbs", "check_verbs"]

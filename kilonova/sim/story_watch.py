@@ -1,5 +1,5 @@
 """Watches a simulated cloud from outside: after each COMMIT it reads what changed in the journals, at each quiet moment
-what changed in the machine room. Each change is an event: a line of the log, and a cue for what the story does `when`."""
+what changed in the machine room. Each change is an event: a line of the log, and a cue for the story's `when`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watch:
     cloud: StoryCloud
     names: Names
     tell: Callable[[str, str], None]  # who, what
-    cue: Callable[[Event], None]
+    cue: Callable[[Event], bool]  # whether the story did something
     operations: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)  # by database and id, as accepted
     hosts: dict[str, str] = field(default_factory=dict)  # name: state
     looks: int = 0  # one more whenever something may have changed
@@ -65,10 +65,13 @@ class Watch:
 
     def look(self) -> bool:
         """Everything that happened since the last look, in order. Returns False, so that a loop may ask it."""
-        for event in self._happened():
-            if event.text:
-                self.tell(event.who, event.text)
-            self.cue(event)
+        moved = True
+        while moved:  # what the story does on a cue may show at once
+            moved = False
+            for event in list(self._happened()):
+                if event.text:
+                    self.tell(event.who, event.text)
+                moved = self.cue(event) or moved
         return False
 
     def _happened(self) -> Iterator[Event]:
@@ -104,10 +107,10 @@ class Watch:
             yield Event({"commit": database, "by": role, "during": step}, by=role)
 
     def _note_names(self, row: dict[str, Any]) -> None:
-        server, migration = self.names.of(row["server_id"]), from_json(row["facts"], {}).get("migration")
+        server = self.names.of(row["server_id"])
         self.names.note(row["id"], _of(row["kind"], server))
-        if migration:
-            self.names.note(migration, f"migration of {server}")
+        if row["migration"]:
+            self.names.note(row["migration"], f"migration of {server}")
 
     def _step(self, database: str, change: Changed, role: str) -> Iterator[Event]:
         row, before = change.row, change.before
@@ -151,7 +154,7 @@ class Watch:
             again = before is not None and before["state"] == "taken"
             return "begun again" if again else "begun"
         if state == "ready" and before is not None and before["state"] == "taken":
-            return "is free again"
+            return "is put off" if row["not_before"] > before["not_before"] else "is free again"
         return ""
 
     def _operation(self, database: str, change: Changed, role: str) -> Event:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select, update
 
-from kilonova.domain.host import HostFacts, HostState, Observation, judge
+from kilonova.domain.host import HostFacts, HostState, Observation, judge, longest
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import hosts, observers
@@ -27,22 +27,24 @@ def facts_of(row: Row) -> HostFacts:
     )
 
 
-async def observation(tx: Tx) -> Observation | None:
-    """The best of all observers: the one that has been receiving for the longest time up to now."""
+async def observation(tx: Tx, now: float, down_after: float) -> Observation | None:
+    """The best of those who receive now. One that has died received for a long time, too, and says nothing of today."""
     seen = [Observation(row["since"], row["until"]) for row in await tx.all(_ALL_OBSERVERS)]
-    return max(seen, key=lambda o: (o.until - o.since, o.until), default=None)
+    return longest(seen, now, down_after)
 
 
 async def judge_host(tx: Tx, name: str, down_after: float) -> HostState | None:
     row = await rows.fetch(tx, hosts, name=name)
     if row is None:
         return None
-    return judge(facts_of(row), await observation(tx), await tx.now(), down_after)
+    now = await tx.now()
+    return judge(facts_of(row), await observation(tx, now, down_after), now, down_after)
 
 
 async def judge_all(tx: Tx, down_after: float) -> dict[str, HostState]:
     """By name, in name order."""
-    seen, now = await observation(tx), await tx.now()
+    now = await tx.now()
+    seen = await observation(tx, now, down_after)
     return {row["name"]: judge(facts_of(row), seen, now, down_after) for row in await tx.all(_ALL_HOSTS)}
 
 

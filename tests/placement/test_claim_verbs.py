@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from kilonova.placement import fence, rooms
 from kilonova.placement.claims import Claimed, GroupRule, NotClaimed, Released
 from tests.placement.books import LARGE, SMALL, Books, provider_of
 
@@ -62,6 +65,39 @@ def test_losers_of_a_race_take_the_next_candidate(run: Run) -> None:
         outcomes = await asyncio.gather(*(books.claim(f"s{n}", *orders[n % 2]) for n in range(14)))
         assert sum(isinstance(outcome, Claimed) for outcome in outcomes) == 12
         assert (await books.used("a"), await books.used("b")) == (6, 6)
+
+    run(story)
+
+
+def test_after_a_lost_race_the_candidates_are_locked_first(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rival takes the room between each look and the write; the second time it has to wait."""
+    if url.startswith("sqlite"):
+        return  # one writer: nobody comes in between
+
+    async def story(books: Books) -> None:
+        await books.host("a", vcpu=1)
+        once, read_rooms, looking, rivals = fence._once, rooms._read_rooms, [False], []
+
+        async def once_more(at: Any, verb: Any, careful: bool, kind: Any, tx: Any) -> Any:
+            if at.server == "s1":
+                if careful:
+                    await books.release("rival")
+                looking[0] = True
+            return await once(at, verb, careful, kind, tx)
+
+        async def look(tx: Any, uuids: Any) -> Any:
+            found = await read_rooms(tx, uuids)
+            if looking[0]:
+                looking[0] = False
+                rivals.append(asyncio.create_task(books.claim("rival", "a", size={"VCPU": 1})))
+                await asyncio.wait(rivals, timeout=0.3)
+            return found
+
+        monkeypatch.setattr(fence, "_once", once_more)
+        monkeypatch.setattr(rooms, "_read_rooms", look)
+        assert isinstance(await books.claim("s1", "a", size={"VCPU": 1}), Claimed)
+        outcomes = await asyncio.gather(*rivals)
+        assert [type(outcome) for outcome in outcomes] == [Claimed, NotClaimed]
 
     run(story)
 

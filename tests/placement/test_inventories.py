@@ -7,14 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from kilonova.domain.errors import Conflict
 from kilonova.placement import inventories
 from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.placement.refusals import NoSuchProvider
+from kilonova.store.statements import Sql
+from kilonova.store.tables import placement as tables
+from kilonova.world import Tx
 from tests.placement.books import LARGE, PROVIDERS, SMALL, USED, Books, provider_of
 
 Run = Callable[[Any], None]
+SPOIL = Sql(update(tables.inventories).values(used=tables.inventories.c.used + 5))
 
 
 def test_a_provider_is_made_once_and_is_its_own_root(run: Run) -> None:
@@ -82,6 +87,20 @@ def test_a_class_no_longer_reported_goes_or_is_worth_nothing_while_in_use(run: R
         await books.release("s1")
         await inventories.set_inventory(books.store, provider_of("a"), {"VCPU": (8, 0, 1.0)})
         assert [row["name"] for row in await books.all(USED)] == ["VCPU"]
+
+    run(story)
+
+
+def test_a_report_counts_anew_what_is_held(run: Run) -> None:
+    async def story(books: Books) -> None:
+        async def spoil(tx: Tx) -> None:
+            await tx.run(SPOIL)
+
+        await books.hosts("a")
+        await books.claim("s1", "a")
+        await books.store.write(spoil)
+        await books.host("a")
+        assert await books.used("a") == 1
 
     run(story)
 

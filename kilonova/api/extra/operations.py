@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,22 +26,20 @@ from kilonova.store.operations import Journaled, actions_of, find, marker_key, p
 
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
+MOST = 2**31 - 1  # what a column takes
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class FlavorBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str = "custom"
-    vcpus: int
-    memory_mb: int
-    disk_gb: int
-
-    def __post_init__(self) -> None:
-        if self.vcpus < 1 or self.memory_mb < 1 or self.disk_gb < 0:
-            raise ValueError("a flavor needs vcpus and memory_mb of 1 or more and disk_gb of 0 or more")
+    name: Name = "custom"
+    vcpus: Annotated[int, Meta(ge=1, le=MOST)]
+    memory_mb: Annotated[int, Meta(ge=1, le=MOST)]
+    disk_gb: Annotated[int, Meta(ge=0, le=MOST)]
 
 
-class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="operation"):
+class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: Literal["create"]
-    name: str
+    name: Name
     flavor: FlavorBody
     image: str = ""
     host: str | None = None

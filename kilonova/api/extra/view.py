@@ -1,4 +1,4 @@
-"""Operations as the API shows them: the two journals of a create as one, steps, decisions. Facts and secrets stay in."""
+"""Operations as the API shows them: the two journals of a create as one, steps, decisions. Facts stay inside."""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ def wanted(ctx: Context, flavor: Flavor) -> list[Candidate]:
 def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, str]:
     """The candidate that was claimed; all full meanwhile: a fresh query may find others."""
     if isinstance(outcome, NotClaimed):
-        raise Failed("claim_refused", f"No valid host was found. {outcome.sentence()}", elsewhere=True, final=True)
+        why = outcome.sentence()
+        for candidate in ctx.facts["candidates"]:  # people know hosts, not providers
+            why = why.replace(f"provider {candidate['provider']}", candidate["host"])
+        raise Failed("claim_refused", f"No valid host was found. {why}", elsewhere=True, final=True)
     found: dict[str, str] = next(c for c in ctx.facts["candidates"] if c["provider"] == outcome.provider)
     return found
 

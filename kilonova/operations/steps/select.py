@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.domain.errors import NoValidHost
+from kilonova.domain.errors import NotYet, NoValidHost
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context
 from kilonova.engine.model import Place, Target
@@ -28,6 +28,8 @@ async def choose(
     placing = await ctx.scheduler.place(request, cells, alternates=ctx.limits.max_attempts - 1)
     decision = msgspec.to_builtins(placing.decision)
     if placing.decision.chosen is None:
+        if placing.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):
+            raise NotYet(f"{', '.join(placing.on_their_way[:5])} to be heard: no other host fits", 1.0)
         raise NoValidHost(f"No valid host was found. {placing.decision.sentence()}", details={"decision": decision})
     return {"decision": decision, "candidates": candidates(placing)}
 

@@ -38,6 +38,7 @@ servers = Table(
     Column("image_ref", Text, nullable=False),
     Column("flavor", Text, nullable=False),  # JSON
     Column("details", Text, nullable=False),  # JSON: what only the API shows
+    Column("recheck", Integer, nullable=False),  # its host came back meanwhile: look again when the operation ends
     Column("hidden", Integer, nullable=False),  # inserted by `place`, not yet handed over (law 5)
     Column("cell0_failure", Text),
     Column("created_at", Float(53), nullable=False),

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.placement.claims import Candidate
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import FIRST_ROWS, Snapshot
+from kilonova.scheduler.hosts import Field
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import HostView, select
 from kilonova.scheduler.verdict import Decision
@@ -232,6 +233,15 @@ def test_a_refusal_by_many_hosts_tells_the_nearest() -> None:
     assert told[1:] == [f"h{number:04}" for number in range(1199, 1150, -1)] and "both" not in told
     hosts = dict(list(hosts.items())[:1000])
     assert choose(hosts, REQUEST).complete
+
+
+def test_a_host_unknown_to_placement_has_nothing() -> None:
+    """Its row number is -1: with all rows of the snapshot in use that is another host's row."""
+    hosts = {f"h{number:02}": big() for number in range(FIRST_ROWS)}
+    views = {"stranger": HostView("p-stranger", "up")}
+    field = Field(snapshot_of(hosts), views)
+    assert [int(field.free(name)[0]) for name in CLASSES] == [0, 0, 0]
+    assert not field.accepting[0]
 
 
 def test_no_hosts_at_all() -> None:

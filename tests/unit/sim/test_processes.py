@@ -287,3 +287,37 @@ def test_what_is_closed_at_the_burial_cannot_start_anything(loop: SimLoop) -> No
     loop.bury()
     loop.run_for(1)
     assert log == []
+
+
+def test_a_frozen_process_stands_still_and_catches_up(loop: SimLoop) -> None:
+    """As SIGSTOP and SIGCONT: nothing of it runs meanwhile, what came due is done in order afterwards."""
+    log: list[tuple[str, float]] = []
+
+    async def tick(name: str) -> None:
+        while True:
+            await asyncio.sleep(1)
+            log.append((name, loop.time()))
+
+    stopped, other = Process("stopped"), Process("other")
+    loop.spawn(stopped, tick("s"))
+    loop.spawn(other, tick("o"))
+    loop.run_for(1)
+    loop.freeze(stopped)
+    loop.run_for(2)
+    assert log == [("s", 1), ("o", 1), ("o", 2), ("o", 3)]
+    loop.thaw(stopped)
+    loop.run_for(1)
+    assert log[4:] == [("s", 3), ("o", 4), ("s", 4)]
+
+
+def test_a_process_can_be_frozen_at_a_point_and_killed_while_frozen(loop: SimLoop) -> None:
+    log: list[str] = []
+    process = Process("p")
+    loop.crash_when(2, loop.freeze)
+    loop.spawn(process, careful(log, "p"))
+    loop.run_for(5)
+    assert log == [] and process.points == 2
+    loop.kill(process)
+    loop.thaw(process)
+    loop.run_for(5)
+    assert log == []

@@ -215,6 +215,7 @@ def upgrade() -> None:
         sa.Column("image_ref", sa.Text(), nullable=False),
         sa.Column("flavor", sa.Text(), nullable=False),
         sa.Column("details", sa.Text(), nullable=False),
+        sa.Column("recheck", sa.Integer(), nullable=False),
         sa.Column("hidden", sa.Integer(), nullable=False),
         sa.Column("cell0_failure", sa.Text(), nullable=True),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),

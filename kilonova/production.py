@@ -1,0 +1,104 @@
+"""The world as it really is: clock, ids, event loop, signals, sockets. The simulator has others."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+from kilonova.domain.errors import Refused
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Uuids:
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
+
+
+def new_key() -> str:
+    """For sealing secrets (engine/secrets.py)."""
+    return base64.urlsafe_b64encode(os.urandom(32)).decode()
+
+
+def new_token() -> str:
+    return base64.urlsafe_b64encode(os.urandom(24)).decode()
+
+
+def run(role: Coroutine[Any, Any, None]) -> None:
+    """One role, or all of them, in this process until it ends."""
+    import uvloop
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("kilonova").setLevel(logging.INFO)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(role)
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT. The second one ends the process at once, as if there were no handler."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        stopping.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    return stopping
+
+
+@contextlib.contextmanager
+def listening(address: str) -> Iterator[socket.socket]:
+    """A bound socket, before anything else is touched: a port in use is found out while nothing has changed yet.
+
+    It does not listen yet, so that nobody waits for an answer that comes only after the start.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise Refused("bad_configuration", f"--listen {address} is not allowed; say it as ADDRESS:PORT")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise Refused("cannot_listen", f"cannot listen on {address}: {error.strerror}") from error
+    with listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+        except OSError as error:
+            text = f"cannot listen on {address}: {error.strerror}; stop what uses it or choose another with --listen"
+            raise Refused("cannot_listen", text) from error
+        yield listener
+
+
+def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
+    """On stdout, as soon as nothing is missing any more."""
+
+    async def wait() -> None:
+        while await unready():  # noqa: ASYNC110 - what it waits for lies in several places
+            await asyncio.sleep(0.02)
+        print(sentence, flush=True)
+
+    task = asyncio.create_task(wait())
+    _saying.add(task)
+    task.add_done_callback(_saying.discard)
+
+
+_saying: set[asyncio.Task[None]] = set()

@@ -1,0 +1,79 @@
+"""`kilonova sim histories | replay | crashes`: what the simulator's commands do."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+
+import msgspec
+
+from kilonova.sim.crashes import SCENARIOS, Scenario, count_points, matrix
+from kilonova.sim.histories import History, Told, draw, run, shrink
+
+
+def histories(first: int, count: int, length: int) -> int:
+    """Random histories, one seed after the other; a failing seed is printed with the command that replays it."""
+    logging.disable(logging.WARNING)
+    bad = operations = 0
+    for number in range(first, first + count):
+        told = run(draw(str(number), length))
+        operations += told.operations
+        if told.found:
+            bad += 1
+            print(f"seed {number} fails: kilonova sim replay {number} --length {length}")
+            _print(told)
+    print(f"{count} histories, {operations} operations, {bad} failed")
+    return 4 if bad else 0
+
+
+def replay(seed: str, length: int, *, shrinking: bool = True) -> int:
+    """One history again, exactly as it was; a failing one is shrunk to the acts that matter."""
+    logging.disable(logging.WARNING)
+    history = draw(seed, length)
+    told = run(history)
+    print(f"seed {seed}: {told.operations} operations, journals sha256 {told.digest}")
+    if not told.found:
+        print("all invariants hold")
+        return 0
+    _print(told)
+    if shrinking:
+        smallest = shrink(history, fails)
+        print(f"shrunk to {len(smallest.acts)} of {len(history.acts)} acts:")
+        for act in smallest.acts:
+            print("  " + msgspec.json.encode(act).decode())
+    return 4
+
+
+def fails(history: History) -> bool:
+    return bool(run(history).found)
+
+
+def crashes(names: Iterable[str] = (), sample: int = 0, seed: int = 0) -> int:
+    """A crash at every point (or a seeded sample) of each operation; prints the count of points per operation."""
+    logging.disable(logging.WARNING)
+    wanted = set(names)
+    bad = sum(_crash_scenario(s, sample, seed) for s in SCENARIOS if not wanted or s.name in wanted)
+    return 4 if bad else 0
+
+
+def _crash_scenario(scenario: Scenario, sample: int, seed: int) -> int:
+    points = count_points(scenario)
+    offsets = chosen_points(scenario.name, points, sample, seed)
+    found = [c for everyone in (False, True) for c in matrix(scenario, offsets, everyone=everyone) if c.found]
+    print(f"{scenario.name}: {points} points, {2 * len(offsets)} crashes tried, {len(found)} failed")
+    for crash in found:
+        print(f"  at point {crash.point} ({crash.who}): {'; '.join(crash.found)}")
+    return len(found)
+
+
+def chosen_points(name: str, points: int, sample: int, seed: int) -> list[int]:
+    everything = range(1, points + 1)
+    if not sample or sample >= points:
+        return list(everything)
+    return sorted(random.Random(f"{name}:{seed}").sample(everything, sample))
+
+
+def _print(told: Told) -> None:
+    for sentence in told.found:
+        print(f"  {sentence}")

@@ -1,0 +1,146 @@
+"""A fleet on this machine: api, two conductors and three agents as processes, on real PostgreSQL and NATS."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kilonova.production import SystemClock, new_key
+from kilonova.store.open import open_stores
+from tests.support.books import accounting, guests_in, misplaced, servers_of
+from tests.support.program import Http, Role, kilonova, until
+from tests.support.servers import Nats, Postgres, free_port
+
+DATABASES = ("control", "placement", "cell0", "cell1")
+HOSTS = ("host1", "host2", "host3")
+NUMBERS = itertools.count(1)
+
+CONFIGURATION = """
+[DEFAULT]
+report_interval = 0.5
+service_down_time = 3
+[conductor]
+lease_seconds = 3
+poll_seconds = 0.5
+[simulated]
+vcpus = 32
+boot_seconds = 0.6
+copy_seconds = 0.6
+[bus]
+url = "{nats}"
+prefix = "{name}"
+[secrets]
+key_file = "{key}"
+[database]
+control = "{database}?schema=control"
+placement = "{database}?schema=placement"
+[database.cells]
+cell0 = "{database}?schema=cell0"
+cell1 = "{database}?schema=cell1"
+"""
+
+
+class Fleet:
+    def __init__(self, postgres: Postgres, nats: Nats) -> None:
+        self.nats = nats
+        self.name = f"fleet{next(NUMBERS)}"
+        self.directory = Path(tempfile.mkdtemp(prefix="kilonova-fleet-"))
+        self.database = postgres.create_database(self.name)
+        self.config = self.directory / "kilonova.toml"
+        key = self.directory / "seal.key"
+        key.write_text(new_key())
+        self.config.write_text(CONFIGURATION.format(nats=nats.url, name=self.name, key=key, database=self.database))
+        self.port = free_port()
+        self.roles: dict[str, Role] = {}
+        self.http = Http(f"http://127.0.0.1:{self.port}")
+
+    def start_all(self) -> None:
+        done = kilonova("db", "upgrade", "--config", self.config)
+        assert done.returncode == 0, done.stderr
+        names = ["api", "conductor1", "conductor2", *HOSTS]
+        for name in names:
+            self.start(name, wait=False)
+        for name in names:
+            self.roles[name].wait_until_it_works()
+        self.http.token = (self.directory / "api" / "admin.token").read_text().strip()
+        for host in HOSTS:
+            self.await_state(host, "up")
+
+    def start(self, name: str, *, wait: bool = True) -> Role:
+        common = ("--config", self.config, "--data", self.directory / name)
+        if name in HOSTS:
+            role = Role("agent", "--host", name, *common, wait=wait)
+        elif name == "api":
+            role = Role("api", "--listen", f"127.0.0.1:{self.port}", *common, wait=wait)
+        else:
+            role = Role("conductor", *common, wait=wait)
+        self.roles[name] = role
+        return role
+
+    def kill9(self, name: str) -> None:
+        self.roles.pop(name).kill9()
+
+    def restart(self, name: str) -> None:
+        self.kill9(name)
+        self.start(name)
+
+    def stop_all(self) -> dict[str, int]:
+        """Exit codes by role; agents first, as an operator would."""
+        return {name: self.roles.pop(name).terminate() for name in sorted(self.roles, key=lambda n: n not in HOSTS)}
+
+    def close(self) -> None:
+        for role in self.roles.values():
+            role.kill9()
+
+    # -- what is seen -------------------------------------------------------------------------------------------
+
+    def await_state(self, host: str, word: str, seconds: float = 60.0) -> None:
+        def look() -> bool:
+            found = [one for one in self.http.get("/hosts")["hosts"] if one["name"] == host]
+            return bool(found) and found[0]["state"] == word
+
+        until(look, seconds, lambda: f"{host} {word}: {self.http.get('/hosts')}")
+
+    def await_step(self, operation: str, name: str, seconds: float = 60.0) -> str:
+        """Until that step is in a worker's hands; returns where."""
+
+        def look() -> Any:
+            steps = [step for step in self.http.operation(operation)["steps"] if step["name"] == name]
+            assert not steps or steps[-1]["state"] in ("ready", "taken"), f"too late to interrupt {name}: {steps}"
+            return steps[-1]["on"] if steps and steps[-1]["state"] == "taken" else None
+
+        return str(until(look, seconds, lambda: f"{name} taken: {self.http.operation(operation)}"))
+
+    def done(self, operation: str, seconds: float = 90.0) -> Any:
+        shown = self.http.ended(operation, seconds)
+        assert shown["state"] == "done", shown
+        return shown
+
+    def created(self, **params: Any) -> str:
+        made = self.http.create(**params)
+        self.done(made["operation"])
+        return str(made["server"])
+
+    def accounting(self) -> list[str]:
+        return self._with_stores(accounting)
+
+    def misplaced(self) -> list[str]:
+        """Only while no agent runs: each has its machine to itself."""
+        guests = [one for host in HOSTS for one in guests_in(self.directory / host / "simulated.db")]
+        return misplaced(self._with_stores(servers_of), guests)
+
+    def _with_stores(self, look: Callable[[Any], Any]) -> Any:
+        urls = {name: f"{self.database}?schema={name}" for name in DATABASES}
+
+        async def body() -> Any:
+            stores = await open_stores(urls, clock=SystemClock(), upgrading=False)
+            try:
+                return await look(stores)
+            finally:
+                await stores.close()
+
+        return asyncio.run(body())

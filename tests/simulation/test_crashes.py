@@ -1,0 +1,29 @@
+"""A crash at every point of each operation: a seeded sample here, all of them in `make test-all`."""
+
+import os
+
+import pytest
+
+from kilonova.sim.commands import chosen_points
+from kilonova.sim.crashes import SCENARIOS, count_points, crash_at
+
+SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 12
+
+
+@pytest.mark.parametrize("everyone", [False, True], ids=["one role", "all roles"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+def test_a_crash_at_any_point_leaves_nothing_behind(scenario, everyone):
+    points = count_points(scenario)
+    assert points > 20, "the scenario does nothing"
+    tried = chosen_points(scenario.name, points, SAMPLE, seed=1)
+    print(f"{scenario.name}: {points} points, {len(tried)} tried")
+    failed = [c for c in (crash_at(scenario, point, everyone=everyone) for point in tried) if c.found]
+    assert not failed, "\n".join(f"at point {c.point} ({c.who}): {c.found}" for c in failed)
+
+
+def test_crashes_do_strike():
+    """Negative control: with the crash in the middle the run differs, so the matrix does interrupt something."""
+    scenario = SCENARIOS[0]
+    struck = {crash_at(scenario, point, everyone=False).who for point in chosen_points("x", count_points(scenario), 8, 2)}
+    assert struck - {"nobody"}, "no crash ever struck"
+    assert len(struck) > 1, f"only {struck} was ever struck"

@@ -1,0 +1,66 @@
+"""The same crashes with the cloud's databases on a real PostgreSQL: a killed role's connections are cut, the server
+rolls back what it had begun."""
+
+import asyncio
+import os
+
+import asyncpg
+import pytest
+
+from kilonova.sim.cloud import DATABASES
+from kilonova.sim.commands import chosen_points
+from kilonova.sim.crashes import SCENARIOS, count_points, crash_at
+from kilonova.sim.databases import on_postgres
+from kilonova.store.revisions import role_of
+from kilonova.store.upgrade import upgrade_blocking
+
+pytestmark = pytest.mark.postgres
+SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 3
+
+
+class Databases:
+    """Four schemas of one database, emptied before each run."""
+
+    def __init__(self, url):
+        self.url = url
+        self.urls = {name: f"{url}?schema={name}" for name in DATABASES}
+        asyncio.run(self._execute(*(f"CREATE SCHEMA {name}" for name in DATABASES)))
+        for name in DATABASES:
+            upgrade_blocking(self.urls[name], role_of(name))
+        self.tables = asyncio.run(self._tables())
+
+    def fresh(self):
+        asyncio.run(self._execute(f"TRUNCATE {', '.join(self.tables)} RESTART IDENTITY"))
+        return on_postgres(self.urls)
+
+    async def _execute(self, *statements):
+        connection = await asyncpg.connect(self.url)
+        for statement in statements:
+            await connection.execute(statement)
+        await connection.close()
+
+    async def _tables(self):
+        connection = await asyncpg.connect(self.url)
+        found = await connection.fetch(
+            "SELECT schemaname, tablename FROM pg_tables WHERE schemaname = ANY($1) AND tablename <> 'alembic_version'",
+            list(DATABASES),
+        )
+        await connection.close()
+        return [f"{row['schemaname']}.{row['tablename']}" for row in found]
+
+
+@pytest.fixture(scope="module")
+def databases(fast_postgres):
+    fast_postgres.create_database("crashes")
+    return Databases(fast_postgres.url("crashes"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+def test_a_crash_at_any_point_leaves_nothing_behind_on_postgres(scenario, databases):
+    points = count_points(scenario, databases.fresh)
+    tried = chosen_points(scenario.name, points, SAMPLE, seed=1)
+    print(f"{scenario.name} on PostgreSQL: {points} points, {2 * len(tried)} crashes tried")
+    for everyone in (False, True):
+        for point in tried:
+            crash = crash_at(scenario, point, everyone=everyone, databases=databases.fresh)
+            assert not crash.found, f"at point {crash.point} ({crash.who}): {crash.found}"

@@ -1,0 +1,76 @@
+"""Random histories hold the invariants; the same seed gives the same journals in any process."""
+
+import os
+import subprocess
+import sys
+
+from kilonova.sim import histories
+from kilonova.sim.histories import Act, History, draw, run, shrink
+
+COUNT, LENGTH = (300, 80) if os.environ.get("KILONOVA_FULL") else (25, 40)
+
+
+def test_histories_hold_the_invariants():
+    failed = {}
+    operations = 0
+    for number in range(COUNT):
+        told = run(draw(f"test-{number}", LENGTH))
+        operations += told.operations
+        if told.found:
+            failed[number] = told.found
+    assert not failed, failed
+    assert operations > 5 * COUNT
+
+
+DIGEST = """
+import logging; logging.disable(logging.CRITICAL)
+from kilonova.sim.histories import draw, run
+operations, digests = 0, []
+for number in range(1000):
+    told = run(draw(f"determinism-{number}", 60))
+    operations += told.operations
+    digests.append(told.digest)
+    if operations >= 500:
+        break
+print(operations, *digests)
+"""
+
+
+def test_two_processes_write_the_same_journals():
+    """At least 500 operations with crashes and lost messages; sha256 of the journals, with different hash seeds."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", DIGEST],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "4242")
+    ]
+    first, second = (process.communicate()[0].split() for process in running)
+    assert int(first[0]) >= 500
+    assert first == second
+
+
+def test_a_broken_engine_is_noticed(monkeypatch):
+    """Negative control: a placement that forgets to release is found by the invariants, and the history shrinks."""
+
+    async def forget_to_release(*_):
+        from kilonova.placement.claims import Released
+
+        return Released(0, 0)
+
+    monkeypatch.setattr("kilonova.placement.claims.release", forget_to_release)
+    create = Act(after=0.0, do="create", server=1)
+    noise = [Act(after=1.0, do="create", server=n) for n in (2, 3)]
+    delete = Act(after=20.0, do="delete", server=1)
+    history = History(seed="broken", hosts=2, conductors=1, shared=False, acts=[create, *noise, delete])
+    assert any("holds" in sentence for sentence in run(history).found)
+    smallest = shrink(history, lambda h: bool(run(h).found))
+    assert [act.do for act in smallest.acts] == ["create", "delete"]
+
+
+def test_histories_contain_every_kind():
+    """What is never drawn proves nothing."""
+    drawn = {act.do for number in range(200) for act in draw(str(number), 60).acts}
+    assert drawn == {*histories.KINDS, *histories.NEMESES}

@@ -1,0 +1,143 @@
+"""Every story in this folder passes; and the runner can tell when one does not."""
+
+from pathlib import Path
+
+import pytest
+
+from kilonova.sim.story import FAILED, files, main, run
+from kilonova.sim.story_file import StoryError, load
+
+HERE = Path(__file__).parent
+STORIES = files([HERE])
+
+SMALL_STORY = """\
+story: A server is created.
+cluster: {hosts: 1}
+script:
+  - create: {server: a, host: host1}
+  - until: a is active
+log: |2
+%s
+then:
+  servers: {a: {status: active, host: host1}}
+"""
+
+
+@pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
+def test_story(path: Path) -> None:
+    told = run(load(path))
+    assert not told.found, "\n".join([*told.found, "", *told.log])
+
+
+def test_there_are_stories() -> None:
+    assert len(STORIES) > 40
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Path:
+    """A story that passes."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL_STORY % "")
+    assert main([path], update=True) == 0
+    assert main([path]) == 0
+    return path
+
+
+def edit(path: Path, old: str, new: str) -> Path:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    return path
+
+
+def failure(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main([path]) == FAILED
+    return capsys.readouterr().out
+
+
+def test_update_changes_nothing_but_the_log(story: Path) -> None:
+    before = story.read_text()
+    assert "build a: done; a is active on host1" in before
+    edit(story, "build a: done", "build a: DONE")
+    assert main([story], update=True) == 0
+    assert story.read_text() == before
+
+
+def test_two_tellings_are_the_same(story: Path) -> None:
+    assert run(load(story)).log == run(load(story)).log
+
+
+def test_wrong_log_line(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(story, "place a: claim done", "place a: claim failed")
+    assert "place a: claim failed', came '" in failure(story, capsys)
+
+
+def test_line_too_many_and_line_missing(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = story.read_text()
+    edit(story, "then:", "  9999.00 nobody     nothing\n\nthen:")
+    assert "came '(nothing)'" in failure(story, capsys)
+    story.write_text(whole)
+    last = load(story).log[-1]
+    edit(story, f"  {last}\n", "")
+    assert "expected '(nothing)'" in failure(story, capsys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("host: host1}}", "host: host2}}", "servers a host: expected host2, found host1"),
+        ("servers: {a:", "servers: {b: {status: active}, a:", "servers b: expected {'status': 'active'}, found None"),
+        ("  servers:", "  claims: {}\n  servers:", "claims a: expected None, found ['small on host1']"),
+        ("  servers:", "  disks: {a: [host1/1 on hello]}\n  servers:", "found ['host1/1 on image:cirros']"),
+        ("  servers:", "  operations: ['place a: done']\n  servers:", "'build a: done'"),
+        ("  servers:", "  colours: red\n  servers:", "nothing is called 'colours'"),
+        ("  servers:", "  debts: [host1 owes a/1]\n  servers:", "debts: expected ['host1 owes a/1'], found []"),
+    ],
+)
+def test_wrong_then(story: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str) -> None:
+    assert says in failure(edit(story, old, new), capsys)
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("explode: host1", ":6: unknown verb 'explode'; there are when, audit"),
+        ("when: {step: claim}", ":6: a step is one verb, or `when` with `do`, not when"),
+        ("{when: {step: claim}, do: {wait: 3}}", "`wait` lets time pass"),
+        ("{when: {step: no_such_step}, do: {crash: host1}}", ":6: step=no_such_step is=taken way=do never happened"),
+        ("expect_refused: {do: {delete: a}, code: busy}", "expected to be refused with busy '', got accepted"),
+        ("migrate: nobody", "it was refused: Instance nobody could not be found."),
+        ("power: {host1: maybe}", ":6: power: say on or off, not 'maybe'"),
+        ("create: {sever: b}", ":6: create: "),
+        ("kill: conductor7", ":6: kill: there is no role 'conductor7'"),
+        ("until: a is deleted", "a is deleted: not so after 600 virtual seconds"),
+        ("check: {servers: {a: {status: error}}}", "check: servers a status: expected error, found active"),
+        ("audit: [something]", "the audit found [], expected ['something']"),
+    ],
+)
+def test_bad_step(story: Path, capsys: pytest.CaptureFixture[str], step: str, says: str) -> None:
+    edit(story, "  - until: a is active\n", f"  - until: a is active\n  - {step}\n")
+    assert says in failure(story, capsys)
+
+
+def test_violated_invariant(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A guest is started behind everybody's back."""
+    edit(story, "  - until: a is active\n", "  - until: a is active\n  - plant: {host: host1, guest: a, copy: 9}\n")
+    assert "at rest: " in failure(story, capsys)
+
+
+@pytest.mark.parametrize("part", ["then", "script", "story"])
+def test_missing_part(story: Path, part: str) -> None:
+    edit(story, f"{part}:", f"x{part}:")
+    with pytest.raises(StoryError, match=f"unknown part 'x{part}'"):
+        load(story)
+
+
+def test_no_then(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story.write_text(story.read_text().split("then:")[0])
+    assert "has no `then:`; a log alone is no test" in failure(story, capsys)
+
+
+def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot be read" in failure(tmp_path / "nothing.yaml", capsys)

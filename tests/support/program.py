@@ -1,0 +1,160 @@
+"""The program as a user has it: a process of its own, spoken to over HTTP and by signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support.servers import ROOT, free_port
+
+KILONOVA = ROOT / ".venv/bin/kilonova"
+READY_SECONDS = 60.0  # generous: a busy machine is no failure
+WORKS = re.compile(r"^kilonova: .*(ready on | works$)", re.MULTILINE)
+FLAVOR = {"vcpus": 1, "memory_mb": 512, "disk_gb": 1}
+
+
+def kilonova(*arguments: object, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself."""
+    command = [str(KILONOVA), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+class Role:
+    """A running `kilonova …`; `line` is what it says on stdout when it works."""
+
+    def __init__(self, *arguments: object, wait: bool = True) -> None:
+        self.arguments = [str(argument) for argument in arguments]
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
+        self.process = subprocess.Popen(
+            [str(KILONOVA), *self.arguments], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
+        )
+        if wait:
+            self.wait_until_it_works()
+
+    def wait_until_it_works(self) -> None:
+        ends = time.monotonic() + READY_SECONDS
+        while not WORKS.search(self.log()):
+            if self.process.poll() is not None or time.monotonic() > ends:
+                log = self.log()
+                self.kill9()
+                raise AssertionError(f"kilonova {' '.join(self.arguments)} did not start:\n{log}")
+            time.sleep(0.01)
+
+    def log(self) -> str:
+        self._log.flush()
+        return Path(f"/proc/self/fd/{self._log.fileno()}").read_text(errors="replace")
+
+    def kill9(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30.0) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill9()
+        self._log.close()
+
+    def resident_mb(self) -> float:
+        """What it alone holds in memory, and what it shares."""
+        fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Answer:
+    def __init__(self, status: int, headers: Any, body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Http:
+    """Plain HTTP, one connection per request, so that a killed server is noticed at once."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.url = url
+        self.token = token
+
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path, content, {"X-Auth-Token": self.token, **(headers or {})}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return Answer(response.status, response.headers, response.read())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.headers, error.read())
+
+    def get(self, path: str) -> Any:
+        found = self.ask("GET", f"/kilonova/v1{path}")
+        assert found.status == 200, (path, found.status, found.body)
+        return found.json
+
+    def post(self, path: str, body: Any) -> Any:
+        found = self.ask("POST", f"/kilonova/v1{path}", body)
+        assert found.status in (200, 202), (path, body, found.status, found.body)
+        return found.json
+
+    def submit(self, operation: str, **params: Any) -> Any:
+        return self.post("/operations", {"operation": operation, **params})
+
+    def create(self, name: str = "web", **params: Any) -> Any:
+        return self.submit("create", name=name, image="cirros", **{"flavor": FLAVOR, **params})
+
+    def operation(self, operation_id: str) -> Any:
+        return self.get(f"/operations/{operation_id}")["operation"]
+
+    def server(self, server_id: str) -> Any:
+        return self.get(f"/servers/{server_id}")["server"]
+
+    def ended(self, operation_id: str, seconds: float = 60.0) -> Any:
+        """The operation, once it is no longer live."""
+
+        def look() -> Any:
+            shown = self.operation(operation_id)
+            return None if shown["ended_at"] is None else shown
+
+        return until(look, seconds, lambda: f"operation {operation_id}: {self.operation(operation_id)}")
+
+
+def until(look: Callable[[], Any], seconds: float, what: Callable[[], str] | str) -> Any:
+    """The first truthy answer; fails with what was seen last."""
+    ends = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > ends:
+            raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
+        time.sleep(0.05)
+    return found
+
+
+class Cloud(Role):
+    """`kilonova serve` on a free port."""
+
+    def __init__(self, data: Path, *options: object, port: int | None = None) -> None:
+        self.data = data
+        self.port = port or free_port()
+        super().__init__("serve", "--data", data, "--listen", f"127.0.0.1:{self.port}", *options)
+        self.http = Http(f"http://127.0.0.1:{self.port}", (data / "admin.token").read_text().strip())

@@ -1,0 +1,98 @@
+"""The whole cloud in the test's own process, asked through its web application without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from kilonova.api.app import Service, make_app
+from kilonova.app import embedded
+from kilonova.settings import load
+from kilonova.store.directory import DataDirectory
+
+FLAVOR = {"vcpus": 1, "memory_mb": 512, "disk_gb": 1}
+QUICK = ("DEFAULT.report_interval=0.2", "DEFAULT.service_down_time=1", "conductor.poll_seconds=0.1")
+
+
+class Api:
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        transport = httpx.ASGITransport(make_app(service), raise_app_exceptions=False)
+        self.client = httpx.AsyncClient(
+            transport=transport, base_url="http://cloud", headers={"X-Auth-Token": service.token}
+        )
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        content = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.client.request(method, f"/kilonova/v1{path}", headers=named, **content)  # type: ignore[arg-type]
+
+    async def get(self, path: str) -> Any:
+        answer = await self.ask("GET", path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return answer.json()
+
+    async def post(self, path: str, body: Any, status: int = 202, **headers: str) -> Any:
+        answer = await self.ask("POST", path, body, **headers)
+        assert answer.status_code == status, (path, body, answer.status_code, answer.text)
+        return answer.json()
+
+    async def refused(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str, str]:
+        """Status, code, sentence."""
+        answer = await self.ask(method, path, body, **headers)
+        error = answer.json()["error"]
+        assert set(answer.json()) == {"error"} and set(error) == {"code", "message"}
+        return answer.status_code, error["code"], error["message"]
+
+    async def submit(self, operation: str, **params: Any) -> Any:
+        return await self.post("/operations", {"operation": operation, **params})
+
+    async def create(self, name: str = "web", **params: Any) -> Any:
+        return await self.submit("create", name=name, image="cirros", **{"flavor": FLAVOR, **params})
+
+    async def ended(self, operation_id: str, state: str = "done") -> Any:
+        async with asyncio.timeout(60):
+            while True:
+                shown = (await self.get(f"/operations/{operation_id}"))["operation"]
+                if shown["ended_at"] is not None:
+                    assert shown["state"] == state, shown
+                    return shown
+                await asyncio.sleep(0.01)
+
+    async def created(self, **params: Any) -> Any:
+        made = await self.create(**params)
+        await self.ended(made["operation"])
+        return made["server"]
+
+    async def until(self, look: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(60):
+            while not await look():
+                await asyncio.sleep(0.02)
+
+    async def host_is(self, host: str, word: str) -> None:
+        async def look() -> bool:
+            return bool((await self.get(f"/hosts/{host}"))["host"]["state"] == word)
+
+        await self.until(look)
+
+
+def run(story: Callable[[Api], Awaitable[None]], *options: str) -> None:
+    async def whole(path: Path) -> None:
+        with DataDirectory(path) as data:
+            async with asyncio.timeout(120), embedded(data, load(None, None, [*QUICK, *options])) as service:
+                api = Api(service)
+
+                async def ready() -> bool:
+                    return not await service.unready()
+
+                await api.until(ready)
+                await story(api)
+                await api.client.aclose()
+
+    with tempfile.TemporaryDirectory(prefix="kilonova-api-") as directory:
+        asyncio.run(whole(Path(directory) / "var"))

@@ -1,0 +1,236 @@
+"""/operations: one create, two journals; lists, keys, refusals, cancelling, explaining."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.api.embedded import FLAVOR, Api, run
+
+CREATE = {"operation": "create", "name": "web", "flavor": FLAVOR}
+
+
+def test_a_create_is_one_operation_with_all_its_steps() -> None:
+    async def story(api: Api) -> None:
+        made = await api.create()
+        shown = await api.ended(made["operation"])
+        assert (shown["operation"], shown["server"]) == ("create", made["server"])
+        assert shown["journals"] == ["control", "cell1"]
+        names = [step["name"] for step in shown["steps"]]
+        assert names[:2] == ["select_destinations", "claim"] and names[-1] == "build_and_run_instance"
+        assert "hand_over" in names and names.count("claim") == 2
+        ordinals = [step["ordinal"] for step in shown["steps"]]
+        assert ordinals == sorted(set(ordinals)), "each once, in order, over both journals"
+        assert shown["steps"][-1]["on"] == shown["destination"]
+        assert [action["action"] for action in shown["actions"]] == ["create"]
+        assert shown["actions"][0]["events"][0]["event"] == "compute__do_build_and_run_instance"
+        assert shown["decision"]["chosen"]["host"] == shown["destination"]
+
+        listed = (await api.get("/operations"))["operations"]
+        assert [one["id"] for one in listed] == [made["operation"]]
+        assert listed[0]["state"] == "done"
+
+    run(story)
+
+
+def test_the_header_names_the_operation() -> None:
+    async def story(api: Api) -> None:
+        answer = await api.ask("POST", "/operations", CREATE)
+        assert answer.status_code == 202
+        assert answer.headers["x-kilonova-operation"] == answer.json()["operation"]
+
+    run(story)
+
+
+def test_lists_are_filtered_and_paged_without_gaps_or_doubles() -> None:
+    async def story(api: Api) -> None:
+        made = [await api.create(f"s{number}") for number in range(7)]
+        for one in made:
+            await api.ended(one["operation"])
+        gone = await api.submit("delete", server=made[0]["server"])
+        await api.ended(gone["operation"])
+        everything = {one["operation"] for one in [*made, gone]}
+
+        seen: list[str] = []
+        marker = ""
+        while True:
+            found = (await api.get(f"/operations?limit=3{marker}"))["operations"]
+            if not found:
+                break
+            assert len(found) <= 3
+            seen += [one["id"] for one in found]
+            marker = f"&marker={seen[-1]}"
+        assert len(seen) == len(set(seen)) and set(seen) == everything
+        assert seen[0] == gone["operation"], "the newest comes first"
+
+        by_server = (await api.get(f"/operations?server={made[0]['server']}"))["operations"]
+        assert [one["operation"] for one in by_server] == ["delete", "create"]
+        assert len((await api.get("/operations?state=done"))["operations"]) == 8
+        assert (await api.get("/operations?state=running"))["operations"] == []
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("limit=0", "say 1 to 1000"),
+        ("limit=-1", "say 1 to 1000"),
+        ("limit=many", "say 1 to 1000"),
+        ("limit=%C2%B2", "say 1 to 1000"),
+        ("state=tired", "there are accepted, running"),
+        ("marker=nothing", "is no operation"),
+        ("colour=red", "unknown parameter colour"),
+    ],
+)
+def test_queries_that_make_no_sense(query: str, words: str) -> None:
+    async def story(api: Api) -> None:
+        status, code, sentence = await api.refused("GET", f"/operations?{query}")
+        assert (status, code) == (400, "bad_request") and words in sentence
+
+    run(story, "simulated.hosts=0")
+
+
+BAD_BODIES: list[tuple[Any, str]] = [
+    (b"", "is no JSON"),
+    (b"{", "is no JSON"),
+    (b"\xff\xfe", "is no JSON"),
+    (b"[]", "Expected `object`"),
+    ({}, "missing required field `operation`"),
+    ({"operation": "explode"}, "no operation 'explode'; there are create, evacuate_host, delete"),
+    ({"operation": "create"}, "missing required field `name`"),
+    ({**CREATE, "flavor": {**FLAVOR, "vcpus": 0}}, "Expected `int` >= 1 - at `$.flavor.vcpus`"),
+    ({**CREATE, "flavor": {**FLAVOR, "vcpus": "two"}}, "Expected `int`"),
+    ({**CREATE, "flavor": {**FLAVOR, "memory_mb": 1 << 31}}, "Expected `int` <= 2147483647"),
+    ({**CREATE, "name": ""}, "length >= 1 - at `$.name`"),
+    ({**CREATE, "name": "x" * 256}, "length <= 255 - at `$.name`"),
+    ({**CREATE, "nme": "typo"}, "unknown field `nme`"),
+    ({"operation": "delete"}, "missing required field `server`"),
+    ({"operation": "evacuate_host"}, "missing required field `host`"),
+]
+
+
+def test_bodies_that_make_no_sense_change_nothing() -> None:
+    async def story(api: Api) -> None:
+        for body, words in BAD_BODIES:
+            status, code, sentence = await api.refused("POST", "/operations", body)
+            assert (status, code) == (400, "bad_request") and words in sentence, (body, sentence)
+        status, code, _ = await api.refused("POST", "/operations", b" " * (1024 * 1024 + 1))
+        assert (status, code) == (413, "too_large")
+        assert (await api.get("/operations"))["operations"] == []
+        assert (await api.get("/servers"))["servers"] == []
+
+    run(story, "simulated.hosts=0")
+
+
+def test_refusals_have_their_status() -> None:
+    async def story(api: Api) -> None:
+        server = await api.created()
+        nobody = "00000000-0000-0000-0000-000000000000"
+        for body, status, code in (
+            ({"operation": "delete", "server": nobody}, 404, "not_found"),
+            ({"operation": "migrate", "server": nobody}, 404, "not_found"),
+            ({"operation": "migrate", "server": server, "host": "mars"}, 404, "no_such_host"),
+            ({"operation": "confirm_resize", "server": server}, 409, "invalid_state"),
+            ({"operation": "evacuate", "server": server}, 400, "host_still_up"),
+            ({"operation": "evacuate_host", "host": "host1"}, 400, "host_still_up"),
+            ({"operation": "evacuate_host", "host": "mars"}, 404, "no_such_host"),
+        ):
+            assert (await api.refused("POST", "/operations", body))[:2] == (status, code), body
+        for path in (f"/operations/{nobody}", f"/operations/{nobody}/explain", f"/servers/{nobody}", "/hosts/mars"):
+            assert (await api.refused("GET", path))[0] == 404
+        assert (await api.refused("POST", f"/operations/{nobody}/cancel", {}))[0] == 404
+        assert (await api.refused("GET", "/nowhere"))[:2] == (404, "not_found")
+        assert (await api.refused("PUT", "/operations", {}))[:2] == (405, "method_not_allowed")
+
+    run(story)
+
+
+def test_an_idempotency_key_makes_two_requests_one() -> None:
+    async def story(api: Api) -> None:
+        first = await api.post("/operations", CREATE, Idempotency_Key="k1")
+        await api.ended(first["operation"])
+        assert await api.post("/operations", CREATE, Idempotency_Key="k1") == first
+        other = await api.post("/operations", CREATE, Idempotency_Key="k2")
+        assert other["server"] != first["server"]
+        status, code, _ = await api.refused("POST", "/operations", {**CREATE, "name": "x"}, Idempotency_Key="k1")
+        assert (status, code) == (409, "idempotency_key_reused")
+
+        delete = {"operation": "delete", "server": first["server"]}
+        gone = await api.post("/operations", delete, Idempotency_Key="k3")
+        await api.ended(gone["operation"])
+        assert await api.post("/operations", delete, Idempotency_Key="k3") == gone, "also when the server is gone"
+        assert (await api.refused("POST", "/operations", delete))[0] == 404
+        assert (await api.refused("POST", "/operations", CREATE, Idempotency_Key="k" * 256))[0] == 400
+
+    run(story)
+
+
+def test_cancelling_before_the_point_of_no_return_and_never_after_the_end() -> None:
+    async def story(api: Api) -> None:
+        server = await api.created(host="host1")
+        moving = await api.submit("migrate", server=server)
+
+        async def sending() -> bool:
+            shown = (await api.get(f"/operations/{moving['operation']}"))["operation"]
+            return any(step["name"] == "resize_instance" for step in shown["steps"])
+
+        await api.until(sending)
+        await api.post(f"/operations/{moving['operation']}/cancel", {})
+        shown = await api.ended(moving["operation"], "cancelled")
+        assert any(step["way"] == "undo" for step in shown["steps"])
+        after = (await api.get(f"/servers/{server}"))["server"]
+        assert (after["host"], after["vm_state"], after["task_state"]) == ("host1", "active", None)
+        status, code, _ = await api.refused("POST", f"/operations/{moving['operation']}/cancel", {})
+        assert (status, code) == (409, "ended")
+
+    run(story, "simulated.copy_seconds=5")
+
+
+def test_a_create_can_be_cancelled_while_it_is_built() -> None:
+    async def story(api: Api) -> None:
+        made = await api.create()
+
+        async def building() -> bool:
+            shown = (await api.get(f"/operations/{made['operation']}"))["operation"]
+            return shown["journals"] == ["control", "cell1"]
+
+        await api.until(building)
+        await api.post(f"/operations/{made['operation']}/cancel", {})
+        shown = await api.ended(made["operation"], "cancelled")
+        assert shown["operation"] == "create"
+
+    run(story, "simulated.boot_seconds=5")
+
+
+def test_every_host_has_its_verdict_when_none_fits() -> None:
+    async def story(api: Api) -> None:
+        made = await api.create(flavor={**FLAVOR, "vcpus": 65})
+        shown = await api.ended(made["operation"], "undone")
+        assert shown["error"]["code"] == "no_valid_host" and "details" not in shown["error"]
+        why = (await api.get(f"/operations/{made['operation']}/explain"))["decision"]
+        rejected = {one["host"]: one["sentence"] for one in why["verdicts"] if not one["passed"]}
+        assert set(rejected) == {"host1", "host2", "host3"} and "65" in rejected["host1"]
+        buried = (await api.get(f"/servers/{made['server']}"))["server"]
+        assert (buried["cell"], buried["vm_state"]) == ("cell0", "error") and "No valid host" in buried["fault"]
+
+        fits = await api.create()
+        await api.ended(fits["operation"])
+        why = (await api.get(f"/operations/{fits['operation']}/explain"))["decision"]
+        assert why["chosen"]["host"] in rejected and all(one["passed"] for one in why["verdicts"])
+
+    run(story)
+
+
+def test_what_is_unexpected_tells_nothing_of_the_inside() -> None:
+    async def story(api: Api) -> None:
+        api.service.engine.registry = {}
+        answer = await api.ask("POST", "/operations", CREATE)
+        assert answer.status_code == 500
+        assert answer.json()["error"]["code"] == "unexpected" and "KeyError" not in answer.text
+        await api.service.engine.world.db.control.close()  # type: ignore[attr-defined]
+        status, code, sentence = await api.refused("GET", "/operations")
+        assert (status, code) == (503, "unavailable") and "control" not in sentence
+
+    run(story, "simulated.hosts=0")
