@@ -37,9 +37,15 @@ DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
 SEAL_KEY_NAME = "seal.key"
 MACHINES_NAME = "simulated.db"
 
-app = App(name="kilonova", help="A compute control plane that speaks OpenStack's Compute and Placement APIs.")
+app = App(
+    name="kilonova",
+    help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
+    help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
+)
 for commands in (operations.app, database.app, simulation.app):
     app.command(commands)
+for name, sentence in simulation.LOADED_WHEN_USED.items():
+    simulation.app.command(f"kilonova.sim.cli:{name}", name=name, help=sentence)
 
 Listen = Annotated[str, Parameter(help="Address and port of the HTTP API.")]
 
@@ -104,7 +110,9 @@ def api(
     *, data: Data = DEFAULT_DATA, listen: Listen = DEFAULT_LISTEN, config: Config = None, overrides: Overrides = None
 ) -> None:
     """Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."""
-    settings = _fleet_settings(data, config, overrides)
+    from kilonova.settings import load_for_fleet
+
+    settings = load_for_fleet(data, config, overrides or [])
     with listening(listen) as listener:
         run(_api(data, settings, listener))
 
@@ -112,7 +120,9 @@ def api(
 @app.command
 def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
     """Run a conductor of a fleet. Any number may run; each takes over from one that dies."""
-    run(_conductor(_fleet_settings(data, config, overrides)))
+    from kilonova.settings import load_for_fleet
+
+    run(_conductor(load_for_fleet(data, config, overrides or [])))
 
 
 @app.command
@@ -131,28 +141,15 @@ def agent(
     host: Its name in the cloud.
     driver: What makes guests.
     """
-    from kilonova.settings import load
+    from kilonova.settings import load, need_bus
 
     place = data or DEFAULT_DATA / "hosts" / host
     settings = load(place, config, overrides or [])
-    _need(settings.bus.url, "[bus] url", "the address of NATS")
+    need_bus(settings)
     if settings.simulated.shared_storage:
         text = "[simulated] shared_storage needs all its hosts in one process: use kilonova serve"
         raise Refused("bad_configuration", text)
     run(_agent(host, place, settings))
-
-
-@simulation.app.command(name="run")
-def run_stories(*paths: Path, update: Annotated[bool, Parameter(negative=())] = False) -> int:
-    """Run stories (files, or directories of them) in virtual time.
-
-    Parameters
-    ----------
-    update: Write the logs into the files as they are now.
-    """
-    from kilonova.sim.story import main as tell
-
-    return tell(paths, update=update)
 
 
 # -- wiring -----------------------------------------------------------------------------------------------------------
@@ -327,25 +324,6 @@ def limits_of(settings: Settings) -> Limits:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
-
-
-def _fleet_settings(data: Path, config: Path | None, overrides: Sequence[str] | None) -> Settings:
-    from kilonova.settings import load
-
-    settings = load(data, config, overrides or [])
-    _need(settings.database.control, "[database] control", "the address of the control database")
-    _need(settings.database.placement, "[database] placement", "the address of the placement database")
-    _need(
-        "cell0" in settings.database.cells and len(settings.database.cells) > 1, "[database.cells]", "cell0 and cell1"
-    )
-    _need(settings.bus.url, "[bus] url", "the address of NATS")
-    _need(settings.secrets.key_file, "[secrets] key_file", "a file that every api and conductor of the fleet has")
-    return settings
-
-
-def _need(given: object, option: str, what: str) -> None:
-    if not given:
-        raise Refused("bad_configuration", f"{option} is not set; this role needs {what}")
 
 
 @contextlib.asynccontextmanager

@@ -116,6 +116,29 @@ def load(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Se
     return _checked(msgspec.convert(values, Settings))
 
 
+def load_for_fleet(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Settings:
+    """The same for a role that runs apart from the others: nothing of what they share may be left to chance."""
+    settings = load(data, config, overrides)
+    database = settings.database
+    _need(database.control, "[database] control", "the address of the control database")
+    _need(database.placement, "[database] placement", "the address of the placement database")
+    _need(
+        "cell0" in database.cells and len(database.cells) > 1, "[database.cells]", "cell0 and at least one other cell"
+    )
+    need_bus(settings)
+    _need(settings.secrets.key_file, "[secrets] key_file", "a file that every api and conductor of the fleet has")
+    return settings
+
+
+def need_bus(settings: Settings) -> None:
+    _need(settings.bus.url, "[bus] url", "the address of NATS")
+
+
+def _need(given: object, option: str, what: str) -> None:
+    if not given:
+        raise _bad(f"{option} is not set; this role needs {what}")
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())

@@ -16,6 +16,8 @@ from kilonova.api.extra import hosts, operations, servers, simulated
 from kilonova.api.faults import EXCEPTION_HANDLERS, answer, fault
 from kilonova.engine.core import Engine
 
+NUL = b"%00"
+
 
 @dataclass
 class Service:
@@ -35,6 +37,9 @@ class TokenGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
+        if NUL in scope.get("raw_path", b"") + b"?" + scope.get("query_string", b""):
+            await fault(400, "bad_request", "an address may not hold the character NUL")(scope, receive, send)
+            return
         if hmac.compare_digest(headers.get(b"x-auth-token", b""), self._token):
             await self._app(scope, receive, send)
             return

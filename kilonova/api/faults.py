@@ -70,7 +70,8 @@ async def on_unavailable(request: Request, error: Exception) -> Response:
 async def on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    return fault(error.status_code, words.get(error.status_code, "bad_request"), str(error.detail))
+    detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
+    return fault(error.status_code, words.get(error.status_code, "bad_request"), detail)
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:

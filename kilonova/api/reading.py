@@ -12,6 +12,7 @@ from kilonova.domain.errors import Refused
 
 T = TypeVar("T")
 MAX_BODY = 1024 * 1024
+NUL = b"\\u0000"
 MOST = 1000  # elements of a page
 
 
@@ -25,6 +26,8 @@ async def read_body(request: Request) -> bytes:
 
 
 def decode(body: bytes, form: type[T]) -> T:
+    if NUL in body:  # no database takes it in a text
+        raise Refused("bad_request", "a text may not hold the character NUL")
     try:
         return msgspec.json.decode(body, type=form)
     except msgspec.ValidationError as error:

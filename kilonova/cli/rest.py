@@ -27,8 +27,8 @@ class Cloud:
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         headers = {"X-Auth-Token": self._token(), "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self._url}/kilonova/v1{path}", body, headers, method=method)
         try:
+            request = urllib.request.Request(f"{self._url}/kilonova/v1{path}", body, headers, method=method)
             with urllib.request.urlopen(request, timeout=SECONDS) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:

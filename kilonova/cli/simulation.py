@@ -10,6 +10,13 @@ from kilonova.cli.options import DEFAULT_DATA, DEFAULT_URL, Data, TokenFile, Url
 
 app = App(name="sim", help="The simulator: stories, random histories, and switches of simulated hosts.")
 
+LOADED_WHEN_USED = {
+    "run": "Run stories (files, or directories of them) in virtual time.",
+    "histories": "Run random histories with crashes and disasters, one seed after the other.",
+    "replay": "Run one history again, exactly as it was.",
+    "crashes": "Crash each operation at every point and see that it is completed or undone.",
+}
+
 
 @app.command
 def host(

@@ -24,6 +24,7 @@ from kilonova.world import Driver, World
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+REMEMBERED = 4096  # servers; an order comes as the answer to a question just asked, so old ones cannot turn up
 
 
 @dataclass
@@ -168,7 +169,11 @@ class Agent:
             if (running.turn, running.ordinal) >= (order.turn, order.ordinal):
                 return
             await self._abort(order.server)
-        self._memory["turns"][order.server] = [order.turn, order.ordinal]
+        turns: dict[str, list[int]] = self._memory["turns"]
+        turns.pop(order.server, None)
+        turns[order.server] = [order.turn, order.ordinal]  # the newest last
+        while len(turns) > REMEMBERED:
+            del turns[next(iter(turns))]
         self._save()
         task = asyncio.create_task(self._work(order))
         key = f"{order.operation}/{order.ordinal}"
@@ -209,9 +214,11 @@ class Agent:
 
     def _function(self, order: StepOrder) -> Callable[[HostContext], Awaitable[dict[str, Any] | None]]:
         """Steps are found by name (law 14)."""
-        step = next((s for s in self._registry[order.kind].course if s.name == order.name), None)
-        if step is None:
-            raise Failed("unknown_step", f"this agent does not know {order.kind}/{order.name}", final=True)
+        try:
+            step = self._registry[order.kind].step(order.name)
+        except LookupError:
+            text = f"this agent does not know {order.kind}/{order.name}"
+            raise Failed("unknown_step", text, final=True) from None
         function: Callable[[HostContext], Awaitable[dict[str, Any] | None]] = (
             step.do if order.way == "do" else step.undo
         )

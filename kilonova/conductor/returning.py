@@ -46,7 +46,9 @@ async def register(engine: Engine, message: Register) -> Registered:
         now = await tx.now()
         host = await rows.fetch(tx, cell.hosts, lock=True, name=message.host)
         assert host is not None
+        # whoever answers is no longer fenced; what was decided meanwhile it learns now
         values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
+        values["fenced"] = None
         await rows.change(tx, cell.hosts, values, name=message.host)
         verdicts = [await _verdict(tx, message.host, report) for report in message.copies]
         verdicts += await _unreported_debts(tx, message.host, message.copies)

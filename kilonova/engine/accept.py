@@ -15,7 +15,7 @@ from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.context import Newborn, ServerRow, Subject
 from kilonova.engine.core import Engine, has_servers
-from kilonova.engine.course import INHERIT, Begun, Course, End, begin, inherit, step_at
+from kilonova.engine.course import INHERIT, Begun, Course, End, begin, inherit
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation
 from kilonova.store import rows
@@ -104,7 +104,7 @@ async def store_operation(
     if isinstance(go, End):
         raise RuntimeError(f"operation {operation.name} has no step")
     kind = go.kind or op.kind
-    step = step_at(engine.operation(kind), go.position)
+    step = engine.operation(kind).step(go.step)
     op.ordinal += 1
     await log.insert(tx, op, now)
     await log.add_step(tx, op, step, go, None, now)

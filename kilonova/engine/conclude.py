@@ -15,7 +15,7 @@ from kilonova.engine import debts, records
 from kilonova.engine import journal as log
 from kilonova.engine.context import Context, ServerRow
 from kilonova.engine.core import Engine, context_for, has_servers, load_server
-from kilonova.engine.course import End, Go, Problem, after_failure, after_success, step_at, turn_back
+from kilonova.engine.course import End, Go, Problem, after_failure, after_success, turn_back
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation, Step, Target
 from kilonova.engine.secrets import forget
@@ -105,7 +105,7 @@ async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -
     if not go.target.host and row["worker"] != engine.worker:
         raise Superseded(f"operation {op.id} is in other hands")
     owner = await log.load(tx, go.owner) if go.owner else None
-    step = step_at(engine.operation(owner.kind if owner else op.kind), go.position)
+    step = engine.operation(owner.kind if owner else op.kind).step(go.step)
     return Next(op, step, go, await load_server(tx, journal, op))
 
 
@@ -118,7 +118,7 @@ async def _conclude(
         raise Superseded(f"operation {op.id}: step {op.ordinal} is in other hands")
     done = log.go_from(row)
     owner = await log.load(tx, done.owner) if done.owner else None
-    step = step_at(engine.operation(owner.kind if owner else op.kind), done.position)
+    step = engine.operation(owner.kind if owner else op.kind).step(done.step)
     server = await load_server(tx, journal, op, lock=True)
     if ctx is None:
         ctx = context_for(engine, journal, op, done.target, server)
@@ -176,7 +176,7 @@ async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End
     if isinstance(move, End):
         return await _end(tx, journal, operation, op, move, ctx, now, was, ordinal)
     owner = await log.load(tx, move.owner) if move.owner else None
-    step = step_at(engine.operation(owner.kind if owner else op.kind), move.position)
+    step = engine.operation(owner.kind if owner else op.kind).step(move.step)
     op.ordinal += 1
     op.state = "undoing" if move.way == "undo" else "running"
     op.waiting_for = None

@@ -139,6 +139,14 @@ class Context:
 
         self.changes.append(change)
 
+    def forget_planned_copy(self, copy: int, host: str) -> None:
+        """The copy that was going to be made, if nobody has begun to."""
+
+        async def change(tx: Tx, now: float) -> None:
+            await rows.remove(tx, cell.copies, server_id=self.server_id, copy=copy, host=host, state="making")
+
+        self.changes.append(change)
+
     async def apply(self, tx: Tx, now: float) -> None:
         """Run by the engine inside the finishing transaction."""
         for change in self.changes:

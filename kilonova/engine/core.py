@@ -25,6 +25,7 @@ from kilonova.world import Body, Store, Tx, World
 T = TypeVar("T")
 
 CONTROL_JOURNAL = "control"
+API_TRIES = 6  # about three seconds
 
 
 @dataclass
@@ -46,12 +47,18 @@ class Engine:
         await self.world.bus.cast(host_subject(host) if host else "conductor.wake", body)
 
     async def write(self, journal: Store, body: Body[T]) -> T:
-        """Until it is known what happened: bodies here find their own earlier commit and say so (law 12)."""
-        pause = 0.05
+        """Until it is known what happened: bodies here find their own earlier commit and say so (law 12).
+
+        The API gives up after a while, since somebody waits for its answer; a conductor has nothing better to do.
+        """
+        pause, tries = 0.05, 0
         while True:
             try:
                 return await journal.write(body)
             except (CommitUnknown, CommitFailed):
+                tries += 1
+                if not self.worker and tries >= API_TRIES:
+                    raise
                 await self.world.clock.sleep(pause)
                 pause = min(pause * 2, 5.0)
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.operation import BACK, FORWARD, REWIND
-from kilonova.engine.model import FOREVER, Operation, Step, Target
+from kilonova.engine.model import FOREVER, Operation, Target
 
 INHERIT, ENDING = "inherit", "ending"
 
@@ -16,7 +16,7 @@ INHERIT, ENDING = "inherit", "ending"
 class Begun(msgspec.Struct, frozen=True, array_like=True):
     """A step that was begun and not undone: one entry of the undo stack. `owner` is set when it was inherited."""
 
-    position: int
+    step: str  # by name: lists of steps change between releases, names stay (law 14)
     host: str
     copy: int
     owner: str = ""
@@ -38,7 +38,7 @@ class Course(msgspec.Struct, kw_only=True):
     """Where an operation stands."""
 
     mode: str = FORWARD
-    position: int = 0
+    at: str = ""  # the step it is at
     attempt: int = 1  # destinations tried
     stack: list[Begun] = []
     targets: list[Target] = []  # of the current step, still to do
@@ -48,7 +48,7 @@ class Course(msgspec.Struct, kw_only=True):
 class Go(msgspec.Struct, frozen=True, kw_only=True):
     """The next step row."""
 
-    position: int
+    step: str
     way: str
     target: Target
     attempt: int = 1
@@ -72,12 +72,12 @@ def after_success(operation: Operation, course: Course, facts: dict[str, Any], w
     if way == "undo":
         course.stack.pop()
         return _undo_next(operation, course, facts, committed)
-    step = step_at(operation, course.position)
+    step = operation.step(course.at)
     if step.no_return and step.undo is None:
         course.stack = []  # from here on only forward
     if course.targets:
         return _begin_target(operation, course)
-    return _enter(operation, course, facts, course.position + 1, committed)
+    return _enter(operation, course, facts, operation.position_after(course.at), committed)
 
 
 def after_failure(
@@ -92,7 +92,7 @@ def after_failure(
     max_attempts: int,
 ) -> Go | End:
     """Again, elsewhere, or back; an undo or an ending is tried until it works."""
-    retries = FOREVER if way == "undo" or course.mode == ENDING else step_at(operation, done.position).retry
+    retries = FOREVER if way == "undo" or course.mode == ENDING else operation.step(done.step).retry
     if retries == FOREVER or (done.attempt <= retries and not problem.final):
         return msgspec.structs.replace(done, attempt=done.attempt + 1, delay=backoff(done.attempt))
     course.problem = problem
@@ -116,43 +116,37 @@ def backoff(attempt: int) -> float:
     return float(min(60.0, 0.5 * 2 ** min(attempt - 1, 10)))
 
 
-def step_at(operation: Operation, position: int) -> Step:
-    return operation.course[position]
-
-
 def _enter(operation: Operation, course: Course, facts: dict[str, Any], position: int, committed: bool) -> Go | End:
     """Start the step at `position`, passing over those without a target."""
     limit = len(operation.course) if course.mode == ENDING else len(operation.steps)
     while position < limit:
-        targets = list(step_at(operation, position).on.targets(facts))
+        step = operation.course[position]
+        targets = list(step.on.targets(facts))
         if targets:
-            course.position, course.targets = position, targets
+            course.at, course.targets = step.name, targets
             return _begin_target(operation, course)
         position += 1
-    course.position = position
     return End("done") if course.mode == FORWARD else End(_ending_state(course, committed))
 
 
 def _begin_target(operation: Operation, course: Course) -> Go:
     """Take the next target; from now on the step counts as begun (law 7)."""
     target = course.targets.pop(0)
-    step = step_at(operation, course.position)
-    begun = Begun(course.position, target.host, target.copy)
-    if (step.undo is not None) and begun not in course.stack:
+    begun = Begun(course.at, target.host, target.copy)
+    if operation.step(course.at).undo is not None and begun not in course.stack:
         course.stack.append(begun)
-    return Go(position=course.position, way="do", target=target)
+    return Go(step=course.at, way="do", target=target)
 
 
 def _undo_next(operation: Operation, course: Course, facts: dict[str, Any], committed: bool) -> Go | End:
-    rewound = course.mode == REWIND and (
-        not course.stack or course.stack[-1].position < operation.position_of(operation.again_from or "")
-    )
-    if rewound:
-        course.mode, course.attempt = FORWARD, course.attempt + 1
-        return _enter(operation, course, facts, operation.position_of(operation.again_from or ""), committed)
+    if course.mode == REWIND and operation.again_from is not None:
+        again = operation.position_of(operation.again_from)
+        if not course.stack or operation.position_of(course.stack[-1].step) < again:
+            course.mode, course.attempt = FORWARD, course.attempt + 1
+            return _enter(operation, course, facts, again, committed)
     if course.stack:
         top = course.stack[-1]
-        return Go(position=top.position, way="undo", target=Target(top.host, top.copy), owner=top.owner, kind=top.kind)
+        return Go(step=top.step, way="undo", target=Target(top.host, top.copy), owner=top.owner, kind=top.kind)
     if course.mode == INHERIT:
         course.mode = FORWARD
         return _enter(operation, course, facts, 0, committed)
@@ -170,4 +164,4 @@ def _ending_state(course: Course, committed: bool) -> str:
 
 def inherit(stack: Sequence[Begun], operation_id: str, kind: str) -> list[Begun]:
     """A superseded operation's undo stack, in the hands of its heir; what it had inherited keeps its first owner."""
-    return [b if b.owner else Begun(b.position, b.host, b.copy, operation_id, kind) for b in stack]
+    return [b if b.owner else Begun(b.step, b.host, b.copy, operation_id, kind) for b in stack]

@@ -134,7 +134,6 @@ async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None, now: 
         ordinal=op.ordinal,
         name=step.name,
         way=go.way,
-        position=go.position,
         place=go.target.host,
         copy=go.target.copy,
         heir_of=go.owner or None,
@@ -173,7 +172,7 @@ async def fetch_step(tx: Tx, operation_id: str, ordinal: int) -> Row | None:
 def go_from(row: Row) -> Go:
     """The step row as the course knows it."""
     return Go(
-        position=row["position"],
+        step=row["name"],
         way=row["way"],
         target=Target(row["place"], row["copy"]),
         attempt=row["attempt"],

@@ -77,6 +77,14 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Retired:
+    """A step that this release no longer starts but must be able to finish or undo, and the step it leads to."""
+
+    step: Step
+    then: str
+
+
+@dataclass(frozen=True)
 class Operation:
     """Base of all operations: class attributes say what it is, three functions and a list of steps what it does."""
 
@@ -90,6 +98,7 @@ class Operation:
     again_from: ClassVar[str | None] = None  # the step to return to when another host may do better
     steps: ClassVar[list[Step]] = []
     ending: ClassVar[list[Step]] = []  # after everything was undone
+    retired: ClassVar[list[Retired]] = []  # of the previous release
     safe_words: ClassVar[str] = "The operation failed."
 
     def check(self, subject: Subject) -> Facts:
@@ -111,11 +120,25 @@ class Operation:
 
     @property
     def course(self) -> list[Step]:
-        """All steps by position: the way forward, then the ending."""
+        """All steps in order: the way forward, then the ending."""
         return [*self.steps, *self.ending]
 
+    def step(self, name: str) -> Step:
+        """Steps are found by name; those of the previous release too, as long as it may have left some (law 14)."""
+        for step in (*self.steps, *self.ending, *(retired.step for retired in self.retired)):
+            if step.name == name:
+                return step
+        raise LookupError(f"operation {self.name} has no step {name}; was it started by another release?")
+
     def position_of(self, name: str) -> int:
-        return next(i for i, step in enumerate(self.course) if step.name == name)
+        """Of a step in the course; a retired one stands where it led to."""
+        names = [step.name for step in self.course]
+        then = {retired.step.name: retired.then for retired in self.retired}
+        return names.index(then.get(name, name))
+
+    def position_after(self, name: str) -> int:
+        retired = any(r.step.name == name for r in self.retired)
+        return self.position_of(name) + (0 if retired else 1)
 
 
 Registry = dict[str, Operation]

@@ -13,7 +13,7 @@ from kilonova.domain.server import from_json
 from kilonova.engine import journal as log
 from kilonova.engine.conclude import Next, Outcome, conclude
 from kilonova.engine.core import Engine, has_servers
-from kilonova.engine.course import Problem, step_at
+from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.model import DEBT, FAIL, WAIT, Step
 from kilonova.store.hosts import judge_all
@@ -27,7 +27,7 @@ _OPEN_ON_HOSTS = Sql(
         steps.c.ordinal,
         steps.c.place,
         steps.c.way,
-        steps.c.position,
+        steps.c.name,
         steps.c.heir_of,
         steps.c.state,
         steps.c.taken_at,
@@ -72,7 +72,7 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
     found, states, owners = await journal.read(body)
     for row in found:
         state = states.get(row["place"]) or HostState(row["place"], "unknown", f"{row['place']} is not known here")
-        step = step_at(engine.operation(owners.get(row["heir_of"], row["kind"])), row["position"])
+        step = engine.operation(owners.get(row["heir_of"], row["kind"])).step(row["name"])
         await _look(engine, journal, row, step, state)
 
 

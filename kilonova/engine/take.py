@@ -10,7 +10,7 @@ from kilonova.engine import journal as log
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.engine.core import Engine, load_server
-from kilonova.engine.course import Go, step_at
+from kilonova.engine.course import Go
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Step
 from kilonova.store import rows
@@ -118,7 +118,7 @@ async def _take_one(
 async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, Step]:
     go = log.go_from(row)
     owner = await log.load(tx, go.owner) if go.owner else None
-    return go, step_at(engine.operation(owner.kind if owner else op.kind), go.position)
+    return go, engine.operation(owner.kind if owner else op.kind).step(go.step)
 
 
 async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str, now: float) -> None:

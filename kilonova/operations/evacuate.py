@@ -73,6 +73,8 @@ async def return_claim(ctx: Context) -> Facts:
 
 def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
     close_migration(ctx, "failed")
+    if ctx.facts.get("destination"):
+        ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
     remember_tried(ctx, result)
 
 

@@ -1,4 +1,4 @@
-"""An administrator's word about a host: down, up, disabled, enabled.
+"""An administrator's word about a host: down, up, fenced, disabled, enabled.
 
 What closes a host acts at once and on placement first, so that no claim slips in between. What opens one only lets it
 register again: `returned` (conductor/returning.py) is the one place that makes a host a destination, after its debts.
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.server import to_json
 from kilonova.engine.core import Engine
 from kilonova.placement.inventories import set_accepting
 from kilonova.store import rows
@@ -27,6 +28,18 @@ async def declare_down(engine: Engine, host: str) -> None:
     journal, row = await find_host(engine, host)
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     await _set(engine, journal, host, epoch=True, forced_down=1)
+
+
+async def fence(engine: Engine, host: str) -> str:
+    """Cut the host off for sure, and keep the proof: from here on its servers may run elsewhere. It counts as fenced
+    until its agent registers again."""
+    journal, row = await find_host(engine, host)
+    if engine.world.fence is None:
+        raise Refused("no_fence", f"no fence is configured; switch {host} off and declare it down instead")
+    await set_accepting(engine.world.db.placement, row["provider_id"], False)
+    proof = await engine.world.fence.fence(host)
+    await _set(engine, journal, host, epoch=True, fenced=to_json({"proof": proof, "at": engine.world.clock.now()}))
+    return proof
 
 
 async def declare_up(engine: Engine, host: str) -> None:

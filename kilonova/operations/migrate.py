@@ -52,6 +52,8 @@ async def claim_destination(ctx: Context) -> Facts:
 
 def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
     close_migration(ctx, "error")
+    if ctx.facts.get("destination"):
+        ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
     remember_tried(ctx, result)
 
 

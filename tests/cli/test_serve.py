@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.books import differences
-from tests.support.program import Cloud, until
+from tests.support.program import Cloud, Role, until
 
 
 def acknowledged_creates(cloud: Cloud, number: int, kill_after: int) -> list[dict[str, Any]]:
@@ -87,6 +87,18 @@ def test_it_is_small_and_quiet_when_idle(tmp_path: Path) -> None:
         print(f"ready after {ready:.2f} s, resident {resident:.0f} MB, idle {idle:.1f} % of a core")
         assert resident <= 140
         assert idle <= 5, "meant is 1 %; a busy machine and five seconds give no better figure"
+
+
+def test_kill_9_at_any_moment_of_the_first_start(tmp_path: Path) -> None:
+    """What a killed start left behind is completed by the next one."""
+    for tenths in range(2, 14, 2):
+        data = tmp_path / f"after{tenths}"
+        with Role("serve", "--data", data, "--listen", "127.0.0.1:0", wait=False) as dying:
+            time.sleep(tenths / 10)
+            dying.kill9()
+        with Cloud(data, "--hosts", 1) as cloud:
+            assert cloud.http.ended(cloud.http.create()["operation"])["state"] == "done"
+            assert cloud.terminate() == 0
 
 
 def test_secrets_are_for_the_owner_alone(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from kilonova.compute.drivers.hardware import Guest
 from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
 from kilonova.placement.audit import balance, by_consumer, read_allocations
 from kilonova.production import SystemClock
+from kilonova.store import rows
 from kilonova.store.open import open_stores
 from kilonova.store.tables import cell
-from kilonova.store import rows
 from kilonova.world import Stores, Tx
 
 DATABASES = ("control", "placement", "cell0", "cell1")

@@ -44,7 +44,6 @@ steps = Table(
     Column("ordinal", Integer, nullable=False),
     Column("name", Text, nullable=False),
     Column("way", Text, nullable=False),  # do | undo
-    Column("position", Integer, nullable=False),  # in the operation's step list
     Column("place", Text, nullable=False),  # "" = CONTROL, else the host
     Column("copy", BigInteger, nullable=False),  # of the guest on that host
     Column("heir_of", Text),  # the superseded operation whose undo this is (law 7)

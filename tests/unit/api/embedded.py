@@ -71,7 +71,7 @@ class Api:
 
     async def until(self, look: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(60):
-            while not await look():
+            while not await look():  # noqa: ASYNC110 - over HTTP there is nothing to wait on
                 await asyncio.sleep(0.02)
 
     async def host_is(self, host: str, word: str) -> None:

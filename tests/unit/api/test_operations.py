@@ -81,6 +81,7 @@ def test_lists_are_filtered_and_paged_without_gaps_or_doubles() -> None:
         ("limit=%C2%B2", "say 1 to 1000"),
         ("state=tired", "there are accepted, running"),
         ("marker=nothing", "is no operation"),
+        ("server=%00", "NUL"),
         ("colour=red", "unknown parameter colour"),
     ],
 )
@@ -96,6 +97,8 @@ BAD_BODIES: list[tuple[Any, str]] = [
     (b"", "is no JSON"),
     (b"{", "is no JSON"),
     (b"\xff\xfe", "is no JSON"),
+    (b'{"operation":"create","name":"\\u0000"}', "NUL"),
+    (b'{"operation":"create","name":"\\ud800"}', "is no JSON"),
     (b"[]", "Expected `object`"),
     ({}, "missing required field `operation`"),
     ({"operation": "explode"}, "no operation 'explode'; there are create, evacuate_host, delete"),

@@ -239,7 +239,6 @@ def upgrade() -> None:
         sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("way", sa.Text(), nullable=False),
-        sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("place", sa.Text(), nullable=False),
         sa.Column("copy", sa.BigInteger(), nullable=False),
         sa.Column("heir_of", sa.Text(), nullable=True),

@@ -1,0 +1,56 @@
+"""`kilonova sim …` on the command line; what each does is in commands.py and story.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kilonova.sim import commands, story
+
+Flag = Parameter(negative=())
+
+
+def run(*paths: Path, update: Annotated[bool, Flag] = False) -> int:
+    """Run stories (files, or directories of them) in virtual time.
+
+    Parameters
+    ----------
+    update: Write the logs into the files as they are now.
+    """
+    return story.main(paths, update=update)
+
+
+def histories(*, first: int = 1, count: int = 100, length: int = 20) -> int:
+    """Run random histories with crashes and disasters, one seed after the other.
+
+    Parameters
+    ----------
+    first: The first seed.
+    count: How many.
+    length: Acts in each.
+    """
+    return commands.histories(first, count, length)
+
+
+def replay(seed: str, /, *, length: int = 20, shrink: bool = True) -> int:
+    """Run one history again, exactly as it was.
+
+    Parameters
+    ----------
+    length: As it was then.
+    shrink: Reduce a failing one to the acts that matter.
+    """
+    return commands.replay(seed, length, shrinking=shrink)
+
+
+def crashes(*operations: str, sample: int = 0, seed: int = 0) -> int:
+    """Crash each operation at every point and see that it is completed or undone.
+
+    Parameters
+    ----------
+    sample: Only so many points of each, chosen by the seed.
+    seed: Which sample.
+    """
+    return commands.crashes(operations, sample=sample, seed=seed)

@@ -1,0 +1,138 @@
+"""Commands that speak to a running cloud, and those about its databases."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.program import KILONOVA, Cloud, kilonova
+
+REFUSED, FAILED = 3, 4
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with Cloud(tmp_path_factory.mktemp("cloud") / "var", "--hosts", 2) as cloud:
+        yield cloud
+
+
+def ask(cloud: Cloud, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return kilonova(*arguments, "--url", cloud.http.url, "--data", cloud.data)
+
+
+def test_operations_are_listed_and_shown(cloud: Cloud) -> None:
+    made = cloud.http.create("listed")
+    cloud.http.ended(made["operation"])
+    listed = ask(cloud, "op", "list", "--server", made["server"])
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.split()[0] == made["operation"] and "create" in listed.stdout and "done" in listed.stdout
+    shown = ask(cloud, "op", "show", made["operation"])
+    assert "build_and_run_instance" in shown.stdout and "select_destinations" in shown.stdout
+    whole = json.loads(ask(cloud, "op", "show", made["operation"], "--json").stdout)
+    assert whole["operation"]["id"] == made["operation"]
+    assert len(ask(cloud, "op", "list", "--limit", 1).stdout.splitlines()) == 1
+
+
+def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
+    made = cloud.http.create("ended")
+    cloud.http.ended(made["operation"])
+    for arguments, words in (
+        (("op", "cancel", made["operation"]), "has ended: done"),
+        (("op", "show", "nothing"), "there is no operation nothing"),
+        (("op", "show", "../hosts"), "there is nothing at"),
+        (("op", "list", "--state", "tired"), "no state 'tired'"),
+        (("sim", "host", "mars", "--power", "off"), "mars could not be found"),
+        (("sim", "host", "host1"), "say power, link or fail"),
+    ):
+        done = ask(cloud, *arguments)
+        assert (done.returncode, done.stdout) == (REFUSED, "") and words in done.stderr, done.stderr
+
+
+def test_hosts_are_switched(cloud: Cloud) -> None:
+    off = ask(cloud, "sim", "host", "host2", "--power", "off", "--link", "cut")
+    assert (off.returncode, off.stdout) == (0, "host2: power off, link cut\n")
+    on = ask(cloud, "sim", "host", "host2", "--power", "on", "--link", "up", "--fail", "console", "--times", "2")
+    assert on.stdout == "host2: power on, link up\n"
+
+
+def test_without_a_cloud_or_a_token(cloud: Cloud, tmp_path: Path) -> None:
+    silent = kilonova("op", "list", "--url", "http://127.0.0.1:1", "--data", cloud.data)
+    assert silent.returncode == FAILED and "does not answer" in silent.stderr and silent.stderr.count("\n") == 1
+    lost = kilonova("op", "list", "--url", cloud.http.url, "--data", tmp_path)
+    assert lost.returncode == REFUSED and "cannot read the token in" in lost.stderr
+    (tmp_path / "wrong").write_text("wrong")
+    wrong = kilonova("op", "list", "--url", cloud.http.url, "--token-file", tmp_path / "wrong")
+    assert wrong.returncode == REFUSED and "X-Auth-Token" in wrong.stderr
+    strange = kilonova("op", "list", "--url", "no-address", "--data", cloud.data)
+    assert strange.returncode == FAILED and strange.stderr.count("\n") == 1
+
+
+def test_databases_are_made_and_described(tmp_path: Path) -> None:
+    data = tmp_path / "var"
+    before = kilonova("db", "status", "--data", data)
+    assert before.returncode == 0 and before.stdout.count("to be upgraded") == 4
+    assert not data.exists(), "looking makes nothing"
+    made = kilonova("db", "upgrade", "--data", data)
+    assert made.returncode == 0 and made.stdout.count("none -> ") == 4
+    assert kilonova("db", "status", "--data", data).stdout.count(" current ") == 4
+    again = kilonova("db", "upgrade", "--data", data)
+    assert again.returncode == 0
+    with sqlite3.connect(data / "cell1.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = 'future_9999'")
+    database.close()
+    assert "newer than this program" in kilonova("db", "status", "--data", data).stdout
+
+
+def test_a_database_that_cannot_be_reached() -> None:
+    urls = [f"database.{name}=postgresql://nobody@127.0.0.1:1/x" for name in ("control", "placement", "cells.cell0")]
+    options = [part for url in urls for part in ("--set", url)]
+    done = kilonova("db", "status", *options)
+    assert done.returncode == REFUSED and done.stderr.count("\n") == 1, done.stderr
+    strange = kilonova("db", "status", "--set", "database.control=mysql://x")
+    assert strange.returncode == REFUSED and "is no database address" in strange.stderr
+
+
+def test_a_broker_that_cannot_be_reached(tmp_path: Path) -> None:
+    done = kilonova("agent", "--host", "h1", "--data", tmp_path / "h1", "--set", "bus.url=nats://127.0.0.1:1")
+    assert done.returncode == REFUSED and "cannot connect to NATS at nats://127.0.0.1:1" in done.stderr, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_is_quick() -> None:
+    """By processor time: a busy machine is no failure."""
+    best = 9.0
+    for _ in range(3):
+        began = os.times()
+        done = kilonova("--help")
+        ended = os.times()
+        best = min(best, ended.children_user + ended.children_system - began.children_user - began.children_system)
+    assert done.returncode == 0 and "serve" in done.stdout
+    assert best < 0.8, "meant are 0.4 s; without compiled files it takes twice as long"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, kilonova.app; print([m for m in sys.modules if m in ('sqlalchemy', 'numpy', 'uvicorn', 'nats')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_it_also_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [str(KILONOVA.parent / "python"), "-m", "kilonova", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "0.1.0\n")
+
+
+@pytest.mark.parametrize("command", ["serve", "api", "conductor", "agent", "op", "db", "sim"])
+def test_every_command_explains_itself(command: str) -> None:
+    done = kilonova(command, "--help")
+    assert done.returncode == 0 and f"kilonova {command}" in done.stdout

@@ -1,0 +1,59 @@
+import logging
+
+import pytest
+
+from kilonova.domain.server import Flavor
+from kilonova.engine.accept import Ask
+from kilonova.operations.submit import NewServer, create, submit
+from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.records import read_records
+
+SMALL = Flavor("small", 1, 1024, 10)
+
+
+class Cloud(SimCloud):
+    """A simulated cloud with a few words for tests."""
+
+    def make(self, name="a", *, wait=None, **params):
+        new = NewServer(name=name, flavor=SMALL, image="img", **params)
+        server, accepted = self.do(lambda engine: create(engine, new, self.cause()))
+        self.loop.run_for(wait or 10.0 + 2 * (self.shape.boot_seconds + self.shape.copy_seconds))
+        return server, accepted.operation_id
+
+    def submit(self, kind, server, key=None, **params):
+        ask = Ask(kind=kind, server_id=server, cause=self.cause(), params=params, key=key)
+        return self.do(lambda engine: submit(engine, ask))
+
+    def records(self):
+        return read_records(self)
+
+    def server(self, server):
+        return self.records().server(server)
+
+    def operation(self, operation_id, database="cell1"):
+        rows = self.records().databases[database]["operations"]
+        return next(row for row in rows if row["id"] == operation_id)
+
+    def steps(self, operation_id):
+        rows = [row for row in self.records().table("steps") if row["operation_id"] == operation_id]
+        return [
+            (row["name"], row["way"], row["place"], row["state"]) for row in sorted(rows, key=lambda r: r["ordinal"])
+        ]
+
+
+@pytest.fixture
+def cloud():
+    logging.disable(logging.WARNING)
+    made = []
+
+    def build(**shape):
+        cloud = Cloud(CloudShape(**shape))
+        cloud.start_all()
+        cloud.loop.run_for(70.0)
+        made.append(cloud)
+        return cloud
+
+    yield build
+    for cloud in made:
+        cloud.close()
+    logging.disable(logging.NOTSET)

@@ -1,0 +1,197 @@
+"""What comes next: the pure heart of the engine."""
+
+import pytest
+
+from kilonova.engine.course import (
+    INHERIT,
+    Begun,
+    Course,
+    End,
+    Go,
+    Problem,
+    after_failure,
+    after_success,
+    begin,
+    inherit,
+    turn_back,
+)
+from kilonova.engine.model import CONTROL, EACH_COPY, FOREVER, Operation, Place, Retired, Step, Target
+
+NOWHERE = Place("control", lambda facts: [])
+
+
+async def work(ctx):
+    return {}
+
+
+class Plain(Operation):
+    name = "plain"
+    steps = [
+        Step("a", work, on=CONTROL, undo=work),
+        Step("b", work, on=NOWHERE, undo=work),
+        Step("c", work, on=CONTROL, undo=work, retry=1),
+        Step("d", work, on=CONTROL),
+    ]
+
+
+class Rerouting(Plain):
+    again_from = "b"
+    steps = [
+        Step("a", work, on=CONTROL, undo=work),
+        Step("b", work, on=CONTROL, undo=work),
+        Step("c", work, on=CONTROL, undo=work),
+    ]
+    ending = [Step("bury", work, on=CONTROL)]
+
+
+def fail(operation, course, go, *, attempts=3, elsewhere=False, final=False, committed=False):
+    problem = Problem(code="x", message="y", elsewhere=elsewhere, final=final)
+    return after_failure(operation, course, {}, go.way, problem, done=go, committed=committed, max_attempts=attempts)
+
+
+def forward(operation, course, facts=None):
+    """All step names of an undisturbed run."""
+    facts = facts or {}
+    names, move = [], begin(operation, course, facts)
+    while isinstance(move, Go):
+        names.append(f"{move.step}@{move.target.host}{move.target.copy or ''}")
+        move = after_success(operation, course, facts, "do", False)
+    return names, move
+
+
+def undone(operation, course, move, committed=False):
+    names = []
+    while isinstance(move, Go) and move.way == "undo":
+        names.append(move.step)
+        move = after_success(operation, course, {}, "undo", committed)
+    return names, move
+
+
+def test_goes_forward_and_passes_over_steps_without_a_target():
+    assert forward(Plain(), Course()) == (["a@", "c@", "d@"], End("done"))
+
+
+def test_a_step_for_each_target_in_order():
+    class Each(Operation):
+        steps = [Step("t", work, on=EACH_COPY), Step("z", work, on=CONTROL)]
+
+    assert forward(Each(), Course(), {"copies": [["h1", 3], ["h2", 4]]})[0] == ["t@h13", "t@h24", "z@"]
+
+
+def test_a_failure_is_tried_again_then_undone_in_reverse_including_the_failed_step():
+    operation, course = Plain(), Course()
+    begin(operation, course, {})
+    c = after_success(operation, course, {}, "do", False)
+    again = fail(operation, course, c)
+    assert (again.step, again.way, again.attempt) == ("c", "do", 2)
+    assert again.delay > 0
+    names, end = undone(operation, course, fail(operation, course, again))
+    assert names == ["c", "a"]
+    assert end == End("undone")
+
+
+def test_final_failures_are_not_tried_again():
+    operation, course = Plain(), Course()
+    begin(operation, course, {})
+    c = after_success(operation, course, {}, "do", False)
+    assert fail(operation, course, c, final=True).way == "undo"
+
+
+def test_past_the_point_of_no_return_it_has_failed():
+    operation, course = Plain(), Course()
+    a = begin(operation, course, {})
+    assert undone(operation, course, fail(operation, course, a, final=True, committed=True), True)[1] == End("failed")
+
+
+def test_another_host_is_tried_from_the_named_step_up_to_max_attempts():
+    operation, course = Rerouting(), Course()
+    begin(operation, course, {})
+    b = after_success(operation, course, {}, "do", False)
+    for attempt in (1, 2):
+        c = after_success(operation, course, {}, "do", False)
+        assert (b.step, c.step) == ("b", "c")
+        names, b = undone(operation, course, fail(operation, course, c, elsewhere=True))
+        assert names == ["c", "b"], "a stays done"
+        assert (b.step, b.way, course.attempt) == ("b", "do", attempt + 1)
+    c = after_success(operation, course, {}, "do", False)
+    names, move = undone(operation, course, fail(operation, course, c, elsewhere=True))
+    assert names == ["c", "b", "a"], "no attempt is left: everything is undone"
+    assert (move.step, move.way) == ("bury", "do")
+    assert after_success(operation, course, {}, "do", False) == End("undone")
+
+
+def test_undo_and_endings_are_tried_until_they_work():
+    operation, course = Rerouting(), Course()
+    a = begin(operation, course, {})
+    move = fail(operation, course, a, final=True)
+    for attempt in range(2, 30):
+        move = fail(operation, course, move, final=True)
+        assert (move.step, move.way, move.attempt) == ("a", "undo", attempt)
+    assert move.delay == 60.0, "the pause grows and is bounded"
+
+
+def test_forever_means_forever():
+    class Cleaning(Operation):
+        steps = [Step("clean", work, on=CONTROL, retry=FOREVER)]
+
+    operation, course = Cleaning(), Course()
+    move = begin(operation, course, {})
+    for _ in range(50):
+        move = fail(operation, course, move, final=True)
+    assert (move.step, move.way) == ("clean", "do")
+
+
+def test_after_a_point_of_no_return_without_undo_nothing_before_it_is_undone():
+    class Forward(Operation):
+        steps = [
+            Step("stop", work, on=CONTROL, undo=work),
+            Step("give", work, on=CONTROL, no_return=True),
+            Step("start", work, on=CONTROL),
+        ]
+
+    operation, course = Forward(), Course()
+    begin(operation, course, {})
+    after_success(operation, course, {}, "do", False)
+    start = after_success(operation, course, {}, "do", True)
+    assert start.step == "start"
+    assert fail(operation, course, start, final=True, committed=True) == End("failed")
+
+
+def test_an_heir_undoes_first_and_an_inherited_undo_keeps_its_first_owner():
+    stack = [Begun("a", "", 0), Begun("c", "h1", 2)]
+    once = inherit(stack, "op1", "plain")
+    twice = inherit([*once, Begun("x", "", 0)], "op2", "other")
+    assert [b.owner for b in twice] == ["op1", "op1", "op2"]
+    operation, course = Rerouting(), Course(mode=INHERIT, stack=list(once))
+    move = begin(operation, course, {})
+    assert (move.step, move.way, move.owner, move.kind) == ("c", "undo", "op1", "plain")
+    names, move = undone(operation, course, move)
+    assert names == ["c", "a"]
+    assert (move.step, move.way, move.owner) == ("a", "do", "")
+
+
+def test_cancelled():
+    operation, course = Plain(), Course()
+    begin(operation, course, {})
+    move = turn_back(operation, course, {}, Problem(code="cancelled", message="by test"), False)
+    assert undone(operation, course, move) == (["a"], End("cancelled"))
+
+
+def test_steps_of_the_previous_release_are_found_by_name_and_lead_on():
+    class Newer(Plain):
+        version = 2
+        steps = [
+            Step("a", work, on=CONTROL, undo=work),
+            Step("new", work, on=CONTROL),
+            Step("d", work, on=CONTROL),
+        ]
+        retired = [Retired(Step("c", work, on=CONTROL, undo=work), then="new")]
+
+    operation = Newer()
+    course = Course(at="c", stack=[Begun("a", "", 0), Begun("c", "", 0)])
+    assert after_success(operation, course, {}, "do", False).step == "new"
+    course = Course(at="c", stack=[Begun("a", "", 0), Begun("c", "", 0)])
+    move = fail(operation, course, Go(step="c", way="do", target=Target("")), final=True)
+    assert undone(operation, course, move)[0] == ["c", "a"]
+    with pytest.raises(LookupError, match="another release"):
+        operation.step("never")

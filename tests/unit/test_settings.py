@@ -1,0 +1,61 @@
+"""Options from a file and from the command line; tests/cli/test_bad_input.py has what the user sees of it."""
+
+from pathlib import Path
+
+import pytest
+
+from kilonova.app import limits_of
+from kilonova.domain.errors import Refused
+from kilonova.engine.limits import Limits
+from kilonova.settings import load
+
+
+def test_the_defaults_are_the_engines_own() -> None:
+    assert limits_of(load(None, None, [])) == Limits()
+
+
+def test_the_file_of_the_directory_is_found_and_overrides_win(tmp_path: Path) -> None:
+    (tmp_path / "kilonova.toml").write_text(
+        "[DEFAULT]\nreport_interval = 5\nservice_down_time = 30\n[simulated]\nhosts = 7\n"
+        "[database.cells]\ncell0 = 'sqlite:///a'\n"
+    )
+    overrides = ["simulated.hosts=2", "DEFAULT.allow_resize_to_same_host=true", "database.cells.cell1=sqlite:///b=c"]
+    settings = load(tmp_path, None, overrides)
+    assert settings.simulated.hosts == 2
+    assert settings.database.cells == {"cell0": "sqlite:///a", "cell1": "sqlite:///b=c"}
+    limits = limits_of(settings)
+    assert (limits.report_interval, limits.service_down_time, limits.allow_resize_to_same_host) == (5.0, 30.0, True)
+
+
+def test_a_named_file_replaces_that_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "kilonova.toml").write_text("[simulated]\nhosts = 7\nvcpus = 2\n")
+    (tmp_path / "other.toml").write_text("[simulated]\nhosts = 8\n")
+    settings = load(tmp_path, tmp_path / "other.toml", [])
+    assert (settings.simulated.hosts, settings.simulated.vcpus) == (8, 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[DEFAULT]\nreport_interval = true", "must be seconds, more than 0"),
+        ("[DEFAULT]\nreport_interval = nan", "must be seconds, more than 0"),
+        ("[DEFAULT]\nreport_interval = '5'", "must be seconds, more than 0"),
+        ("[simulated]\nvcpus = 1.5", "must be a whole number, 1 or more"),
+        ("[bus]\nurl = 4222", "must be an address in quotes"),
+        ("[database]\ncells = 'x'", "must be addresses by cell name"),
+        ("[database.cells]\ncell1 = 1", "must be addresses by cell name"),
+        ("[simulated.more]\nx = 1", "[simulated] has no option more"),
+        ("[[simulated]]\nhosts = 1", "stands outside of any section"),
+    ],
+)
+def test_what_is_no_option_or_of_the_wrong_kind(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "kilonova.toml").write_text(text)
+    with pytest.raises(Refused) as refused:
+        load(tmp_path, None, [])
+    assert words in refused.value.message and str(tmp_path / "kilonova.toml") in refused.value.message
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "kilonova.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(Refused, match="is no text in UTF-8"):
+        load(tmp_path, None, [])
