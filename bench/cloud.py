@@ -1,11 +1,9 @@
-"""A cloud in this process, wired as `kilonova serve` wires one: open stores, one conductor, agents, the in-process bus."""
+"""A cloud in this process, wired as `kilonova serve` wires one: stores, one conductor, agents, the in-process bus."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
-import uuid
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,25 +18,13 @@ from kilonova.conductor.service import Conductor
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
+from kilonova.production import SystemClock, Uuids
 from kilonova.store.instruments import Stats
 from kilonova.store.open import OpenStores, open_stores
 from kilonova.world import World
 
 DATABASES = ("control", "placement", "cell0", "cell1")
 SEAL_KEY = b"YmVuY2gtc2VhbC1rZXktb2YtMzItYnl0ZXMtbGVuZ3Q="
-
-
-class WallClock:
-    def now(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class RandomIds:
-    def uuid(self) -> str:
-        return str(uuid.uuid4())
 
 
 @dataclass
@@ -92,8 +78,8 @@ class Cloud:
 
     def _world(self, name: str, *, host: bool = False) -> World:
         return World(
-            clock=WallClock(),
-            ids=RandomIds(),
+            clock=SystemClock(),
+            ids=Uuids(),
             random=random.Random(),
             bus=MemoryBus(self.hub, name),
             stores=None if host else self.stores,
@@ -104,7 +90,7 @@ class Cloud:
 
 @asynccontextmanager
 async def cloud(urls: Mapping[str, str], limits: Limits | None = None) -> Any:
-    stores = await open_stores(urls, clock=WallClock())
+    stores = await open_stores(urls, clock=SystemClock())
     running = Cloud(stores, limits or Limits())
     try:
         yield running

@@ -86,7 +86,7 @@ async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id
     if subject.live is not None and operation.joins(subject):
         return Accepted(subject.live["id"], joined=True), ""
     facts = checked(operation, subject)
-    op = _operation(operation, ask, subject, facts, operation_id)
+    op = new_operation(operation, ask, subject, facts, operation_id)
     if subject.live is not None:
         op.course = await supersede(tx, log.op_from(subject.live), operation, operation_id, now)
         op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
@@ -196,7 +196,7 @@ def checked(operation: Operation, subject: Subject) -> dict[str, Any]:
     return operation.check(subject)
 
 
-def _operation(operation: Operation, ask: Ask, subject: Subject, facts: dict[str, Any], operation_id: str) -> Op:
+def new_operation(operation: Operation, ask: Ask, subject: Subject, facts: dict[str, Any], operation_id: str) -> Op:
     return Op(
         id=operation_id,
         kind=operation.name,

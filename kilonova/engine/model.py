@@ -62,6 +62,7 @@ class Step:
     undo: Any = None
     record: Record | None = None
     record_undo: Record | None = None
+    plan: bool = False  # reads only: a dry run runs it too
     no_return: bool = False
     deadline: float = 60.0
     retry: int = 0

@@ -185,7 +185,7 @@ class Evacuate(Operation):
         ctx.set_migration(status="done")
 
     steps = [
-        Step("rebuild_server", select_destination, on=CONTROL, event="rebuild_server"),
+        Step("rebuild_server", select_destination, on=CONTROL, plan=True, event="rebuild_server"),
         Step(
             "claim",
             claim_destination,

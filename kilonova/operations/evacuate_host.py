@@ -75,7 +75,7 @@ class EvacuateHost(Operation):
     name = "evacuate_host"
 
     steps = [
-        Step("list_servers", list_servers, on=CONTROL),
+        Step("list_servers", list_servers, on=CONTROL, plan=True),
         Step("start_children", start_children, on=CONTROL, no_return=True, deadline=600.0),
         Step("await_children", await_children, on=CONTROL),
     ]

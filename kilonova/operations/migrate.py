@@ -87,7 +87,7 @@ class Migrate(Operation):
         ctx.set_migration(status="finished")
 
     steps = [
-        Step("cold_migrate", select_destination, on=CONTROL, event="cold_migrate"),
+        Step("cold_migrate", select_destination, on=CONTROL, plan=True, event="cold_migrate"),
         Step(
             "claim",
             claim_destination,

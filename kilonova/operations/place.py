@@ -246,7 +246,7 @@ class Place(Operation):
     safe_words = "No valid host was found."
 
     steps = [
-        Step("select_destinations", select_host, on=CONTROL),
+        Step("select_destinations", select_host, on=CONTROL, plan=True),
         Step("claim", claim_host, on=CONTROL, undo=release_all, tries_elsewhere=True),
         Step("insert_server", insert_server, on=CONTROL, undo=remove_server),
         Step("recheck_quota", recheck_quota, on=CONTROL),

@@ -7,6 +7,7 @@ from kilonova.engine.accept import Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, DESTINATION, Step
+from kilonova.engine.rehearse import rehearse
 from kilonova.operations import REGISTRY
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
@@ -278,3 +279,35 @@ def test_every_operation_names_where_its_steps_run():
         if operation.again_from:
             assert operation.again_from in names
     assert REGISTRY["migrate"].step("prep_resize").on is DESTINATION
+
+
+def test_a_dry_run_takes_the_same_path_and_stores_nothing(cloud):
+    cloud = cloud()
+    server, _ = cloud.make()
+    before = cloud.records()
+
+    def rehearsal(**params):
+        ask = Ask(kind="migrate", server_id=server, cause=cloud.cause(), params=params)
+        return cloud.do(lambda engine: rehearse(engine, engine.world.db.cell("cell1"), ask))
+
+    told = rehearsal()
+    assert [step.name for step in told.steps] == [step.name for step in REGISTRY["migrate"].steps]
+    assert told.facts["candidates"][0]["host"] != cloud.server(server)["host"]
+    assert told.problem is None
+    assert rehearsal(host="host3").facts["candidates"][0]["host"] == "host3"
+    with pytest.raises(Refused, match="already on"):
+        rehearsal(host=cloud.server(server)["host"])
+    after = cloud.records()
+    for table in ("operations", "steps", "servers", "migrations", "copies"):
+        assert after.table(table) == before.table(table)
+    assert after.held == before.held
+
+
+def test_a_dry_run_says_why_nothing_fits(cloud):
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    ask = Ask(kind="migrate", server_id=server, cause=cloud.cause())
+    told = cloud.do(lambda engine: rehearse(engine, engine.world.db.cell("cell1"), ask))
+    assert told.problem.code == "no_valid_host"
+    verdicts = {v["filter"]: v["sentence"] for v in told.problem.details["decision"]["verdicts"] if not v["passed"]}
+    assert "already there" in verdicts["excluded"]
