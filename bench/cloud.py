@@ -15,6 +15,7 @@ from kilonova.compute.agent import Agent
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
 from kilonova.conductor.service import Conductor
+from kilonova.domain.messages import Beat, Orders
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
@@ -50,6 +51,7 @@ class Cloud:
     hardware: Hardware = field(default_factory=Hardware)
     agents: list[Agent] = field(default_factory=list)
     conductor: Conductor | None = None
+    beats: int = 0  # heartbeats heard
 
     def engine(self, worker: str) -> ParentalEngine:
         return ParentalEngine(self._world(worker or "api"), REGISTRY, worker, Seal(SEAL_KEY), self.limits)
@@ -57,6 +59,14 @@ class Cloud:
     async def start_conductor(self) -> ParentalEngine:
         engine = self.engine("conductor1")
         self.conductor = Conductor(engine, alone=True)
+        desk = self.conductor.desk
+        answer = desk.on_beat
+
+        async def count_beat(beat: Beat) -> Orders:
+            self.beats += 1
+            return await answer(beat)
+
+        desk.on_beat = count_beat  # type: ignore[method-assign]
         await self.conductor.start()
         return engine
 

@@ -35,7 +35,7 @@ async def start_hosts(running: Cloud, count: int) -> None:
     async def start(host: str) -> None:
         async with free:
             agent = await running.start_agent(host)
-            while not agent.is_registered and agent.refused is None:  # noqa: ASYNC110 - it tells nobody
+            while not agent.welcomed and agent.refused is None:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.05)
 
     await asyncio.gather(*(start(f"host{number}") for number in range(1, count + 1)))
@@ -60,12 +60,12 @@ async def measure(directory: str, count: int) -> Report:
         report.add("hosts", count, note=f"report_interval {LIMITS.report_interval:g} s")
         report.add("registering them all", watch.wall, "s", f"CPU {watch.cpu:.1f} s")
         await asyncio.sleep(SETTLING)
-        shares, heard = [], running.heartbeats()
+        shares, heard = [], running.beats
         for _ in range(WINDOWS):
             watch = Stopwatch.start()
             await asyncio.sleep(WINDOW)
             shares.append(watch.cpu / watch.wall * 100)
-        beats = (running.heartbeats() - heard) / (WINDOWS * WINDOW)
+        beats = (running.beats - heard) / (WINDOWS * WINDOW)
         report.at_most(
             "CPU while they heartbeat", median(shares), "% of a core", 15.0, f"{rounds(shares, 1)}, {WINDOW:g} s each"
         )

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.cause import Cause
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Conflict, Refused
 from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.context import Newborn, ServerRow, Subject
@@ -23,7 +23,7 @@ from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell
 from kilonova.store.tables.journal import idempotency_keys, operations
-from kilonova.world import Row, Store, Tx
+from kilonova.world import Body, Store, Tx
 
 _OPEN_MIGRATION = Sql(
     select(cell.migrations)
@@ -31,6 +31,13 @@ _OPEN_MIGRATION = Sql(
     .order_by(cell.migrations.c.number.desc())
     .limit(1)
 )
+
+
+LOOKS = 20
+
+
+class Overtaken(Conflict):
+    """The server's operation changed between reading and locking it."""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -69,10 +76,20 @@ async def accept(engine: Engine, journal: Store, ask: Ask) -> Accepted:
         first = host or first  # found again after an unknown COMMIT: known from before
         return accepted
 
-    accepted = await engine.write(journal, body)
+    accepted = await _until_still(engine, journal, body)
     if not accepted.joined:
         await engine.wake(journal.name, accepted.operation_id, first)
     return accepted
+
+
+async def _until_still(engine: Engine, journal: Store, body: Body[Accepted]) -> Accepted:
+    """Looks again when the server changed hands in between; only a busy server can do that, and only a few times."""
+    for _ in range(LOOKS):
+        try:
+            return await engine.write(journal, body)
+        except Overtaken:
+            await engine.world.clock.sleep(0.01)
+    raise Refused("busy", "the server changes hands too fast; repeat the request")
 
 
 async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id: str) -> tuple[Accepted, str]:
@@ -151,9 +168,16 @@ async def known_key(tx: Tx, ask: Ask) -> Accepted | None:
 
 
 async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subject:
-    row = await rows.fetch(tx, cell.servers, lock=lock, id=ask.server_id)
+    """Locks the live operation before the server, as finishing a step does: the other order could deadlock."""
+    row = await rows.fetch(tx, cell.servers, id=ask.server_id)
     if row is None or row["deleted"] or (row["hidden"] and ask.kind != "delete"):
         raise Refused("not_found", f"Instance {ask.server_id} could not be found.")
+    seen = row["operation_id"]
+    live = await rows.fetch(tx, operations, lock=lock, id=seen, live=1) if seen is not None else None
+    if lock:
+        row = await rows.fetch(tx, cell.servers, lock=True, id=ask.server_id)
+        if row is None or row["operation_id"] != seen:
+            raise Overtaken(f"server {ask.server_id} changed hands while it was being looked at")
     server = ServerRow(row)
     down_after = engine.limits.service_down_time
     named = ask.params.get("host")
@@ -162,16 +186,10 @@ async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subj
         host=await judge_host(tx, server.host, down_after) if server.host else None,
         target=await judge_host(tx, named, down_after) if named else None,
         migration=await tx.one(_OPEN_MIGRATION, server_id=ask.server_id),
-        live=await _live_operation(tx, server, lock),
+        live=live,
         params=ask.params,
         cause=ask.cause,
     )
-
-
-async def _live_operation(tx: Tx, server: ServerRow, lock: bool) -> Row | None:
-    if server.operation_id is None:
-        return None
-    return await rows.fetch(tx, operations, lock=lock, id=server.operation_id, live=1)
 
 
 def checked(operation: Operation, subject: Subject) -> dict[str, Any]:
