@@ -56,7 +56,7 @@ async def seed_servers(journal: Store, count: int, hosts: list[str]) -> list[str
     flavor = flavor_document(Flavor("m1.tiny", 1, 512, 1))
     ids = [str(uuid.uuid4()) for _ in range(count)]
     at = itertools.cycle(hosts)
-    empty = dict.fromkeys(column.name for column in servers.columns)
+    empty = {column.name: None if column.nullable else column.type.python_type() for column in servers.columns}
     rows = [
         {
             **empty,

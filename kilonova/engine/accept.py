@@ -18,6 +18,7 @@ from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Begun, Course, End, begin, inherit
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation
+from kilonova.engine.secrets import forget
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql
@@ -101,6 +102,7 @@ async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id
         return earlier, ""
     subject = await gather(engine, tx, ask)
     if subject.live is not None and operation.joins(subject):
+        await remember_key(tx, ask, subject.live["id"], now)
         return Accepted(subject.live["id"], joined=True), ""
     facts = checked(operation, subject)
     op = new_operation(operation, ask, subject, facts, operation_id)
@@ -130,19 +132,7 @@ async def store_operation(
     if step.event and go.way == "do" and has_servers(journal):
         await records.event_started(tx, op, step.event, go.target.host, now)
     await engine.seal.put(tx, op.id, ask.secrets)
-    if ask.key is not None:
-        await rows.put(
-            tx,
-            idempotency_keys,
-            key=ask.key.key,
-            user_id=ask.cause.user_id,
-            project_id=ask.cause.project_id,
-            route=ask.key.route,
-            body_hash=ask.key.body_hash,
-            operation_id=op.id,
-            answer=None,
-            created_at=now,
-        )
+    await remember_key(tx, ask, op.id, now)
     return go.target.host
 
 
@@ -151,6 +141,24 @@ async def _earlier(tx: Tx, ask: Ask, operation_id: str) -> Accepted | None:
     if await rows.fetch(tx, operations, id=operation_id) is not None:
         return Accepted(operation_id)  # our own: nobody may have been woken for it
     return await known_key(tx, ask)
+
+
+async def remember_key(tx: Tx, ask: Ask, operation_id: str, now: float) -> None:
+    """Also when the request joined an operation: asked again later, that one is still the answer."""
+    if ask.key is None:
+        return
+    await rows.put(
+        tx,
+        idempotency_keys,
+        key=ask.key.key,
+        user_id=ask.cause.user_id,
+        project_id=ask.cause.project_id,
+        route=ask.key.route,
+        body_hash=ask.key.body_hash,
+        operation_id=operation_id,
+        answer=None,
+        created_at=now,
+    )
 
 
 async def known_key(tx: Tx, ask: Ask) -> Accepted | None:
@@ -239,6 +247,7 @@ async def supersede(tx: Tx, old: Op, operation: Operation, heir: str, now: float
     old.state, old.superseded_by, old.waiting_for = "superseded", heir, None
     await log.save(tx, old, was, ordinal, now)
     await log.end_step(tx, old.id, ordinal, "dropped", now)
+    await forget(tx, old.id)
     stack: list[Begun] = inherit(old.course.stack, old.id, old.kind) if operation.inherits else []
     return Course(mode=INHERIT, stack=stack) if stack else Course()
 

@@ -10,7 +10,7 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import BUILDING, Flavor, to_json
 from kilonova.engine import journal as log
-from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, store_operation, supersede
+from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation, supersede
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
@@ -152,7 +152,7 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
             return Accepted(operation_id, joined=True)
         request = await rows.fetch(tx, control.build_requests, lock=True, server_id=ask.server_id)
         if request is None:
-            return await _running_delete(tx, ask.server_id)
+            return await _running_delete(tx, ask, now)
         await rows.remove(tx, control.build_requests, server_id=ask.server_id)
         placing = await log.load(tx, request["operation_id"], lock=True)
         if placing is not None and placing.is_live:
@@ -168,9 +168,14 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
     return accepted
 
 
-async def _running_delete(tx: Tx, server_id: str) -> Accepted | None:
-    row = await rows.fetch(tx, operations, server_id=server_id, kind="delete_unplaced", live=1)
-    return None if row is None else Accepted(row["id"], joined=True)
+async def _running_delete(tx: Tx, ask: Ask, now: float) -> Accepted | None:
+    row = await rows.fetch(tx, operations, server_id=ask.server_id, kind="delete_unplaced", live=1)
+    if row is None:
+        return None
+    known = await known_key(tx, ask)
+    if known is None:
+        await remember_key(tx, ask, row["id"], now)
+    return known or Accepted(row["id"], joined=True)
 
 
 async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause, key: Key | None = None) -> Accepted:

@@ -1,5 +1,6 @@
-"""Random histories of a whole cloud: operations of every kind, while roles crash at any await, messages get lost, late,
-doubled and reordered, commits fail or stay unknown, clocks disagree, and hosts die and return.
+"""Random histories of a whole cloud: operations of every kind, asked once or again, while roles crash or stall at any
+await, messages get lost, late, doubled and reordered, commits fail or stay unknown, clocks disagree, and hosts die and
+return.
 
 A history is a list of acts drawn from a seed before it runs, so that it replays exactly and can be shrunk."""
 
@@ -15,21 +16,23 @@ import msgspec
 
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.server import Flavor
-from kilonova.engine.accept import Ask
+from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.limits import Limits
 from kilonova.operations.hosts import declare_down, declare_up
 from kilonova.operations.submit import NewServer, create, evacuate_host, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.faults import CommitLuck, Weather
-from kilonova.sim.invariants import violations
+from kilonova.sim.invariants import overbooked, under_way, violations
 from kilonova.sim.loop import Process
-from kilonova.sim.records import Records
+from kilonova.sim.records import Records, read_records
 from kilonova.sim.rest import come_to_rest
 
-KINDS = {"create": 6, "delete": 3, "migrate": 5, "confirm_resize": 3, "revert_resize": 3, "evacuate": 4, "cancel": 1}
-NEMESES = {"crash": 4, "power": 2, "link": 2, "driver": 3, "declare": 2, "deaf": 1, "disaster": 4}
+KINDS = {"create": 6, "delete": 3, "migrate": 5, "confirm_resize": 3, "revert_resize": 3, "evacuate": 4, "cancel": 3}
+NEMESES = {"crash": 4, "stall": 4, "power": 2, "link": 2, "driver": 3, "declare": 2, "deaf": 1, "disaster": 4}
 VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent")
+STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
+LOOK_EVERY = 4  # acts
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +44,8 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     who: str = ""
     number: int = 0
     word: str = ""
+    seconds: float = 0.0
+    again: tuple[float, ...] = ()  # asked again with the same Idempotency-Key so much later
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,10 +90,12 @@ def _act(source: random.Random, roles: list[str], servers: int, nemesis: float) 
     hosts = [role for role in roles if role.startswith("host")]
     if source.random() >= nemesis:
         do = source.choices(list(KINDS), list(KINDS.values()))[0]
-        return Act(after=after, do=do, server=source.randrange(servers))
+        again = tuple(source.choices((0.0, 0.1, 2.0, 40.0), k=source.choice((0, 0, 0, 1, 2))))
+        return Act(after=after, do=do, server=source.randrange(servers), again=again)
     do = source.choices(list(NEMESES), list(NEMESES.values()))[0]
-    if do == "crash":
-        return Act(after=after, do=do, who=source.choice(roles), number=source.randint(1, 60))
+    if do in ("crash", "stall"):
+        seconds = source.choice(STALLS) if do == "stall" else 0.0
+        return Act(after=after, do=do, who=source.choice(roles), number=source.randint(1, 60), seconds=seconds)
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
         return Act(after=after, do=do, who=source.choice(hosts), word=f"{source.choice(VERBS)}:{how}")
@@ -134,13 +141,16 @@ def _play(cloud: SimCloud, history: History) -> Told:
     cloud.start_all()
     cloud.loop.run_for(70.0)
     player = Player(cloud)
-    for act in history.acts:
+    seen: list[str] = []
+    for number, act in enumerate(history.acts, start=1):
         cloud.loop.run_for(act.after)
+        if number % LOOK_EVERY == 0:  # nothing happens at this instant, so what is read belongs together
+            seen += [f"before act {number}: {what}" for what in under_way(read_records(cloud), cloud)]
         player.perform(act)
-    for host in cloud.hardware.hosts():
-        player.declared_up(host)
+    player.stop()
     records = come_to_rest(cloud)
-    found = [*violations(records, cloud, at_rest=True), *player.lost(records)]
+    found = [*seen, *violations(records, cloud, at_rest=True), *overbooked(records), *player.lost(records)]
+    found += player.done_twice()
     return Told(history, found, digest(records), len(records.table("operations")), records)
 
 
@@ -154,6 +164,16 @@ class Player:
         self.acknowledged: set[str] = set()
         self.deleted: set[str] = set()
         self.newest: dict[int, str] = {}
+        self.answers: dict[str, set[tuple[str, str]]] = {}  # by Idempotency-Key: body and operation
+        self.over = False
+
+    def stop(self) -> None:
+        """No more crashes and stalls; who stands still goes on, and every word about a host is taken back."""
+        self.over = True
+        for role in self.cloud.roles.values():
+            self.cloud.loop.thaw(role.process)
+        for host in self.cloud.hardware.hosts():
+            self.declared_up(host)
 
     def perform(self, act: Act) -> None:
         if act.do in NEMESES:
@@ -171,24 +191,51 @@ class Player:
             if act.do == "delete":
                 self.deleted.add(server)
             ask = Ask(kind=act.do, server_id=server, cause=self.cloud.cause())
-            self._ask(lambda engine: submit(engine, ask), lambda done: self._newest(act, done.operation_id))
+
+            def send(key: Key | None) -> None:
+                keyed = msgspec.structs.replace(ask, key=key)
+                self._ask(lambda engine: submit(engine, keyed), lambda done: self._answered(act, key, done))
+
+            self._send(act, send)
+
+    def _send(self, act: Act, send: Callable[[Key | None], None]) -> None:
+        """Once, or again with the same key by a client that is not sure; the last time the body differs (law 10)."""
+        if not act.again:
+            send(None)
+            return
+        key = Key(f"key-{len(self.answers)}", act.do, "body")
+        self.answers[key.key] = set()
+        send(key)
+        for later in act.again:
+            self.cloud.loop.call_later(later, send, key)
+        self.cloud.loop.call_later(sum(act.again) + 1.0, send, msgspec.structs.replace(key, body_hash="another body"))
 
     def _create(self, act: Act) -> None:
+        """With a key the api chooses the id: only the key makes two of these requests one."""
         life = self.lives[act.server] = self.lives.get(act.server, 0) + 1
-        server = f"00000000-0000-4000-8000-{act.server:06d}{life:06d}"
         if act.server in self.ids and self.ids[act.server] not in self.deleted:
             return
-        self.ids[act.server] = server
-        new = NewServer(id=server, name=f"s{act.server}", flavor=Flavor("small", 1, 1024, 10), image="img")
+        server = None if act.again else f"00000000-0000-4000-8000-{act.server:06d}{life:06d}"
+        if server is not None:
+            self.ids[act.server] = server
+        flavor, secrets = Flavor("small", 1, 1024, 10), {"admin_pass": f"{act.server}-{life}"}
+        new = NewServer(id=server, name=f"s{act.server}", flavor=flavor, image="img", secrets=secrets)
         cause = self.cloud.cause()
-        self._ask(lambda engine: create(engine, new, cause), lambda done: self._acknowledge(act, *done))
 
-    def _acknowledge(self, act: Act, server: str, accepted: Any) -> None:
+        def send(key: Key | None) -> None:
+            self._ask(lambda engine: create(engine, new, cause, key), lambda done: self._acknowledge(act, key, *done))
+
+        self._send(act, send)
+
+    def _acknowledge(self, act: Act, key: Key | None, server: str, accepted: Accepted) -> None:
         self.acknowledged.add(server)
-        self._newest(act, accepted.operation_id)
+        self.ids[act.server] = server
+        self._answered(act, key, accepted)
 
-    def _newest(self, act: Act, operation: str) -> None:
-        self.newest[act.server] = operation
+    def _answered(self, act: Act, key: Key | None, accepted: Accepted) -> None:
+        self.newest[act.server] = accepted.operation_id
+        if key is not None:
+            self.answers[key.key].add((key.body_hash, accepted.operation_id))
 
     def _cancel(self, act: Act) -> None:
         operation = self.newest.get(act.server)
@@ -217,6 +264,19 @@ class Player:
             self.cloud.ask(work).add_done_callback(done)
 
     def _crash(self, act: Act) -> None:
+        self._at_point(act, lambda process: self.cloud.crash(act.who, back_after=5.0))
+
+    def _stall(self, act: Act) -> None:
+        """It stands still, as after SIGSTOP, and goes on later as if nothing had been (A11)."""
+        loop = self.cloud.loop
+
+        def stall(process: Process) -> None:
+            loop.freeze(process)
+            loop.call_later(act.seconds, loop.thaw, process)
+
+        self._at_point(act, stall)
+
+    def _at_point(self, act: Act, strike: Callable[[Process], None]) -> None:
         """At the n-th await of that role from now."""
         role = self.cloud.roles.get(act.who)
         if role is None:
@@ -224,9 +284,9 @@ class Player:
         last = role.process.points + act.number
 
         def due(process: Process) -> bool:
-            return process is role.process and process.points >= last
+            return process is role.process and process.points >= last and not self.over
 
-        self.cloud.loop.crash_when(due, lambda process: self.cloud.crash(act.who, back_after=5.0))
+        self.cloud.loop.crash_when(due, strike)
 
     def _power(self, act: Act) -> None:
         self.cloud.hardware.switch_power(act.who, act.word == "on")
@@ -286,6 +346,14 @@ class Player:
         return [
             f"server {server} was acknowledged and is lost"
             for server in sorted(self.acknowledged - there - self.deleted)
+        ]
+
+    def done_twice(self) -> list[str]:
+        """A key stands for one request: whoever repeats it hears of one operation, and another body is refused."""
+        return [
+            f"requests with {key} were answered with {sorted(answers)}"
+            for key, answers in self.answers.items()
+            if len(answers) > 1
         ]
 
 

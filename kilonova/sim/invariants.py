@@ -26,6 +26,20 @@ def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]
     return found
 
 
+def under_way(records: Records, cloud: SimCloud) -> list[str]:
+    """What holds at every moment, whatever is going on. Claims are another database's: they are compared at rest."""
+    return [*_task_states(records), *_one_runs(records, cloud), *_disks(records, cloud)]
+
+
+def overbooked(records: Records) -> list[str]:
+    """Where no inventory ever shrinks, use above capacity means that a claim raised it there."""
+    return [
+        f"provider {row['provider_id']}, class {row['class_id']}: used {row['used']} of {row['capacity']}"
+        for row in records.inventories
+        if row["used"] > row["capacity"]
+    ]
+
+
 def _live(records: Records) -> dict[tuple[str, str], dict[str, Any]]:
     return {(op["database"], op["id"]): op for op in records.table("operations") if op["live"]}
 
@@ -109,9 +123,10 @@ def _session_is_current(records: Records, cloud: SimCloud, host: str) -> bool:
 
 
 def _disks(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """One complete copy of the disk exists at every point, for every server that ever had one."""
+    """One complete copy of the disk exists at every point, for every server that ever had one and shall keep it."""
+    going = {op["server_id"] for op in _live(records).values() if op["kind"] == "delete"}
     for server in records.table("servers"):
-        if server["deleted"] or server["launched_at"] is None:
+        if server["deleted"] or server["launched_at"] is None or server["id"] in going:
             continue
         if not any(found.whole for found in cloud.hardware.survey(server["id"])):
             yield f"server {server['id']} ({server['vm_state']}): no complete copy of its disk exists"

@@ -174,11 +174,11 @@ class Watch:
             return ""
         if state == "superseded":
             return f"superseded by {self._heir(database, row)}"
+        if was == "waiting" and row["live"]:
+            return "goes on" if state == "running" else "goes on, being undone"
         if state == "undoing":
             return "is being undone"
-        if state == "running":
-            return "goes on" if was == "waiting" else ""
-        return state + self._standing(row["server_id"]) if not row["live"] else ""
+        return "" if row["live"] else state + self._standing(row["server_id"])
 
     def _heir(self, database: str, row: dict[str, Any]) -> str:
         """The heir was accepted in the same transaction."""

@@ -121,7 +121,7 @@ def test_ready_and_alive_need_no_token_and_the_rest_does(tmp_path: Path) -> None
 
 
 def test_power_and_link_of_hosts_are_switched_from_outside(tmp_path: Path) -> None:
-    quick = ("--set", "DEFAULT.report_interval=0.2", "--set", "DEFAULT.service_down_time=2")
+    quick = ("--set", "DEFAULT.report_interval=0.2", "--set", "DEFAULT.service_down_time=4")
     poll = ("--set", "conductor.poll_seconds=0.3")
     with Cloud(tmp_path, "--hosts", 2, *quick, *poll) as cloud:
         http = cloud.http
@@ -135,7 +135,7 @@ def test_power_and_link_of_hosts_are_switched_from_outside(tmp_path: Path) -> No
 
         http.post("/simulated/hosts/host1", {"power": "off"})
         until(lambda: _state(http, "host1") == "down", 30, "host1 down")
-        moved = http.submit("evacuate", server=made["server"])
+        moved = http.submit_once_proven("evacuate", server=made["server"])
         assert http.ended(moved["operation"])["state"] == "done"
         assert http.server(made["server"])["host"] == "host2"
         assert http.get("/hosts/host1")["host"]["debts"] == 1

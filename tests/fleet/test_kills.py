@@ -133,7 +133,7 @@ def test_evacuate_from_a_dead_host_with_a_kill_of_each_role(fleet: Fleet) -> Non
     http.post("/simulated/hosts/host1", {"power": "off"})
     fleet.kill9("host1")
     fleet.await_state("host1", "down")
-    moving = http.submit("evacuate", server=server)["operation"]
+    moving = http.submit_once_proven("evacuate", server=server)["operation"]
     destination = fleet.await_step(moving, "rebuild_instance")
     fleet.restart(destination)
     for name in OTHER_CONDUCTOR:
@@ -145,8 +145,9 @@ def test_evacuate_from_a_dead_host_with_a_kill_of_each_role(fleet: Fleet) -> Non
 
     left = [one["id"] for one in http.get("/servers")["servers"] if one["host"] == "host1"]
     assert bystander in left
-    until(lambda: http.get("/hosts/host1")["host"]["state"] == "down", 30, "the new conductors have listened enough")
-    whole = http.submit("evacuate_host", host="host1")["operation"]
+    whole = http.submit_once_proven("evacuate_host", host="host1")[
+        "operation"
+    ]  # new conductors: they must listen first
     assert fleet.done(whole)["account"] == {"moved": len(left), "failed": {}, "refused": {}}
     assert all(http.server(one)["host"] != "host1" for one in left)
     assert http.get("/hosts/host1")["host"]["debts"] == len(left) + 1

@@ -121,6 +121,16 @@ class Http:
     def submit(self, operation: str, **params: Any) -> Any:
         return self.post("/operations", {"operation": operation, **params})
 
+    def submit_once_proven(self, operation: str, seconds: float = 60.0, **params: Any) -> Any:
+        """As soon as the host's silence proves something: on a busy machine the observer itself may fall behind."""
+
+        def ask() -> Any:
+            found = self.ask("POST", "/kilonova/v1/operations", {"operation": operation, **params})
+            assert found.status == 202 or found.json["error"]["code"] in ("host_unknown", "host_still_up"), found.body
+            return found.json if found.status == 202 else None
+
+        return until(ask, seconds, lambda: f"{operation} accepted; hosts: {self.get('/hosts')}")
+
     def create(self, name: str = "web", **params: Any) -> Any:
         return self.submit("create", name=name, image="cirros", **{"flavor": FLAVOR, **params})
 

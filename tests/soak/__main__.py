@@ -1,0 +1,164 @@
+"""python -m tests.soak --minutes N [--only mutations|histories|crashes] [--mutation NAME…] [--suite NAME…]
+
+Each mutation is applied to a copy of the tree and the general suites run against it until one fails; the failing test,
+seed or crash point must pass on the unchanged copy, else it proves nothing. A mutation that nothing notices survives,
+and a survivor is a failure of the suites. What is left of the time goes to fresh random histories and crashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.soak.patches import Patch, Stale, copy_tree, load_all
+from tests.soak.suites import Failure, Stopwatch, check_tree, end, fails_again, first_failure, ordered
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
+
+
+@dataclass(frozen=True)
+class Tried:
+    patch: Patch
+    killer: Failure | None
+    seconds: float
+    stale: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return self.stale or (str(self.killer) if self.killer else "SURVIVES")
+
+
+class Trials:
+    """The unchanged tree, and a copy of it for each mutation while that is tried."""
+
+    def __init__(self, scratch: Path, suites: Sequence[str]) -> None:
+        self.scratch = scratch
+        self.original = copy_tree(ROOT, scratch / "original")
+        self.suites = suites
+        self.unsound: list[Failure] = []
+        self._fail_unchanged: dict[tuple[str, ...], bool] = {}
+        check_tree(self.original)
+
+    def attempt(self, patch: Patch) -> Tried:
+        watch = Stopwatch()
+        with tempfile.TemporaryDirectory(dir=self.scratch, prefix=f"{patch.name}-") as folder:
+            tree = copy_tree(self.original, Path(folder) / "tree")
+            try:
+                patch.apply(tree)
+            except Stale as why:
+                return Tried(patch, None, watch.seconds, f"STALE {why}")
+            return Tried(patch, self._killer(patch, tree), watch.seconds)
+
+    def _killer(self, patch: Patch, tree: Path) -> Failure | None:
+        """The first failure that is the mutation's doing."""
+        for suite in ordered(patch.likely):
+            while not self.suites or suite in self.suites:
+                failure = first_failure(tree, suite, self.unsound)
+                if failure is None:
+                    break
+                if not self._fails_unchanged(failure):
+                    return failure
+                if not failure.name:
+                    break  # the suite as a whole cannot be run
+        return None
+
+    def _fails_unchanged(self, failure: Failure) -> bool:
+        key = (failure.suite, *failure.again)
+        if key not in self._fail_unchanged:
+            self._fail_unchanged[key] = fails_again(self.original, failure)
+            if self._fail_unchanged[key]:
+                self.unsound.append(failure)
+                print(f"fails on the unchanged tree: {failure}", flush=True)
+        return self._fail_unchanged[key]
+
+
+def mutations(names: Sequence[str], suites: Sequence[str]) -> bool:
+    patches = [patch for patch in load_all(ROOT / "tests/mutations") if not names or patch.name in names]
+    width = max(len(patch.name) for patch in patches)
+    print(f"{'mutation':<{width}}  {'seconds':>7}  killed by", flush=True)
+    with tempfile.TemporaryDirectory(prefix="kilonova-soak-") as scratch:
+        trials = Trials(Path(scratch), suites)
+        with ThreadPoolExecutor(JOBS) as pool:
+            done = []
+            for tried in pool.map(trials.attempt, patches):
+                print(f"{tried.patch.name:<{width}}  {tried.seconds:>7.1f}  {tried.verdict}", flush=True)
+                done.append(tried)
+    left = [tried for tried in done if tried.killer is None]
+    print(f"\n{len(done)} mutations, {len(done) - len(left)} killed")
+    for tried in left:
+        print(f"not killed: {tried.patch.name} ({tried.patch.why}) {tried.verdict}")
+    for failure in trials.unsound:
+        print(f"fails on the unchanged tree: {failure}")
+    return not left and not trials.unsound
+
+
+def hunt(until: float, kind: str) -> bool:
+    """Random histories and crashes of the tree as it is, on all the cores that are ours, until the time is over."""
+    if time.time() >= until:
+        print("no time is left for random histories")
+        return True
+    seed = f"{time.time_ns()}"
+    print(f"random {kind}, seed {seed}, for {until - time.time():.0f} s", flush=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    commands = [
+        [sys.executable, "-m", "tests.soak.simulated", "hunt", "--prefix", f"{seed}-{n}", "--until", str(until)]
+        + (["--kind", kind] if kind != "histories and crashes" else [])
+        for n in range(JOBS)
+    ]
+    running = [
+        subprocess.Popen(c, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        for c in commands
+    ]
+    try:
+        outs = [process.communicate()[0] for process in running]
+    finally:
+        for process in running:
+            if process.poll() is None:
+                end(process)
+    return _account(running, outs)
+
+
+def _account(ended: Sequence[subprocess.Popen[str]], outs: Sequence[str]) -> bool:
+    total: dict[str, int] = {}
+    for process, out in zip(ended, outs, strict=True):
+        for line in out.splitlines():
+            told = json.loads(line)
+            for what, number in told.get("tried", {}).items():
+                total[what] = total.get(what, 0) + number
+            if "what" in told:
+                print(f"FAILED {told['what']}\n  " + "\n  ".join(told["found"]))
+        if process.returncode not in (0, 1):
+            total["failed"] = total.get("failed", 0) + 1
+            print(f"FAILED: a worker ended with {process.returncode}")
+    print(", ".join(f"{number} {what}" for what, number in total.items()))
+    return not total.get("failed")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--only", choices=("mutations", "histories", "crashes"))
+    parser.add_argument("--mutation", nargs="*", default=[], help="only these")
+    parser.add_argument("--suite", nargs="*", default=[], help="only these suites may kill")
+    asked = parser.parse_args()
+    until = time.time() + 60 * asked.minutes
+    good = True
+    if asked.only in (None, "mutations"):
+        good = mutations(asked.mutation, asked.suite)
+    if asked.only != "mutations":
+        good = hunt(until, asked.only or "histories and crashes") and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
