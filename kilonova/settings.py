@@ -37,7 +37,7 @@ class Default(Section, frozen=True, kw_only=True):
     report_interval: Seconds = 10.0
     service_down_time: Seconds = 60.0
     allow_resize_to_same_host: Flag = False
-    resume_guests_state_on_host_boot: Flag = False
+    resume_guests_state_on_host_boot: Flag = True
 
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):

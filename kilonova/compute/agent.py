@@ -250,7 +250,7 @@ class Agent:
     # -- small things -------------------------------------------------------------------------------------------
 
     async def _ask(self, subject: str, message: Any, kind: type[T]) -> T:
-        answer = await self.world.bus.call(subject, msgspec.json.encode(message), timeout=self._interval)
+        answer = await self.world.bus.call(subject, msgspec.json.encode(message), timeout=self._interval / 2)
         return msgspec.json.decode(answer, type=kind)
 
     def _save(self) -> None:

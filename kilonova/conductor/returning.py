@@ -14,7 +14,7 @@ from sqlalchemy import select
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, from_json
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, STOPPED, from_json
 from kilonova.engine.core import Engine
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting, set_inventory
@@ -50,7 +50,8 @@ async def register(engine: Engine, message: Register) -> Registered:
         values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
         values["fenced"] = None
         await rows.change(tx, cell.hosts, values, name=message.host)
-        verdicts = [await _verdict(tx, message.host, report) for report in message.copies]
+        resumes = engine.limits.resume_guests_state_on_host_boot
+        verdicts = [await _verdict(tx, message.host, report, resumes) for report in message.copies]
         verdicts += await _unreported_debts(tx, message.host, message.copies)
         for verdict in verdicts:
             if verdict.word == "quarantine":
@@ -126,7 +127,7 @@ async def _insert_host(tx: Tx, message: Register, identity: str, service_id: str
     )
 
 
-async def _verdict(tx: Tx, host: str, report: CopyReport) -> Verdict:
+async def _verdict(tx: Tx, host: str, report: CopyReport, resumes: bool) -> Verdict:
     """What shall happen to one reported copy."""
     server = await rows.fetch(tx, cell.servers, id=report.server)
     copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
@@ -138,13 +139,13 @@ async def _verdict(tx: Tx, host: str, report: CopyReport) -> Verdict:
     if server["deleted"]:
         return Verdict(report.server, report.copy, "destroy", "the server is deleted")
     if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
-        return await _adopted(tx, server, report)
+        return await _adopted(tx, server, report, resumes)
     if copy is not None and copy["state"] != "leaving":
         return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
     return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
 
 
-async def _adopted(tx: Tx, server: Row, report: CopyReport) -> Verdict:
+async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Verdict:
     """It holds permission to run, and runs again if it should. While an operation is under way only that one says
     so: the host is asked again when it has ended."""
     state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
@@ -152,7 +153,7 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport) -> Verdict:
     if server["operation_id"] is not None:
         await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
         return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
-    return Verdict(report.server, report.copy, "adopt", "it holds permission to run", should_run)
+    return Verdict(report.server, report.copy, "adopt", "it holds permission to run", should_run and resumes)
 
 
 async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:
@@ -197,6 +198,10 @@ async def returned(engine: Engine, message: Returned) -> bool:
         for server, copy, on in message.adopted:
             power = {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}
             await rows.change(tx, cell.servers, power, id=server, runner_copy=copy, operation_id=None)
+            if not on:  # it is not started again (resume_guests_state_on_host_boot): the API says so
+                stopped = {"vm_state": STOPPED}
+                keys_of = {"id": server, "runner_copy": copy, "operation_id": None, "vm_state": ACTIVE}
+                await rows.change(tx, cell.servers, stopped, **keys_of)
         return True
 
     return await engine.write(journal, body)

@@ -19,7 +19,9 @@ from kilonova.engine.course import End, Go, Problem, after_failure, after_succes
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation, Step, Target
 from kilonova.engine.secrets import forget
+from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
+from kilonova.store.tables import cell
 from kilonova.world import Store, Tx
 
 
@@ -126,8 +128,19 @@ async def _conclude(
     ctx = replace(ctx, changes=[*ctx.changes], server_changes={**ctx.server_changes}, server=server)
     ctx.facts = owner.facts if owner else op.facts
     await _end_step(tx, journal, op, step, done, outcome, now)
+    attempt = op.course.attempt
     move = await _decide(engine, tx, op, step, done, outcome, ctx, now)
+    if op.course.attempt != attempt and server is not None:
+        await _next_turn(tx, op, ctx)
     return await advance(engine, tx, journal, op, move, ctx, now)
+
+
+async def _next_turn(tx: Tx, op: Op, ctx: Context) -> None:
+    """Another destination is a turn of its own: its copy gets a number that no other copy ever had (law 4)."""
+    op.turn += 1
+    if not await rows.change(tx, cell.servers, {"turn": op.turn}, id=op.server_id, turn=op.turn - 1):
+        raise Superseded(f"server {op.server_id} has left turn {op.turn - 1}")
+    ctx.turn = op.turn
 
 
 async def _end_step(tx: Tx, journal: Store, op: Op, step: Step, done: Go, outcome: Outcome, now: float) -> None:

@@ -95,11 +95,20 @@ def after_failure(
     retries = FOREVER if way == "undo" or course.mode == ENDING else operation.step(done.step).retry
     if retries == FOREVER or (done.attempt <= retries and not problem.final):
         return msgspec.structs.replace(done, attempt=done.attempt + 1, delay=backoff(done.attempt))
-    course.problem = problem
+    course.problem = _with_earlier(course.problem, problem)
     course.targets = []
     elsewhere = problem.elsewhere and operation.again_from is not None and course.attempt < max_attempts
     course.mode = REWIND if elsewhere else BACK
     return _undo_next(operation, course, facts, committed)
+
+
+def _with_earlier(earlier: Problem | None, problem: Problem) -> Problem:
+    """That nothing else fits says little without why the first destination did not do."""
+    if earlier is None or problem.code != "no_valid_host":
+        return problem
+    return msgspec.structs.replace(
+        problem, message=f"{problem.message} The destination before: {earlier.step}: {earlier.message}"
+    )
 
 
 def turn_back(

@@ -109,6 +109,7 @@ async def save(tx: Tx, op: Op, was: str, was_ordinal: int, now: float) -> None:
         raise RuntimeError(f"operation {op.id}: {was} may not become {op.state}")
     values = {
         "state": op.state,
+        "turn": op.turn,
         "ordinal": op.ordinal,
         "course": to_json(op.course),
         "committed": int(op.committed),

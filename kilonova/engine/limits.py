@@ -14,4 +14,4 @@ class Limits:
     poll_seconds: float = 5.0
     evacuations_per_destination: int = 4
     allow_resize_to_same_host: bool = False
-    resume_guests_state_on_host_boot: bool = False
+    resume_guests_state_on_host_boot: bool = True

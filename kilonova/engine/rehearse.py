@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.domain.errors import Failed
+from kilonova.domain.errors import Failed, NotYet
 from kilonova.engine.accept import Ask, checked, gather, new_operation
 from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine, context_for
@@ -49,6 +49,8 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
         ctx = context_for(engine, journal, op, Target(""), subject.server)
         try:
             facts = {**facts, **(await first.do(ctx) or {})}
+        except NotYet as wait:
+            problem = Problem(code="not_yet", message=wait.waiting_for, step=first.name)
         except Failed as error:
             problem = Problem(code=error.code, message=error.message, step=first.name, details=error.details)
     return Rehearsal(

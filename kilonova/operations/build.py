@@ -34,7 +34,7 @@ async def claim_host(ctx: Context) -> Facts:
         project=ctx.row.project_id,
         user=ctx.row.user_id,
     )
-    return {"destination": taken(ctx, outcome)["host"]}
+    return {"destination": taken(ctx, outcome)["host"], "copy": ctx.turn}
 
 
 async def grant_runner(ctx: Context) -> Facts:

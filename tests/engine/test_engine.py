@@ -311,3 +311,18 @@ def test_a_dry_run_says_why_nothing_fits(cloud):
     assert told.problem.code == "no_valid_host"
     verdicts = {v["filter"]: v["sentence"] for v in told.problem.details["decision"]["verdicts"] if not v["passed"]}
     assert "already there" in verdicts["excluded"]
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_host_that_lost_power_starts_its_guests_again_or_says_that_they_are_off(cloud, resumes):
+    cloud = cloud(limits=Limits(resume_guests_state_on_host_boot=resumes))
+    server, _ = cloud.make()
+    host = cloud.server(server)["host"]
+    cloud.hardware.switch_power(host, False)
+    cloud.loop.run_for(20.0)
+    cloud.hardware.switch_power(host, True)
+    cloud.loop.run_for(60.0)
+    row = cloud.server(server)
+    assert (row["vm_state"], row["power_state"]) == (("active", 1) if resumes else ("stopped", 4))
+    assert bool(cloud.hardware.running(server)) is resumes
+    assert check(cloud) == []

@@ -1,0 +1,49 @@
+"""README.md: its commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from kilonova.api.app import OWN_ROUTES
+from kilonova.app import app
+from tests.docs.markdown import FENCED, ROOT, documents
+
+README = (ROOT / "README.md").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+def commands(program: str) -> list[list[str]]:
+    """What is typed in the examples: lines that begin with `$ `."""
+    typed = [line[2:] for block in FENCED.findall(README) for line in block.splitlines() if line.startswith("$ ")]
+    words = [shlex.split(line, comments=True) for line in typed]
+    return [line[1:] for line in words if line and line[0].rpartition("/")[2] == program]
+
+
+def test_the_two_commands_are_there() -> None:
+    assert {"run", "test"} <= {line[0] for line in commands("make")}
+
+
+def test_every_make_target_exists() -> None:
+    everywhere = {
+        target for path in documents() for target in re.findall(r"`make ([a-z-]+)", path.read_text())
+    } | {line[0] for line in commands("make") if line}
+    assert everywhere - TARGETS == set()
+
+
+@pytest.mark.parametrize("line", commands("kilonova"), ids=" ".join)
+def test_every_command_exists(line: list[str]) -> None:
+    words = [word for word in line if re.fullmatch(r"[a-z]+", word)]
+    _, _, rest = app.parse_commands(words[:2])
+    assert rest == [], f"kilonova {' '.join(line)}"
+
+
+def test_every_path_is_served() -> None:
+    """Of our own REST, as the examples ask for it."""
+    known = [re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(route.path)) for route in OWN_ROUTES]
+    asked = re.findall(r"\bk (/[\w/$-]+)", README)
+    assert asked, "the tour asks for nothing"
+    for path in asked:
+        assert any(re.fullmatch(pattern, path) for pattern in known), path

@@ -1,0 +1,69 @@
+"""All documents: links lead somewhere. All files: nothing of the machine they were written on, and no package index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import ROOT, anchors, documents, links, tracked
+
+# Written in pieces, so that this file does not find itself.
+HOSTS = ["pypi." + "org", "pythonhosted." + "org", "deb.debian." + "org", "security.debian." + "org", "npmjs." + "org"]
+MACHINE = re.compile(r"(?<![\w.$}])/(?:" + "work" + r"|home/\w+|opt/pypi[\w-]*)(?=/|\b)(?![\w-])")
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    lost = []
+    for link in links(document.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        if not target.exists() or not target.is_relative_to(ROOT):
+            lost.append(link)
+        elif anchor and anchor not in anchors(target.read_text()):
+            lost.append(link)
+    assert lost == []
+
+
+def text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        return ""  # not a text
+
+
+def found(pattern: str | re.Pattern[str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for path in tracked()
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_package_index_is_named(host: str) -> None:
+    assert found(re.escape(host)) == []
+
+
+def test_no_path_of_a_machine_is_named() -> None:
+    assert found(MACHINE) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("see " + "/wo" + "rk/shared/DESIGN.md", True),
+        ("cd " + "/ho" + "me/kim/kilonova", True),
+        ("(" + "/op" + "t/pypi-more/simple)", True),
+        ("docs/" + "work/README.md", False),
+        ("/works" + "hop", False),
+        ("GET /servers/work", False),
+    ],
+)
+def test_such_paths_are_recognised(line: str, is_one: bool) -> None:
+    assert bool(MACHINE.search(line)) == is_one
