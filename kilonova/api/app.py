@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kilonova.api.extra import hosts, operations, servers, simulated
+from kilonova.api.extra import hosts, operations, plans, servers, simulated
 from kilonova.api.faults import EXCEPTION_HANDLERS, answer, fault
 from kilonova.engine.core import Engine
 
@@ -67,6 +67,7 @@ OWN_ROUTES = [
     Route("/operations/{id}", operations.show, methods=["GET"]),
     Route("/operations/{id}/cancel", operations.cancel_, methods=["POST"]),
     Route("/operations/{id}/explain", operations.explain, methods=["GET"]),
+    Route("/plans", plans.plan, methods=["POST"]),
     Route("/servers", servers.list_, methods=["GET"]),
     Route("/servers/{id}", servers.show, methods=["GET"]),
     Route("/hosts", hosts.list_, methods=["GET"]),

@@ -27,9 +27,9 @@ def test_the_two_commands_are_there() -> None:
 
 
 def test_every_make_target_exists() -> None:
-    everywhere = {
-        target for path in documents() for target in re.findall(r"`make ([a-z-]+)", path.read_text())
-    } | {line[0] for line in commands("make") if line}
+    everywhere = {target for path in documents() for target in re.findall(r"`make ([a-z-]+)", path.read_text())} | {
+        line[0] for line in commands("make") if line
+    }
     assert everywhere - TARGETS == set()
 
 
