@@ -51,7 +51,8 @@ class Agent:
         self._epoch = 0
         self._memory = world.memory.load()
         self._running: dict[str, Running] = {}
-        self._woken = asyncio.Event()
+        self._woken = False  # ask for work at once
+        self._due: asyncio.Future[None] | None = None
         self._loop: asyncio.Task[None] | None = None
         self.refused: str | None = None  # why the cloud will not have this host; the process ends with it
         self.welcomed = False  # has been registered at least once
@@ -82,7 +83,7 @@ class Agent:
             await asyncio.wait([self._loop])
 
     async def _on_wake(self, body: bytes) -> bytes:
-        self._woken.set()
+        self._look()
         return b""
 
     async def _live(self) -> None:
@@ -107,10 +108,26 @@ class Agent:
             await self._wait()
 
     async def _wait(self) -> None:
-        try:
-            await asyncio.wait_for(self._woken.wait(), self._interval)
-        except TimeoutError:
+        """Until woken, or the next heartbeat is due. By a bare timer: asyncio.wait_for costs a task each time, and
+        thousands of hosts do this every few seconds."""
+        if self._woken:
             return
+        self._due = asyncio.get_running_loop().create_future()
+        timer = asyncio.get_running_loop().call_later(self._interval, self._wake)
+        try:
+            await self._due
+        finally:
+            timer.cancel()
+            self._due = None
+
+    def _wake(self) -> None:
+        if self._due is not None and not self._due.done():
+            self._due.set_result(None)
+
+    def _look(self) -> None:
+        """There may be work: ask now."""
+        self._woken = True
+        self._wake()
 
     # -- registering --------------------------------------------------------------------------------------------
 
@@ -142,19 +159,19 @@ class Agent:
         if await self._ask("conductor.returned", message, bool):
             self._epoch = answer.epoch
             self.welcomed = True
-            self._woken.set()
+            self._woken = True
 
     # -- beating and pulling ------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        pull = self._woken.is_set()
-        self._woken.clear()
+        pull = self._woken
+        self._woken = False
         has = [running.key for running in self._running.values()]
         beat = Beat(host=self.host, session=self.session, epoch=self._epoch, has=has, pull=pull)
         orders = await self._ask("conductor.beat", beat, Orders)
         if orders.register_again:
             self._epoch = 0
-            self._woken.set()
+            self._woken = True
             return
         for order in orders.steps:
             await self._begin(order)
@@ -244,7 +261,7 @@ class Agent:
                 continue
             if not answer.accepted:
                 logger.info("host %s: %s was not wanted any more: %s", self.host, order.name, answer.why)
-                self._woken.set()
+                self._look()
             return
 
     # -- small things -------------------------------------------------------------------------------------------

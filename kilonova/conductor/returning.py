@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from sqlalchemy import select
-
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
@@ -19,11 +17,8 @@ from kilonova.engine.core import Engine
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting, set_inventory
 from kilonova.store import rows
-from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
-
-_SAME_KEY = Sql(select(cell.hosts.c.name, cell.hosts.c.identity))
 
 
 def identity_of(key: str) -> str:
@@ -89,12 +84,12 @@ async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:
                     f"host {message.host} is known with another key; restore its key, or delete its record first",
                 )
             return row
-        for other in await tx.all(_SAME_KEY):
-            if other["identity"] == identity:
-                raise Refused(
-                    "host_renamed",
-                    f"this agent's key belongs to host {other['name']}; a host cannot be renamed to {message.host}",
-                )
+        other = await rows.fetch(tx, cell.hosts, identity=identity)
+        if other is not None:
+            raise Refused(
+                "host_renamed",
+                f"this agent's key belongs to host {other['name']}; a host cannot be renamed to {message.host}",
+            )
         await _insert_host(tx, message, identity, service_id, provider_id)
         created = await rows.fetch(tx, cell.hosts, name=message.host)
         assert created is not None

@@ -11,7 +11,7 @@ import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,6 +105,7 @@ class SimCloud:
         self.faults = faults
         self.hub = MemoryHub(weather)
         self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
+        self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
         self.roles: dict[str, Role] = {}
         self._lives: dict[str, int] = {}
         if open_databases is None:
@@ -191,9 +192,16 @@ class SimCloud:
 
     def _sqlite(self, name: str) -> SqliteStore:
         path = self.directory / f"{name}.db"
-        store = SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF")
+        checkpoint = partial(self._checkpoint, name)
+        store = SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF", checkpoint=checkpoint)
         store.faults = self.faults
         return store
+
+    async def _checkpoint(self, name: str) -> None:
+        """Before and after each transaction the others run; whoever stands at this door may be made to wait there."""
+        if self.at_door is not None:
+            self.at_door(name)
+        await asyncio.sleep(0)
 
     async def _live(self, role: Role) -> None:
         """A role that cannot start ends, and its supervisor tries again."""

@@ -6,6 +6,7 @@ A history is a list of acts drawn from a seed before it runs, so that it replays
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
 import random
 from collections.abc import Callable
@@ -24,14 +25,25 @@ from kilonova.operations.submit import NewServer, create, evacuate_host, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.faults import CommitLuck, Weather
 from kilonova.sim.invariants import overbooked, under_way, violations
-from kilonova.sim.loop import Process
+from kilonova.sim.loop import Process, current_process
 from kilonova.sim.records import Records, read_records
 from kilonova.sim.rest import come_to_rest
 
 KINDS = {"create": 6, "delete": 3, "migrate": 5, "confirm_resize": 3, "revert_resize": 3, "evacuate": 4, "cancel": 3}
-NEMESES = {"crash": 4, "stall": 4, "power": 2, "link": 2, "driver": 3, "declare": 2, "deaf": 1, "disaster": 4}
+NEMESES = {
+    "crash": 4,
+    "stall": 3,
+    "ambush": 6,
+    "power": 2,
+    "link": 2,
+    "driver": 3,
+    "declare": 2,
+    "deaf": 1,
+    "disaster": 4,
+}
 VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent")
 STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
+DOORS = ("placement", "placement", "cell1", "control")
 LOOK_EVERY = 4  # acts
 
 
@@ -64,7 +76,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 def draw(seed: str, length: int = 40) -> History:
     """The history of a seed."""
     source = random.Random(f"{seed}:history")
-    hosts, conductors = source.randint(2, 5), source.randint(1, 2)
+    hosts, conductors = source.randint(2, 5), source.choice((1, 2, 2))
     roles = ["api", *(f"conductor{n + 1}" for n in range(conductors)), *(f"host{n + 1}" for n in range(hosts))]
     servers = source.randint(2, 8)
     rough = source.choice((0.0, 0.0, 0.02, 0.08))
@@ -96,6 +108,11 @@ def _act(source: random.Random, roles: list[str], servers: int, nemesis: float) 
     if do in ("crash", "stall"):
         seconds = source.choice(STALLS) if do == "stall" else 0.0
         return Act(after=after, do=do, who=source.choice(roles), number=source.randint(1, 60), seconds=seconds)
+    if do == "ambush":
+        kinds = source.choices(list(KINDS), list(KINDS.values()))[0], source.choice(("delete", *KINDS))
+        word, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
+        number, seconds = source.randint(1, 12), source.choice(STALLS)
+        return Act(after=after, do=do, server=server, word=word, number=number, seconds=seconds)
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
         return Act(after=after, do=do, who=source.choice(hosts), word=f"{source.choice(VERBS)}:{how}")
@@ -166,10 +183,12 @@ class Player:
         self.newest: dict[int, str] = {}
         self.answers: dict[str, set[tuple[str, str]]] = {}  # by Idempotency-Key: body and operation
         self.over = False
+        self._outside = contextvars.copy_context()  # of no process
 
     def stop(self) -> None:
         """No more crashes and stalls; who stands still goes on, and every word about a host is taken back."""
         self.over = True
+        self.cloud.at_door = None
         for role in self.cloud.roles.values():
             self.cloud.loop.thaw(role.process)
         for host in self.cloud.hardware.hosts():
@@ -275,6 +294,31 @@ class Player:
             loop.call_later(act.seconds, loop.thaw, process)
 
         self._at_point(act, stall)
+
+    def _ambush(self, act: Act) -> None:
+        """A conductor stands still at the door of a database while it works on a request, another request for the same
+        server comes, and the first goes on in a world that has changed (A11)."""
+        first, second, database = act.word.split()
+        loop, visits = self.cloud.loop, act.number
+
+        def at_door(name: str) -> None:
+            nonlocal visits
+            process = current_process()
+            if name != database or process is None or not process.name.startswith("conductor"):
+                return
+            visits -= 1
+            if not visits:
+                self.cloud.at_door = None
+                loop.freeze(process)
+                loop.call_later(act.seconds, loop.thaw, process, context=self._outside)
+
+        self.cloud.at_door = at_door
+        self._request(msgspec.structs.replace(act, do=first, word=""))
+        loop.call_later(
+            act.seconds / 2 if second != "cancel" else 0.5,
+            self._request,
+            msgspec.structs.replace(act, do=second, word=""),
+        )
 
     def _at_point(self, act: Act, strike: Callable[[Process], None]) -> None:
         """At the n-th await of that role from now."""

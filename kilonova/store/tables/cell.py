@@ -168,6 +168,8 @@ hosts = Table(
     Column("created_at", Float(53), nullable=False),
 )
 
+Index("hosts_identity", hosts.c.identity)
+
 observers = Table(
     "observers",
     metadata,

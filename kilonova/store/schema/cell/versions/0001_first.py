@@ -97,6 +97,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
+    op.create_index("hosts_identity", "hosts", ["identity"])
     op.create_table(
         "idempotency_keys",
         sa.Column("key", sa.Text(), nullable=False),
