@@ -38,7 +38,7 @@ LOOKS = 20
 
 
 class Overtaken(Conflict):
-    """The server's operation changed between reading and locking it."""
+    """The server was seized by another request between reading and writing it: look again."""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -176,16 +176,13 @@ async def known_key(tx: Tx, ask: Ask) -> Accepted | None:
 
 
 async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subject:
-    """Locks the live operation before the server, as finishing a step does: the other order could deadlock."""
+    """Locks the live operation only; the server is seized by a compare-and-set on its turn. Finishing a step takes the
+    two in the same order, so they cannot deadlock."""
     row = await rows.fetch(tx, cell.servers, id=ask.server_id)
     if row is None or row["deleted"] or (row["hidden"] and ask.kind != "delete"):
         raise Refused("not_found", f"Instance {ask.server_id} could not be found.")
     seen = row["operation_id"]
     live = await rows.fetch(tx, operations, lock=lock, id=seen, live=1) if seen is not None else None
-    if lock:
-        row = await rows.fetch(tx, cell.servers, lock=True, id=ask.server_id)
-        if row is None or row["operation_id"] != seen:
-            raise Overtaken(f"server {ask.server_id} changed hands while it was being looked at")
     server = ServerRow(row)
     down_after = engine.limits.service_down_time
     named = ask.params.get("host")
@@ -261,7 +258,7 @@ async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: fl
         "updated_at": now,
     }
     if not await rows.change(tx, cell.servers, values, id=op.server_id, turn=op.turn - 1):
-        raise Refused("busy", f"Instance {op.server_id} was changed by another request; look again, then repeat")
+        raise Overtaken(f"server {op.server_id} changed hands while it was being looked at")
 
 
 async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn) -> None:

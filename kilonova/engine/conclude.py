@@ -69,11 +69,15 @@ async def conclude(
     outcome: Outcome,
     *,
     ctx: Context | None = None,
+    done: Go | None = None,
     session: str | None = None,
     guard: Callable[[Tx], Awaitable[None]] | None = None,
 ) -> Next:
-    """Raises `Superseded` when the operation has moved on without this worker."""
+    """Raises `Superseded` when the operation has moved on without this worker.
 
+    A conductor that did a CONTROL step itself gives `ctx` and `done`, and saves reading the step and the server again:
+    the ordinal says that the step is still the current one, the turn guards what is written to the server.
+    """
     calls = 0
 
     async def body(tx: Tx) -> Next:
@@ -86,14 +90,17 @@ async def conclude(
             return await _found(engine, tx, journal, op, ordinal)
         if op is None or not op.is_live or op.ordinal != ordinal:
             raise Superseded(f"operation {operation_id} has moved on from step {ordinal}")
-        return await _conclude(engine, tx, journal, op, outcome, ctx, session)
+        ended = done or await _open_step(tx, op, session)
+        return await _conclude(engine, tx, journal, op, ended, outcome, ctx)
 
     try:
         return await engine.write(journal, body)
     except Failed as error:
         # a row change of the finishing transaction refused: the step failed, nothing of it was stored
         failed = Outcome(problem=problem_of(error, ""))
-        return await conclude(engine, journal, operation_id, ordinal, failed, session=session, guard=guard)
+        return await conclude(
+            engine, journal, operation_id, ordinal, failed, ctx=ctx, done=done, session=session, guard=guard
+        )
 
 
 async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -> Next:
@@ -111,26 +118,28 @@ async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -
     return Next(op, step, go, await load_server(tx, journal, op))
 
 
-async def _conclude(
-    engine: Engine, tx: Tx, journal: Store, op: Op, outcome: Outcome, ctx: Context | None, session: str | None
-) -> Next:
-    now = engine.world.clock.now()
+async def _open_step(tx: Tx, op: Op, session: str | None) -> Go:
     row = await log.fetch_step(tx, op.id, op.ordinal)
     if row is None or not row["open"] or (session is not None and row["worker"] != session):
         raise Superseded(f"operation {op.id}: step {op.ordinal} is in other hands")
-    done = log.go_from(row)
+    return log.go_from(row)
+
+
+async def _conclude(
+    engine: Engine, tx: Tx, journal: Store, op: Op, done: Go, outcome: Outcome, ctx: Context | None
+) -> Next:
+    now = engine.world.clock.now()
     owner = await log.load(tx, done.owner) if done.owner else None
     step = engine.operation(owner.kind if owner else op.kind).step(done.step)
-    server = await load_server(tx, journal, op, lock=True)
     if ctx is None:
-        ctx = context_for(engine, journal, op, done.target, server)
+        ctx = context_for(engine, journal, op, done.target, await load_server(tx, journal, op, lock=True))
     # a copy, since this body may run again
-    ctx = replace(ctx, changes=[*ctx.changes], server_changes={**ctx.server_changes}, server=server)
+    ctx = replace(ctx, changes=[*ctx.changes], server_changes={**ctx.server_changes})
     ctx.facts = owner.facts if owner else op.facts
     await _end_step(tx, journal, op, step, done, outcome, now)
     attempt = op.course.attempt
     move = await _decide(engine, tx, op, step, done, outcome, ctx, now)
-    if op.course.attempt != attempt and server is not None:
+    if op.course.attempt != attempt and ctx.server is not None:
         await _next_turn(tx, op, ctx)
     return await advance(engine, tx, journal, op, move, ctx, now)
 
@@ -180,7 +189,9 @@ async def _decide(
     if outcome.settled and (done.way == "do" or step.undo_debt) and op.server_id:
         await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
     elif outcome.settled:
-        await raise_epoch(tx, done.target.host)  # it may have to start what it holds again: it learns so when it is back
+        await raise_epoch(
+            tx, done.target.host
+        )  # it may have to start what it holds again: it learns so when it is back
     return after_success(operation, op.course, op.facts, done.way, op.committed)
 
 
@@ -231,6 +242,7 @@ async def _end(
     ordinal: int,
 ) -> Next:
     op.state, op.waiting_for = end.state, None
+    ctx.server = await load_server(tx, journal, op)  # its host may have left a word meanwhile (recheck)
     if ctx.server is not None:
         ctx.set_server(task_state=None, operation_id=None)
     if end.state == "done":

@@ -58,7 +58,7 @@ async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
     ctx = await prepare(engine, journal, current)
     try:
         outcome = await perform(current, ctx)
-        return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx)
+        return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=current.go)
     except NotYet as wait:
         await postpone(engine, journal, op.id, ordinal, wait)
         return None

@@ -38,7 +38,8 @@ async def judge_host(tx: Tx, name: str, down_after: float) -> HostState | None:
     if row is None:
         return None
     now = await tx.now()
-    return judge(facts_of(row), await observation(tx, now, down_after), now, down_after)
+    silent = now - row["last_seen"] > down_after  # only then does it matter who was listening
+    return judge(facts_of(row), await observation(tx, now, down_after) if silent else None, now, down_after)
 
 
 async def judge_all(tx: Tx, down_after: float) -> dict[str, HostState]:
