@@ -25,6 +25,15 @@ _FREE = Sql(
     .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken", in_list(steps.c.worker, "gone"))
     .values(state="ready", worker=None)
 )
+_MINE = Sql(
+    select(steps.c.operation_id, steps.c.ordinal).where(
+        steps.c.open == 1,
+        steps.c.place == "",
+        steps.c.state == "taken",
+        steps.c.worker == bindparam("me"),
+        steps.c.taken_at <= bindparam("before"),
+    )
+)
 
 
 async def renew(engine: Engine) -> set[str]:
@@ -48,6 +57,29 @@ async def forget_others(engine: Engine) -> None:
         await tx.run(_FORGET_ALL, me=engine.worker)
 
     await engine.world.db.control.write(body)
+
+
+async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
+    """Steps this worker has taken and does nothing about, because it failed between taking and doing (a lost database,
+    say), are ready again. Those it took within the last lease may just be on their way."""
+    before = engine.world.clock.now() - engine.limits.lease_seconds
+
+    async def find(tx: Tx) -> list[tuple[str, int]]:
+        mine = await tx.all(_MINE, me=engine.worker, before=before)
+        return [(row["operation_id"], row["ordinal"]) for row in mine if row["operation_id"] not in driving]
+
+    lost = await journal.read(find)
+    if not lost:
+        return 0
+
+    async def body(tx: Tx) -> int:
+        count = 0
+        for operation_id, ordinal in lost:
+            held = {"operation_id": operation_id, "ordinal": ordinal, "worker": engine.worker, "open": 1}
+            count += await rows.change(tx, steps, {"state": "ready", "worker": None}, **held)
+        return count
+
+    return await journal.write(body)
 
 
 async def take_over(journal: Store, living: set[str]) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from kilonova.bus import token
 from kilonova.conductor.desk import Desk
-from kilonova.conductor.leases import forget_others, renew, take_over
+from kilonova.conductor.leases import forget_others, give_back, renew, take_over
 from kilonova.conductor.observer import Observer
 from kilonova.domain.errors import KilonovaError, NoAnswer
 from kilonova.domain.messages import Wake
@@ -22,8 +22,6 @@ from kilonova.engine.take import hosts_with_work, ready_operations
 from kilonova.world import Store
 
 logger = logging.getLogger(__name__)
-
-FLUSH_SECONDS = 1.0
 
 
 class Conductor:
@@ -53,7 +51,7 @@ class Conductor:
         for work, seconds in (
             (self._poll, limits.poll_seconds),
             (self._look_after_leases, limits.lease_seconds / 3),
-            (self._flush, FLUSH_SECONDS),
+            (self._flush, limits.flush_seconds),
             (self._watch, limits.poll_seconds),
         ):
             self._loops.append(asyncio.create_task(self._every(seconds, work)))
@@ -153,6 +151,9 @@ class Conductor:
         living = await renew(self.engine)
         for journal in self.engine.world.db.journals():
             await take_over(journal, living)
+            await give_back(
+                self.engine, journal, {operation for name, operation in self._driving if name == journal.name}
+            )
 
     async def _flush(self) -> None:
         echo_works = await self._hears_itself()
@@ -161,7 +162,8 @@ class Conductor:
 
     async def _hears_itself(self) -> bool:
         try:
-            return await self.engine.world.bus.call(self._echo_subject, b"?", timeout=FLUSH_SECONDS) == b"?"
+            seconds = self.engine.limits.flush_seconds
+            return await self.engine.world.bus.call(self._echo_subject, b"?", timeout=seconds) == b"?"
         except NoAnswer:
             return False
 

@@ -83,11 +83,11 @@ async def conclude(
     async def body(tx: Tx) -> Next:
         nonlocal calls
         calls += 1
-        if guard is not None:
-            await guard(tx)
         op = await log.load(tx, operation_id, lock=True)
         if calls > 1 and op is not None and op.ordinal != ordinal:
             return await _found(engine, tx, journal, op, ordinal)
+        if guard is not None:
+            await guard(tx)
         if op is None or not op.is_live or op.ordinal != ordinal:
             raise Superseded(f"operation {operation_id} has moved on from step {ordinal}")
         ended = done or await _open_step(tx, op, session)

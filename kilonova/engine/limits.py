@@ -11,6 +11,7 @@ class Limits:
     report_interval: float = 10.0
     max_attempts: int = 3
     lease_seconds: float = 30.0
+    flush_seconds: float = 1.0  # how often heartbeats are written
     poll_seconds: float = 5.0
     evacuations_per_destination: int = 4
     allow_resize_to_same_host: bool = False

@@ -14,7 +14,7 @@ from typing import Any
 from kilonova.domain.errors import Failed
 from kilonova.domain.server import BUILDING, ERROR, Flavor, to_json
 from kilonova.engine.context import Context, Newborn
-from kilonova.engine.model import CONTROL, Facts, Operation, Step, Target
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
 from kilonova.engine.model import Place as Where
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.select import choose
@@ -251,7 +251,7 @@ class Place(Operation):
         Step("insert_server", insert_server, on=CONTROL, undo=remove_server),
         Step("recheck_quota", recheck_quota, on=CONTROL),
         Step("map_server", map_to_cell, on=CONTROL),
-        Step("hand_over", hand_over, on=CONTROL, no_return=True, with_secrets=True),
+        Step("hand_over", hand_over, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True),
     ]
     ending = [
         Step("bury_in_cell0", bury, on=CONTROL),

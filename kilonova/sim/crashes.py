@@ -10,6 +10,7 @@ from typing import Any
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
+from kilonova.engine.limits import Limits
 from kilonova.operations.submit import NewServer, create, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.invariants import violations
@@ -18,6 +19,7 @@ from kilonova.sim.records import Records, read_records
 from kilonova.sim.rest import come_to_rest
 
 SMALL = Flavor("small", 1, 1024, 10)
+SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of runs
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
 
 
@@ -29,7 +31,7 @@ class Scenario:
     before: list[Callable[[SimCloud], None]]
     act: Callable[[SimCloud], None]
     outcome: Callable[[Records], Iterable[str]] = lambda records: ()
-    shape: CloudShape = field(default_factory=CloudShape)
+    shape: CloudShape = field(default_factory=lambda: CloudShape(limits=SPARING))
 
 
 @dataclass
@@ -175,7 +177,7 @@ SCENARIOS = [
         [created, host_dies],
         asking("evacuate"),
         _one_server("active"),
-        CloudShape(shared_storage="pool"),
+        CloudShape(shared_storage="pool", limits=SPARING),
     ),
     Scenario(
         "no_room",
@@ -184,6 +186,6 @@ SCENARIOS = [
         lambda records: (
             f"buried server is {s['vm_state']}" for s in records.table("servers") if s["vm_state"] != "error"
         ),
-        CloudShape(vcpus=1, memory_mb=512),
+        CloudShape(vcpus=1, memory_mb=512, limits=SPARING),
     ),
 ]

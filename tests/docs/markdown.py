@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,11 +16,20 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 ARROW = re.compile(r"^\s*(\w+)->>(\w+): (.+)$")
 
 
+@cache
 def tracked() -> list[Path]:
-    """Every file that is, or would be, part of the repository; without git, what lies there."""
+    """Every file that is part of the repository or will be; where git cannot say, what lies there and is not made."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return [path for path in ROOT.rglob("*") if path.is_file() and not _is_made(path.relative_to(ROOT))]
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def _is_made(path: Path) -> bool:
+    first = path.parts[0]
+    return first == "var" or (first.startswith(".") and first != ".ci") or "__pycache__" in path.parts
 
 
 def documents() -> list[Path]:
@@ -66,9 +76,7 @@ def anchors(text: str) -> set[str]:
 
 
 def code(cell: str) -> str:
-    """What stands in backquotes in a cell of a table; an empty text for a dash."""
-    if cell == "–":
-        return ""
+    """What a cell of a table has in backquotes."""
     found = re.fullmatch(r"\**`([^`]*)`.*", cell)
-    assert found, f"{cell!r} is neither a dash nor code"
+    assert found, f"{cell!r} is no code"
     return found[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 import pytest
 
@@ -16,14 +15,13 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=
 
 
 def commands(program: str) -> list[list[str]]:
-    """What is typed in the examples: lines that begin with `$ `."""
-    typed = [line[2:] for block in FENCED.findall(README) for line in block.splitlines() if line.startswith("$ ")]
-    words = [shlex.split(line, comments=True) for line in typed]
-    return [line[1:] for line in words if line and line[0].rpartition("/")[2] == program]
+    """What is typed in the examples, in lines that begin with `$ `: the words after the program's name."""
+    typed = [line[2:].split() for block in FENCED.findall(README) for line in block.splitlines() if line[:2] == "$ "]
+    return [words[1:] for words in typed if words[0].rpartition("/")[2] == program]
 
 
 def test_the_two_commands_are_there() -> None:
-    assert {"run", "test"} <= {line[0] for line in commands("make")}
+    assert {"run", "test"} <= {words[0] for words in commands("make")}
 
 
 def test_every_make_target_exists() -> None:
@@ -33,11 +31,10 @@ def test_every_make_target_exists() -> None:
     assert everywhere - TARGETS == set()
 
 
-@pytest.mark.parametrize("line", commands("kilonova"), ids=" ".join)
-def test_every_command_exists(line: list[str]) -> None:
-    words = [word for word in line if re.fullmatch(r"[a-z]+", word)]
-    _, _, rest = app.parse_commands(words[:2])
-    assert rest == [], f"kilonova {' '.join(line)}"
+@pytest.mark.parametrize("words", commands("kilonova"), ids=" ".join)
+def test_every_command_exists(words: list[str]) -> None:
+    chain, _, unknown = app.parse_commands(words[:2])
+    assert (list(chain), unknown) == (words[:2], [])
 
 
 def test_every_path_is_served() -> None:

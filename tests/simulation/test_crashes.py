@@ -14,7 +14,7 @@ SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 12
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 def test_a_crash_at_any_point_leaves_nothing_behind(scenario, everyone):
     points = count_points(scenario)
-    assert points > 20, "the scenario does nothing"
+    assert points > 15, "the scenario does nothing"
     tried = chosen_points(scenario.name, points, SAMPLE, seed=1)
     print(f"{scenario.name}: {points} points, {len(tried)} tried")
     failed = [c for c in (crash_at(scenario, point, everyone=everyone) for point in tried) if c.found]

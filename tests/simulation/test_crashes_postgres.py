@@ -15,7 +15,7 @@ from kilonova.store.revisions import role_of
 from kilonova.store.upgrade import upgrade_blocking
 
 pytestmark = pytest.mark.postgres
-SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 3
+SAMPLE = int(os.environ.get("KILONOVA_SAMPLE", "0" if os.environ.get("KILONOVA_FULL") else "2"))
 
 
 class Databases:
