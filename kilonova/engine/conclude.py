@@ -188,10 +188,8 @@ async def _decide(
         record(ctx, result)
     if outcome.settled and (done.way == "do" or step.undo_debt) and op.server_id:
         await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
-    elif outcome.settled:
-        await raise_epoch(
-            tx, done.target.host
-        )  # it may have to start what it holds again: it learns so when it is back
+    elif outcome.settled:  # it may have to start again what it holds: it learns so when it is back
+        await raise_epoch(tx, done.target.host)
     return after_success(operation, op.course, op.facts, done.way, op.committed)
 
 

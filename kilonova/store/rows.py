@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,8 +15,8 @@ from kilonova.world import Row, Tx
 Keys = tuple[str, ...]
 
 
-def _where(table: Table, keys: Keys, nulls: Keys) -> list[Any]:
-    return [table.c[key] == bindparam(f"key_{key}") for key in keys] + [table.c[key].is_(None) for key in nulls]
+def _where(table: Table, keys: Keys, nulls: Keys, prefix: str = "") -> list[Any]:
+    return [table.c[key] == bindparam(prefix + key) for key in keys] + [table.c[key].is_(None) for key in nulls]
 
 
 @cache
@@ -28,7 +28,7 @@ def _select(table: Table, keys: Keys, nulls: Keys, lock: bool) -> Sql:
 @cache
 def _update(table: Table, columns: Keys, keys: Keys, nulls: Keys) -> Sql:
     values: dict[str, Any] = {column: bindparam(column) for column in columns}
-    return Sql(update(table).where(*_where(table, keys, nulls)).values(values))
+    return Sql(update(table).where(*_where(table, keys, nulls, "key_")).values(values))
 
 
 @cache
@@ -44,33 +44,41 @@ def _insert(table: Table, columns: Keys, unless_there: bool) -> Sql:
     return Sql(statement.on_conflict_do_nothing())
 
 
-def _split(keys: dict[str, Any]) -> tuple[Keys, Keys, dict[str, Any]]:
-    given = {key: value for key, value in keys.items() if value is not None}
-    nulls = tuple(key for key in keys if key not in given)
-    return tuple(given), nulls, {f"key_{key}": value for key, value in given.items()}
+def _nulls(keys: dict[str, Any]) -> Keys:
+    """Takes the keys that are None out of `keys` and gives their names."""
+    if None not in keys.values():
+        return ()
+    nulls = tuple(key for key, value in keys.items() if value is None)
+    for key in nulls:
+        del keys[key]
+    return nulls
 
 
-async def fetch(tx: Tx, table: Table, *, lock: bool = False, **keys: Any) -> Row | None:
+# Plain functions that give the transaction's own coroutine: one frame less in what runs a hundred times per operation.
+
+
+def fetch(tx: Tx, table: Table, *, lock: bool = False, **keys: Any) -> Coroutine[Any, Any, Row | None]:
     """The one row with these column values; with `lock`, nobody else changes it before this transaction ends."""
-    names, nulls, params = _split(keys)
-    return await tx.one(_select(table, names, nulls, lock), **params)
+    nulls = _nulls(keys)
+    return tx.one(_select(table, tuple(keys), nulls, lock), **keys)
 
 
-async def fetch_all(tx: Tx, table: Table, **keys: Any) -> Sequence[Row]:
-    names, nulls, params = _split(keys)
-    return await tx.all(_select(table, names, nulls, False), **params)
+def fetch_all(tx: Tx, table: Table, **keys: Any) -> Coroutine[Any, Any, Sequence[Row]]:
+    nulls = _nulls(keys)
+    return tx.all(_select(table, tuple(keys), nulls, False), **keys)
 
 
-async def change(tx: Tx, table: Table, values: dict[str, Any], **keys: Any) -> int:
+def change(tx: Tx, table: Table, values: dict[str, Any], **keys: Any) -> Coroutine[Any, Any, int]:
     """Set columns where the keys match (a compare-and-set when a key is the old value); returns rows changed."""
-    names, nulls, params = _split(keys)
-    return await tx.run(_update(table, tuple(values), names, nulls), **values, **params)
+    nulls = _nulls(keys)
+    old = {f"key_{key}": value for key, value in keys.items()}  # a column may be both: its old value and its new one
+    return tx.run(_update(table, tuple(values), tuple(keys), nulls), **values, **old)
 
 
-async def put(tx: Tx, table: Table, *, unless_there: bool = False, **values: Any) -> int:
-    return await tx.run(_insert(table, tuple(values), unless_there), **values)
+def put(tx: Tx, table: Table, *, unless_there: bool = False, **values: Any) -> Coroutine[Any, Any, int]:
+    return tx.run(_insert(table, tuple(values), unless_there), **values)
 
 
-async def remove(tx: Tx, table: Table, **keys: Any) -> int:
-    names, nulls, params = _split(keys)
-    return await tx.run(_delete(table, names, nulls), **params)
+def remove(tx: Tx, table: Table, **keys: Any) -> Coroutine[Any, Any, int]:
+    nulls = _nulls(keys)
+    return tx.run(_delete(table, tuple(keys), nulls), **keys)

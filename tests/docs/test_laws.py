@@ -9,23 +9,29 @@ import pytest
 from tests.docs.markdown import ROOT, links, sections
 
 LAWS = sections((ROOT / "docs" / "laws.md").read_text())
+LATER = {"6. Rebuild from cell0"}  # comes with part 5
+MUTATIONS = [path.read_text() for path in (ROOT / "tests" / "mutations").glob("*.patch")]
 
 
 def test_there_are_fourteen() -> None:
     assert [int(title.split(".")[0]) for title in LAWS] == list(range(1, 15))
 
 
-@pytest.mark.parametrize("title", LAWS)
-def test_each_names_its_code_and_what_shows_it(title: str) -> None:
-    _, code, shown = re.split(r"^- (?:code|shown by): ", LAWS[title], flags=re.MULTILINE)
-    assert any(link.startswith("../kilonova/") for link in links(code))
-    assert any(link.startswith("../tests/") for link in links(shown))
+def bullets(text: str) -> dict[str, str]:
+    parts = re.split(r"^- ([a-z ]+): ", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 @pytest.mark.parametrize("title", LAWS)
-def test_a_mutation_is_told_under_the_law_it_breaks(title: str) -> None:
-    for link in links(LAWS[title]):
-        if link.startswith("../tests/mutations/"):
-            first = (ROOT / "docs" / link).resolve().read_text().partition("\n")[0]
-            named = re.match(r"Law (\d+)", first)
-            assert named is None or named[1] == title.split(".")[0], f"{link}: {first}"
+def test_each_names_its_code_and_what_breaks_without_it(title: str) -> None:
+    told = bullets(LAWS[title])
+    assert any(link.startswith("../kilonova/") for link in links(told["code"]))
+    broken = links(told.get("breaks without it", ""))
+    assert title in LATER or any(link.startswith("../tests/") for link in broken)
+
+
+@pytest.mark.parametrize("title", LAWS)
+def test_mutations_say_which_law_they_break(title: str) -> None:
+    """All but law 6, which comes later, and law 14, which has none yet."""
+    number = title.split(".")[0]
+    assert number in {"6", "14"} or any(re.match(rf"Law {number}\b", text) for text in MUTATIONS)

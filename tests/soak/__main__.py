@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.soak.patches import Patch, Stale, copy_tree, load_all
-from tests.soak.suites import Failure, Stopwatch, check_tree, end, fails_again, first_failure, ordered
+from tests.soak.suites import Failure, Stopwatch, check_tree, end, end_all, fails_again, first_failure, ordered
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
@@ -88,11 +89,14 @@ def mutations(names: Sequence[str], suites: Sequence[str]) -> bool:
     print(f"{'mutation':<{width}}  {'seconds':>7}  killed by", flush=True)
     with tempfile.TemporaryDirectory(prefix="kilonova-soak-") as scratch:
         trials = Trials(Path(scratch), suites)
-        with ThreadPoolExecutor(JOBS) as pool:
-            done = []
+        pool, done = ThreadPoolExecutor(JOBS), []
+        try:
             for tried in pool.map(trials.attempt, patches):
                 print(f"{tried.patch.name:<{width}}  {tried.seconds:>7.1f}  {tried.verdict}", flush=True)
                 done.append(tried)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
     left = [tried for tried in done if tried.killer is None]
     print(f"\n{len(done)} mutations, {len(done) - len(left)} killed")
     for tried in left:
@@ -151,6 +155,8 @@ def main() -> int:
     parser.add_argument("--mutation", nargs="*", default=[], help="only these")
     parser.add_argument("--suite", nargs="*", default=[], help="only these suites may kill")
     asked = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
     until = time.time() + 60 * asked.minutes
     good = True
     if asked.only in (None, "mutations"):

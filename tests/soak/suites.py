@@ -25,6 +25,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*\])?)(?: - .*)?$", re.MULTI
 FOLDERS = ["engine", "placement", "property", "store", "stories"]
 SIMULATED = {"histories": HISTORIES, "crashes": CRASHES}
 ALL = [*FOLDERS, *SIMULATED]
+RUNNING: set[subprocess.Popen[str]] = set()
 
 
 @dataclass(frozen=True)
@@ -92,22 +93,26 @@ def run(tree: Path, command: list[str]) -> tuple[int, str]:
         text=True,
         start_new_session=True,
     )
+    RUNNING.add(process)
     try:
         out, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         end(process)
         return 1, f"did not end within {LIMIT:.0f} s"
-    except BaseException:
-        end(process)
-        raise
+    finally:
+        RUNNING.discard(process)
     return process.returncode, out
+
+
+def end_all() -> None:
+    for process in list(RUNNING):
+        end(process)
 
 
 def end(process: subprocess.Popen[str]) -> None:
     """The process and all it started; it has a session of its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def check_tree(tree: Path) -> None:

@@ -1,0 +1,192 @@
+"""What an agent does with its orders, whoever sends them and however they arrive (law 4)."""
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from kilonova.bus.memory import MemoryBus, MemoryHub
+from kilonova.compute.agent import Agent
+from kilonova.compute.drivers.hardware import Hardware
+from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, StepOrder
+from kilonova.engine.model import DESTINATION, Operation, Step
+from kilonova.sim.cloud import SeededIds
+from kilonova.sim.loop import Process, SimClock, SimLoop
+from kilonova.world import World
+
+HOST, INTERVAL = "host1", 10.0
+
+
+class Room:
+    """One host with its agent, and a conductor that says what the test tells it to."""
+
+    def __init__(self):
+        self.loop = SimLoop()
+        asyncio.set_event_loop(self.loop)
+        self.hub = MemoryHub()
+        self.hardware = Hardware(clock_sleep=asyncio.sleep)
+        self.hardware.add_host(HOST)
+        self.orders = []  # the answer to the next heartbeat
+        self.beats, self.finished, self.log = [], [], []
+        self.accepts = True
+        self.silent = False
+        self.lives = 0
+        self.agent = None
+        self.loop.spawn(Process("conductor"), self._serve())
+        self.start()
+
+    async def _serve(self):
+        bus = MemoryBus(self.hub, "conductor")
+        for word in ("register", "returned", "beat", "finish"):
+            await bus.serve(f"conductor.{word}", getattr(self, f"_on_{word}"))
+
+    async def _on_register(self, body):
+        return msgspec.json.encode(Registered(epoch=1))
+
+    async def _on_returned(self, body):
+        return b"true"
+
+    async def _on_beat(self, body):
+        self.beats.append(msgspec.json.decode(body, type=Beat))
+        orders, self.orders = self.orders, []
+        return msgspec.json.encode(Orders(steps=orders))
+
+    async def _on_finish(self, body):
+        if self.silent:
+            await asyncio.sleep(2 * INTERVAL)
+        self.finished.append(msgspec.json.decode(body, type=Finish))
+        return msgspec.json.encode(Finished(self.accepts))
+
+    def start(self):
+        self.lives += 1
+        self.process = Process(HOST)
+        source = random.Random(self.lives)
+        world = World(
+            clock=SimClock(self.loop),
+            ids=SeededIds(source),
+            random=source,
+            bus=MemoryBus(self.hub, HOST),
+            driver=SimulatedDriver(self.hardware, HOST),
+            memory=SimulatedMemory(self.hardware, HOST),
+        )
+        self.agent = Agent(world, HOST, {"toy": self._toy()}, report_interval=INTERVAL)
+        self.loop.spawn(self.process, self.agent.start())
+        self.loop.run_for(1.0)
+
+    def restart(self):
+        """kill -9, and a new start on what it had written down."""
+        self.hub.detach(HOST)
+        self.loop.kill(self.process)
+        self.start()
+
+    def _toy(self):
+        log = self.log
+
+        async def work(host):
+            log.append(f"{host.facts['name']} begun")
+            try:
+                await asyncio.sleep(host.facts["seconds"])
+                log.append(f"{host.facts['name']} done")
+            except asyncio.CancelledError:
+                log.append(f"{host.facts['name']} aborted")
+                raise
+
+        class Toy(Operation):
+            name = "toy"
+            steps = [Step("work", work, on=DESTINATION, undo=work)]
+
+        return Toy()
+
+    def say(self, *orders, wait=2 * INTERVAL):
+        self.orders = list(orders)
+        self.loop.run_for(wait)
+
+
+def order(name, turn, ordinal, seconds=0.0, server="s1", way="do"):
+    return StepOrder(
+        journal="cell1",
+        operation=f"operation-{turn}",
+        kind="toy",
+        name="work",
+        way=way,
+        ordinal=ordinal,
+        server=server,
+        turn=turn,
+        copy=turn,
+        facts={"name": name, "seconds": seconds},
+    )
+
+
+@pytest.fixture
+def room():
+    room = Room()
+    yield room
+    room.loop.close()
+    asyncio.set_event_loop(None)
+
+
+def test_an_order_is_done_and_told(room):
+    room.say(order("a", 1, 1))
+    assert room.log == ["a begun", "a done"]
+    assert [(f.operation, f.ordinal, f.error) for f in room.finished] == [("operation-1", 1, None)]
+
+
+@pytest.mark.parametrize("late", [(1, 9), (2, 2)], ids=["of an earlier turn", "of an earlier step"])
+@pytest.mark.parametrize("again", [False, True], ids=["", "after a restart"])
+def test_an_order_that_comes_too_late_is_dropped(room, late, again):
+    room.say(order("new", 2, 3))
+    if again:
+        room.restart()
+    room.say(order("late", *late))
+    assert room.log == ["new begun", "new done"]
+
+
+def test_one_servers_orders_say_nothing_of_anothers(room):
+    room.say(order("a", 5, 5))
+    room.say(order("b", 1, 1, server="s2"))
+    assert room.log == ["a begun", "a done", "b begun", "b done"]
+
+
+def test_a_doubled_order_is_done_once_while_it_is_under_way(room):
+    room.say(order("a", 1, 1, seconds=100.0), order("a", 1, 1, seconds=100.0))
+    room.say(order("a", 1, 1, seconds=100.0), wait=200.0)
+    assert room.log == ["a begun", "a done"]
+    assert any(beat.has == ["operation-1/1"] for beat in room.beats), "the conductor hears what is under way"
+
+
+@pytest.mark.parametrize("higher", [(1, 2), (2, 1)], ids=["step", "turn"])
+def test_a_higher_order_aborts_a_lower_one_before_it_begins(room, higher):
+    room.say(order("low", 1, 1, seconds=100.0))
+    room.say(order("high", *higher, way="undo"), wait=200.0)
+    assert room.log == ["low begun", "low aborted", "high begun", "high done"]
+    assert [f.ordinal for f in room.finished] == [higher[1]], "an aborted step has no result"
+
+
+def test_two_servers_are_worked_on_at_once(room):
+    room.say(order("a", 1, 1, seconds=50.0), order("b", 1, 1, seconds=5.0, server="s2"), wait=100.0)
+    assert room.log == ["a begun", "b begun", "b done", "a done"]
+
+
+def test_a_result_is_told_until_somebody_answers(room):
+    room.silent = True
+    room.say(order("a", 1, 1), wait=40.0)
+    room.silent = False
+    room.loop.run_for(40.0)
+    assert room.log == ["a begun", "a done"]
+    assert len(room.finished) > 1 and room.finished[-1].ordinal == 1
+
+
+def test_a_refused_result_undoes_nothing_and_asks_what_there_is(room):
+    room.accepts = False
+    room.say(order("a", 1, 1), wait=1.5 * INTERVAL)
+    assert room.log == ["a begun", "a done"]
+    assert len(room.finished) == 1
+    assert room.beats[-1].pull, "it asks what should be there"
+
+
+def test_what_a_step_does_not_expect_is_told_as_an_error(room):
+    unknown = msgspec.structs.replace(order("a", 1, 1), name="nonsense")
+    room.say(unknown)
+    assert room.finished[0].error["code"] == "unknown_step" and room.finished[0].error["final"]

@@ -1,0 +1,64 @@
+"""The journal's own promises, whoever writes to it: of two that saw the same state only one moves on (law 8)."""
+
+import pytest
+
+from kilonova.domain.errors import Superseded
+from kilonova.engine import journal as log
+from kilonova.store import rows
+from kilonova.store.tables.journal import operations
+
+
+@pytest.fixture
+def busy(cloud):
+    """A cloud, and a migration that will be under way for a long time."""
+    cloud = cloud(copy_seconds=3000.0)
+    server, _ = cloud.make()
+    return cloud, cloud.submit("migrate", server).operation_id
+
+
+def in_transaction(cloud, body):
+    return cloud.do(lambda engine: engine.world.db.cell("cell1").write(body))
+
+
+def test_whoever_saw_an_older_ordinal_writes_nothing(busy):
+    cloud, operation = busy
+
+    async def body(tx):
+        first, second = await log.load(tx, operation), await log.load(tx, operation)
+        seen = first.ordinal
+        first.ordinal += 1
+        await log.save(tx, first, first.state, seen, 1.0)
+        second.facts["mine"] = True
+        with pytest.raises(Superseded):
+            await log.save(tx, second, second.state, seen, 2.0)
+        return await rows.fetch(tx, operations, id=operation)
+
+    row = in_transaction(cloud, body)
+    assert "mine" not in row["facts"] and row["updated_at"] == 1.0
+
+
+def test_what_has_ended_stays_as_it_ended(busy):
+    cloud, operation = busy
+
+    async def body(tx):
+        first, second = await log.load(tx, operation), await log.load(tx, operation)
+        was, first.state = first.state, "superseded"
+        await log.save(tx, first, was, first.ordinal, 1.0)
+        second.state = "undoing"
+        with pytest.raises(Superseded):
+            await log.save(tx, second, was, second.ordinal, 2.0)
+        return (await rows.fetch(tx, operations, id=operation))["state"]
+
+    assert in_transaction(cloud, body) == "superseded"
+
+
+def test_a_state_that_may_not_follow_is_no_commit(busy):
+    cloud, operation = busy
+
+    async def body(tx):
+        op = await log.load(tx, operation)
+        op.state = "accepted"
+        await log.save(tx, op, "undoing", op.ordinal, 1.0)
+
+    with pytest.raises(RuntimeError, match="may not become"):
+        in_transaction(cloud, body)
