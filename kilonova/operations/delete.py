@@ -96,7 +96,7 @@ class Delete(Operation):
         ctx.in_transaction(close)
 
     steps = [
-        Step("list_what_exists", list_what_exists, on=CONTROL, plan=True, no_return=True),
+        Step("list_what_exists", list_what_exists, on=CONTROL, plan=True, no_return=True, retry=FOREVER),
         Step(
             "terminate_instance",
             remove_guest,

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select
 from kilonova.domain.errors import NotYet, Refused
 from kilonova.domain.server import from_json
 from kilonova.engine.context import Context
-from kilonova.engine.model import CONTROL, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import servers
 from kilonova.store.tables.journal import operations
@@ -76,6 +76,6 @@ class EvacuateHost(Operation):
 
     steps = [
         Step("list_servers", list_servers, on=CONTROL, plan=True),
-        Step("start_children", start_children, on=CONTROL, no_return=True, deadline=600.0),
-        Step("await_children", await_children, on=CONTROL),
+        Step("start_children", start_children, on=CONTROL, no_return=True, retry=FOREVER, deadline=600.0),
+        Step("await_children", await_children, on=CONTROL, retry=FOREVER),
     ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.errors import CommitFailed, StoreError
+from kilonova.domain.errors import CommitFailed, Conflict, StoreError
 from kilonova.world import Tx
 from tests.store.conftest import Workbench
 from tests.store.scratch import ids, insert, inserting
@@ -66,6 +66,32 @@ def test_a_batch_is_one_commit(sqlite_bench: Workbench) -> None:
         before = store.stats.commits
         await ask_in_one_batch(store, *(inserting(f"t{number}") for number in range(30)))
         assert store.stats.commits - before == 2  # the gate's own and the batch's
+
+    sqlite_bench.run(story)
+
+
+def test_a_body_that_raises_takes_only_its_own_writes_along(sqlite_bench: Workbench) -> None:
+    """The others of its batch run a second time, and are written once."""
+    calls: list[str] = []
+
+    def counted(name: str, error: Exception | None = None) -> Any:
+        async def body(tx: Tx) -> str:
+            calls.append(name)
+            await insert(tx, name)
+            if error is not None:
+                raise error
+            return name
+
+        return body
+
+    async def story(store: Any) -> None:
+        before = store.stats.transactions
+        bodies = counted("a"), counted("b", ValueError("mine alone")), counted("c"), inserting("a")
+        results = await ask_in_one_batch(store, *bodies)
+        assert [type(result) for result in results] == [str, ValueError, str, Conflict]
+        assert calls == ["a", "b", "a", "b", "c"]
+        assert store.stats.transactions - before == 3  # the gate's, a, c
+        assert await ids(store) == ["a", "c", "gate"]
 
     sqlite_bench.run(story)
 

@@ -1,0 +1,86 @@
+"""Who does a CONTROL step: one conductor as long as it lives, another one when it is gone, and somebody in the end."""
+
+import asyncio
+
+import pytest
+
+from kilonova.domain.errors import StoreError
+from kilonova.engine import run
+from kilonova.engine.model import CONTROL, Step
+from kilonova.operations import REGISTRY
+from kilonova.operations.migrate import Migrate
+from kilonova.sim.invariants import check
+from kilonova.sim.loop import current_process
+
+
+@pytest.fixture
+def slow(cloud, monkeypatch):
+    """Two conductors, a server, and a migration whose first step takes 50 seconds; `done` says who began and ended."""
+    done = []
+
+    async def think(ctx):
+        who = current_process().name
+        done.append(f"{who} begins")
+        await asyncio.sleep(50.0)
+        done.append(f"{who} ends")
+        return {}
+
+    class Slow(Migrate):
+        steps = [Step("think", think, on=CONTROL), *Migrate.steps]
+
+    monkeypatch.setitem(REGISTRY, "migrate", Slow())
+    cloud = cloud(conductors=2)
+    server, _ = cloud.make()
+    operation = cloud.submit("migrate", server).operation_id
+    cloud.loop.run_for(10.0)
+    return cloud, server, operation, done
+
+
+def test_a_living_conductor_keeps_its_step(slow):
+    cloud, server, operation, done = slow
+    cloud.loop.run_for(120.0)
+    worker = done[0].split()[0]
+    assert done == [f"{worker} begins", f"{worker} ends"]
+    assert cloud.operation(operation)["state"] == "done"
+    assert cloud.server(server)["vm_state"] == "resized"
+
+
+def test_the_step_of_a_conductor_that_is_gone_is_done_by_another(slow):
+    cloud, server, _, done = slow
+    worker = done[0].split()[0]
+    cloud.kill(worker)
+    cloud.loop.run_for(25.0)
+    assert len(done) == 1, "its lease has not run out yet"
+    cloud.loop.run_for(120.0)
+    other = {"conductor1": "conductor2", "conductor2": "conductor1"}[worker]
+    assert done[1:] == [f"{other} begins", f"{other} ends"]
+    assert cloud.server(server)["vm_state"] == "resized"
+
+
+def test_a_conductor_that_stood_still_has_lost_its_step_and_does_no_harm(slow):
+    cloud, server, operation, done = slow
+    process = cloud.roles[done[0].split()[0]].process
+    cloud.loop.freeze(process)
+    cloud.loop.run_for(150.0)
+    assert cloud.server(server)["vm_state"] == "resized"
+    before = cloud.steps(operation)
+    cloud.loop.thaw(process)
+    cloud.loop.run_for(60.0)
+    assert cloud.steps(operation) == before
+    assert check(cloud) == []
+
+
+def test_a_step_that_got_lost_between_taking_and_doing_is_done_later(cloud, monkeypatch):
+    """The database was away for a moment, say; the conductor lives and its lease never runs out."""
+    prepare, failures = run.prepare, iter([True])
+
+    async def fails_once(*args):
+        if next(failures, False):
+            raise StoreError("the line went dead")
+        return await prepare(*args)
+
+    monkeypatch.setattr(run, "prepare", fails_once)
+    cloud = cloud()
+    server, _ = cloud.make(wait=120.0)
+    assert cloud.server(server)["vm_state"] == "active"
+    assert check(cloud) == []
