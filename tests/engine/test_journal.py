@@ -1,10 +1,14 @@
-"""The journal's own promises, whoever writes to it: of two that saw the same state only one moves on (law 8)."""
+"""What holds for every writer: of two that saw the same state of an operation only one moves on (law 8), and a step
+changes its server only while the turn is its own (law 1)."""
 
 import pytest
 
 from kilonova.domain.errors import Superseded
 from kilonova.engine import journal as log
+from kilonova.engine.core import context_for
+from kilonova.engine.model import Target
 from kilonova.store import rows
+from kilonova.store.tables.cell import servers
 from kilonova.store.tables.journal import operations
 
 
@@ -62,3 +66,35 @@ def test_a_state_that_may_not_follow_is_no_commit(busy):
 
     with pytest.raises(RuntimeError, match="may not become"):
         in_transaction(cloud, body)
+
+
+@pytest.mark.parametrize("behind", [0, 1], ids=["of this turn", "of an earlier turn"])
+def test_a_server_is_changed_only_by_a_step_of_its_turn(busy, behind):
+    cloud, operation = busy
+
+    async def work(engine):
+        journal = engine.world.db.cell("cell1")
+
+        async def body(tx):
+            op = await log.load(tx, operation)
+            ctx = context_for(engine, journal, op, Target(""), None)
+            ctx.turn -= behind
+            ctx.set_server(name="changed")
+            await ctx.apply(tx, 1.0)
+
+        try:
+            await journal.write(body)
+        finally:
+            names.append(await journal.read(name))
+
+    async def name(tx):
+        return (await rows.fetch(tx, servers, deleted=0))["name"]
+
+    names = []
+    if behind:
+        with pytest.raises(Superseded):
+            cloud.do(work)
+        assert names == ["a"]
+    else:
+        cloud.do(work)
+        assert names == ["changed"]

@@ -1,0 +1,74 @@
+"""Law 12: whichever COMMIT of a conductor fails or stays unknown, the operation goes on at once, each step once."""
+
+import pytest
+
+from kilonova.domain.errors import CommitFailed, CommitUnknown
+from kilonova.sim.invariants import check
+
+SOON = 6.0  # seconds; a lease lasts 30
+
+
+class Spoiled:
+    """Counts the COMMITs of one process over all its databases; the one with that number goes wrong."""
+
+    def __init__(self, number=0, how=""):
+        self.number, self.how, self.seen, self.struck = number, how, 0, False
+
+    def before_commit(self, name):
+        self.seen += 1
+        if self.how == "fails" and self.seen == self.number:
+            self.struck = True
+            raise CommitFailed("the disk was full for a moment")
+
+    def after_commit(self, name):
+        if self.how == "is unknown" and self.seen == self.number and not self.struck:
+            self.struck = True
+            raise CommitUnknown("the line went dead")
+
+
+def spoil(cloud, faults):
+    stores = cloud.roles["conductor1"].stores
+    for store in (stores.control, stores.placement, *(stores.cell(name) for name in stores.cells())):
+        store.faults = faults
+    return faults
+
+
+def creates(cloud, faults):
+    spoil(cloud, faults)
+    server, operation = cloud.make(wait=SOON)
+    return server, operation, "active"
+
+
+def migrates(cloud, faults):
+    server, _ = cloud.make()
+    spoil(cloud, faults)
+    operation = cloud.submit("migrate", server).operation_id
+    cloud.loop.run_for(SOON)
+    return server, operation, "resized"
+
+
+def deletes(cloud, faults):
+    server, _ = cloud.make()
+    spoil(cloud, faults)
+    operation = cloud.submit("delete", server).operation_id
+    cloud.loop.run_for(SOON)
+    return server, operation, "deleted"
+
+
+@pytest.mark.parametrize("how", ["fails", "is unknown"])
+@pytest.mark.parametrize("work", [creates, migrates, deletes], ids=lambda work: work.__name__)
+def test_a_commit_goes_wrong(cloud, work, how):
+    quiet = cloud(hosts=2)
+    faults = Spoiled()
+    server, operation, _ = work(quiet, faults)
+    steps, commits = quiet.steps(operation), faults.seen
+    assert commits > 5
+    for number in range(1, commits + 1):
+        spoiled = cloud(hosts=2)
+        faults = Spoiled(number, how)
+        server, operation, state = work(spoiled, faults)
+        assert faults.struck, number
+        assert spoiled.server(server)["vm_state"] == state, f"COMMIT {number} of {commits} {how}"
+        assert spoiled.steps(operation) == steps, f"COMMIT {number} of {commits} {how}"
+        assert check(spoiled) == [], f"COMMIT {number} of {commits} {how}"
+        spoiled.close()
