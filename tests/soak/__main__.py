@@ -62,9 +62,9 @@ class Trials:
 
     def _killer(self, patch: Patch, tree: Path) -> Failure | None:
         """The first failure that is the mutation's doing."""
-        for suite in ordered(patch.likely):
-            while not self.suites or suite in self.suites:
-                failure = first_failure(tree, suite, self.unsound)
+        for trial in ordered(patch.likely):
+            while not self.suites or trial.suite in self.suites:
+                failure = first_failure(tree, trial, self.unsound)
                 if failure is None:
                     break
                 if not self._fails_unchanged(failure):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "var", ".*_cache", ".hypothesis", ".import_linter_cache", "results")
-_LIKELY = re.compile(r"^Likely killer: (\w+)$", re.MULTILINE)
+_LIKELY = re.compile(r"^Likely killer: (.+)$", re.MULTILINE)
 _FILE = re.compile(r"^\+\+\+ b/(\S+)$", re.MULTILINE)
 
 
@@ -25,7 +25,7 @@ class Stale(Exception):
 class Patch:
     name: str
     why: str
-    likely: str  # the suite to try first
+    likely: str  # what to try first: a suite, a test, `histories SEED` or `crashes POINT`
     file: str
     before: tuple[str, ...]  # context and old line
     after: tuple[str, ...]

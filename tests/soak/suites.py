@@ -16,14 +16,15 @@ from pathlib import Path
 
 WITHOUT_SERVERS = "not postgres and not nats"
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "-m", WITHOUT_SERVERS]
-HISTORIES = ["--prefix", "soak", "--count", "80"]
-CRASHES = ["--sample", "8"]
+HISTORIES = ("--prefix=soak", "--count=80")
+CRASHES = ("--sample=8",)
 LIMIT = 900.0  # seconds for one suite; what hangs is ended
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*\])?)(?: - .*)?$", re.MULTILINE)
 
 # Quick ones first. A suite that is not there yet is passed over.
 FOLDERS = ["engine", "placement", "property", "store", "stories"]
 SIMULATED = {"histories": HISTORIES, "crashes": CRASHES}
+SIMULATED_PART = {"histories": "--seed", "crashes": "--at"}
 ALL = [*FOLDERS, *SIMULATED]
 RUNNING: set[subprocess.Popen[str]] = set()
 
@@ -39,18 +40,39 @@ class Failure:
         return f"{self.suite}: {self.what}"
 
 
-def ordered(likely: str) -> list[str]:
-    return [*([likely] if likely in ALL else []), *(name for name in ALL if name != likely)]
+@dataclass(frozen=True)
+class Trial:
+    """A suite, or a part of it."""
+
+    suite: str
+    part: tuple[str, ...] = ()  # arguments; none: all of it
 
 
-def first_failure(tree: Path, suite: str, unsound: Iterable[Failure] = ()) -> Failure | None:
+def ordered(likely: str) -> list[Trial]:
+    """What is likely to fail, then everything."""
+    everything = [Trial(suite) for suite in ALL]
+    suite, _, name = likely.partition(" ")
+    if suite in ALL and not name:
+        return [Trial(suite), *(trial for trial in everything if trial.suite != suite)]
+    if suite in SIMULATED:
+        return [Trial(suite, (f"{SIMULATED_PART[suite]}={name}",)), *everything]
+    return [Trial(likely.partition("/")[0], (f"tests/{likely}",)), *everything]
+
+
+def first_failure(tree: Path, trial: Trial, unsound: Iterable[Failure] = ()) -> Failure | None:
     """`unsound` are left out: they fail on the unchanged tree, too."""
+    suite = trial.suite
     out = [failure.name for failure in unsound if failure.suite == suite]
     if suite in SIMULATED:
-        return _simulated(tree, suite, [*SIMULATED[suite], *(f"--except={name}" for name in out)])
+        part = trial.part or SIMULATED[suite]
+        return _simulated(tree, suite, [*part, *(f"--except={name}" for name in out)])
     if not list((tree / "tests" / suite).glob("test_*.py")):
         return None
-    return _tested(tree, suite, [f"tests/{suite}", *(f"--deselect={name}" for name in out)])
+    part = trial.part or (f"tests/{suite}",)
+    failure = _tested(tree, suite, [*part, *(f"--deselect={name}" for name in out)])
+    if failure is not None and not failure.name and trial.part:
+        return None  # that test is no longer there; the whole suite will tell
+    return failure
 
 
 def fails_again(tree: Path, failure: Failure) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.patches import Stale, load, load_all
-from tests.soak.suites import ALL, ordered
+from tests.soak.suites import ALL, Trial, ordered
 
 ROOT = Path(__file__).resolve().parents[3]
 PATCHES = sorted((ROOT / "tests/mutations").glob("*.patch"))
@@ -35,7 +35,7 @@ def test_mutation_fits(path: Path, tmp_path: Path) -> None:
     differing = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     assert differing == [(patch.old, patch.new)]
     compile(target.read_text(), patch.file, "exec")
-    assert patch.why and patch.likely in ALL
+    assert patch.why and ordered(patch.likely)[0].suite in ALL
 
 
 def test_there_are_enough() -> None:
@@ -83,6 +83,16 @@ def test_a_patch_that_changes_more_or_less_than_a_line_is_refused(tree: Path, ol
         load(tree / "x.patch")
 
 
-def test_the_likely_suite_comes_first_and_none_is_left_out() -> None:
-    assert ordered("stories")[0] == "stories"
-    assert sorted(ordered("stories")) == sorted(ALL) == sorted(ordered("nonsense"))
+@pytest.mark.parametrize(
+    ("likely", "first"),
+    [
+        ("stories", Trial("stories")),
+        ("engine/test_agent.py::test_x[a b]", Trial("engine", ("tests/engine/test_agent.py::test_x[a b]",))),
+        ("histories soak-3", Trial("histories", ("--seed=soak-3",))),
+        ("crashes create:5:one", Trial("crashes", ("--at=create:5:one",))),
+    ],
+)
+def test_the_likely_killer_comes_first_and_no_suite_is_left_out(likely: str, first: Trial) -> None:
+    trials = ordered(likely)
+    assert trials[0] == first
+    assert sorted(trial.suite for trial in trials if not trial.part) == sorted(ALL)
