@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import socket
 import sys
@@ -58,7 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
         return code if isinstance(code, int) else DONE
+    except BrokenPipeError:  # `| head` has read enough; nothing more can be said there, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except CycloptsError as error:
         return _say(str(error), USAGE)
     except Refused as why:

@@ -16,7 +16,7 @@ from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.silence import pass_on
-from kilonova.engine.take import take_for_host
+from kilonova.engine.take import open_for_host, take_for_host
 from kilonova.store import rows
 from kilonova.store.tables.cell import hosts
 from kilonova.world import Store, Tx
@@ -58,20 +58,22 @@ class Desk:
         return Orders()
 
     async def _orders(self, journal: Store, beat: Beat) -> Orders:
-        async def body(tx: Tx) -> str:
-            row = await rows.fetch(tx, hosts, name=beat.host)
-            # `returning` although it beats: an old registration arrived late and opened the question again
-            if row is None or row["returning"] or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
-                return "register"
-            return "wait" if row["forced_down"] or row["fenced"] else "work"
+        """What a host gets is decided again in each transaction that hands a step out."""
 
-        word = await journal.read(body)
-        if word == "register":
-            return Orders(register_again=True)
-        if word == "wait":
-            return Orders()
+        async def find(tx: Tx) -> tuple[str, list[tuple[str, int]]]:
+            word = await _word_for(tx, beat)
+            return word, await open_for_host(self.engine, tx, beat) if word == "work" else []
+
+        async def still_works(tx: Tx) -> None:
+            if await _word_for(tx, beat) != "work":
+                raise Superseded(f"host {beat.host} may not work now")
+
+        word, found = await journal.read(find)
+        if word != "work":
+            return Orders(register_again=word == "register")
         self.with_work.discard(beat.host)
-        return Orders(steps=await take_for_host(self.engine, journal, beat.host, beat.session, set(beat.has)))
+        taken = [await take_for_host(self.engine, journal, *step, beat, still_works) for step in found]
+        return Orders(steps=[order for order in taken if order is not None])
 
     async def on_finish(self, message: Finish) -> Finished:
         """A late, doubled or outdated result is refused and changes nothing."""
@@ -105,6 +107,14 @@ class Desk:
             name = (await cell_of(self.engine, host)).name
             self.cell_of_host[host] = name
         return self.engine.world.db.cell(name)
+
+
+async def _word_for(tx: Tx, beat: Beat) -> str:
+    row = await rows.fetch(tx, hosts, name=beat.host)
+    # `returning` although it beats: an old registration arrived late and opened the question again
+    if row is None or row["returning"] or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
+        return "register"
+    return "wait" if row["forced_down"] or row["fenced"] else "work"
 
 
 def _answering(kind: type[Any], answer: Any) -> Any:

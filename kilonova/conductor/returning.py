@@ -131,6 +131,9 @@ async def _verdict(tx: Tx, host: str, report: CopyReport, resumes: bool) -> Verd
         return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
     if server is None:
         return Verdict(report.server, report.copy, "quarantine", "no such server is known in this cell")
+    if report.copy > server["turn"]:  # copies are numbered by turns: these records are older than the copy
+        why = f"copy {report.copy} is newer than the records (turn {server['turn']}): was an old database restored?"
+        return Verdict(report.server, report.copy, "quarantine", why)
     if server["deleted"]:
         return Verdict(report.server, report.copy, "destroy", "the server is deleted")
     if (server["runner_host"], server["runner_copy"]) == (host, report.copy):

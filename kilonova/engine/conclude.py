@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Failed, Superseded
+from kilonova.domain.server import ERROR
 from kilonova.engine import debts, records
 from kilonova.engine import journal as log
 from kilonova.engine.context import Context, ServerRow
@@ -259,6 +260,8 @@ async def _end(
         await records.action_failed(tx, op, now)
         if problem.code != "cancelled":
             await records.fault(tx, op, operation.safe_words, problem, now)
+        elif ctx.server_changes.get("vm_state") == ERROR:  # who finds a server in ERROR wants to know why
+            await records.fault(tx, op, records.CANCELLED, problem, now)
     return Next(op, ended=end.state)
 
 

@@ -10,6 +10,7 @@ from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 FAULT_LENGTH = 255
+CANCELLED = "The operation was cancelled."
 
 
 async def action_started(tx: Tx, op: Op, action: str, now: float) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Failed, NotYet
+from kilonova.engine import journal as log
 from kilonova.engine.accept import Ask, checked, gather, new_operation
 from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine, context_for
 from kilonova.engine.course import Problem
-from kilonova.engine.model import Target
+from kilonova.engine.model import Operation, Target
 from kilonova.world import Store, Tx
 
 
@@ -29,6 +30,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     steps: list[PlannedStep]
     facts: dict[str, Any]
+    joins: str | None = None  # it is under way already: the real request would be answered with this operation
     supersedes: str | None = None
     problem: Problem | None = None
 
@@ -41,6 +43,9 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
 
     subject = await journal.read(body)
     operation = engine.operation(ask.kind)
+    if subject.live is not None and operation.joins(subject):
+        live = log.op_from(subject.live)
+        return _told(operation, ask, live.facts, joins=live.id)
     facts = checked(operation, subject)
     problem = None
     first = operation.steps[0]
@@ -53,11 +58,11 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
             problem = Problem(code="not_yet", message=wait.waiting_for, step=first.name)
         except Failed as error:
             problem = Problem(code=error.code, message=error.message, step=first.name, details=error.details)
-    return Rehearsal(
-        operation=operation.name,
-        server=ask.server_id,
-        steps=[PlannedStep(s.name, s.on.name, s.undo is not None, s.no_return) for s in operation.steps],
-        facts=facts,
-        supersedes=None if subject.live is None else subject.live["id"],
-        problem=problem,
+    return _told(
+        operation, ask, facts, supersedes=None if subject.live is None else subject.live["id"], problem=problem
     )
+
+
+def _told(operation: Operation, ask: Ask, facts: dict[str, Any], **more: Any) -> Rehearsal:
+    steps = [PlannedStep(s.name, s.on.name, s.undo is not None, s.no_return) for s in operation.steps]
+    return Rehearsal(operation=operation.name, server=ask.server_id, steps=steps, facts=facts, **more)

@@ -21,6 +21,7 @@ from kilonova.domain.errors import (
 )
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Ask, accept, begin_operation
+from kilonova.engine.children import tell_parent
 from kilonova.engine.conclude import Next, Outcome, conclude, problem_of
 from kilonova.engine.context import Context
 from kilonova.engine.core import Engine, context_for
@@ -45,8 +46,8 @@ async def follow(engine: Engine, journal: Store, following: Next | None) -> Next
         following = await _one(engine, journal, following)
     if following is None:
         return None
-    if following.ended is not None:
-        await _tell_parent(engine, journal, following)
+    if following.ended is not None and following.op.parent_id:
+        await tell_parent(engine, journal, following.op.parent_id)
     elif following.go is not None and following.go.target.host:
         await engine.wake(journal.name, following.op.id, following.go.target.host)
     return following
@@ -152,8 +153,3 @@ async def postpone(engine: Engine, journal: Store, operation_id: str, ordinal: i
         await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal, open=1)
 
     await engine.write(journal, body)
-
-
-async def _tell_parent(engine: Engine, journal: Store, ended: Next) -> None:
-    if ended.op.parent_id:
-        await engine.wake(journal.name, ended.op.parent_id)

@@ -11,6 +11,7 @@ from kilonova.domain.errors import Superseded
 from kilonova.domain.host import HostState
 from kilonova.domain.server import from_json
 from kilonova.engine import journal as log
+from kilonova.engine.children import tell_parent
 from kilonova.engine.conclude import Next, Outcome, conclude
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import Problem
@@ -124,7 +125,7 @@ async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
     elif following.go is not None and engine.on_mine is not None:
         await engine.on_mine(journal, following)
     elif following.ended is not None and following.op.parent_id:
-        await engine.wake(journal.name, following.op.parent_id)
+        await tell_parent(engine, journal, following.op.parent_id)
 
 
 async def set_waiting(engine: Engine, journal: Store, operation_id: str, ordinal: int, text: str | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Superseded
-from kilonova.domain.messages import StepOrder
+from kilonova.domain.messages import Beat, StepOrder
 from kilonova.engine import journal as log
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import ServerRow, guest_spec
@@ -18,6 +20,8 @@ from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import steps
 from kilonova.world import Row, Store, Tx
 
+Guard = Callable[[Tx], Awaitable[None]]
+
 _READY_HERE = Sql(
     select(steps.c.operation_id)
     .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "ready", steps.c.not_before <= bindparam("now"))
@@ -25,7 +29,7 @@ _READY_HERE = Sql(
     .limit(256)
 )
 _FOR_HOST = Sql(
-    select(steps)
+    select(steps.c.operation_id, steps.c.ordinal)
     .where(
         steps.c.open == 1,
         steps.c.place == bindparam("host"),
@@ -78,23 +82,21 @@ async def take_control(engine: Engine, journal: Store, operation_id: str) -> Nex
     return await engine.write(journal, body)
 
 
-async def take_for_host(engine: Engine, journal: Store, host: str, session: str, has: set[str]) -> list[StepOrder]:
-    """All steps this host should be doing and is not: new ones, and those whose order or agent got lost."""
-    now = engine.world.clock.now()
-
-    async def find(tx: Tx) -> list[Row]:
-        return list(await tx.all(_FOR_HOST, host=host, now=now))
-
-    found = await journal.read(find)
-    wanted = [row for row in found if f"{row['operation_id']}/{row['ordinal']}" not in has]
-    orders = [await _take_one(engine, journal, row["operation_id"], row["ordinal"], host, session) for row in wanted]
-    return [order for order in orders if order is not None]
+async def open_for_host(engine: Engine, tx: Tx, beat: Beat) -> list[tuple[str, int]]:
+    """The steps this host should be doing and is not: new ones, and those whose order or agent got lost."""
+    found = await tx.all(_FOR_HOST, host=beat.host, now=engine.world.clock.now())
+    wanted = [(row["operation_id"], row["ordinal"]) for row in found]
+    return [(operation, ordinal) for operation, ordinal in wanted if f"{operation}/{ordinal}" not in beat.has]
 
 
-async def _take_one(
-    engine: Engine, journal: Store, operation_id: str, ordinal: int, host: str, session: str
+async def take_for_host(
+    engine: Engine, journal: Store, operation_id: str, ordinal: int, beat: Beat, guard: Guard
 ) -> StepOrder | None:
+    """`guard` raises `Superseded` when the host is no longer who it was when it asked."""
+    host, session = beat.host, beat.session
+
     async def body(tx: Tx) -> StepOrder | None:
+        await guard(tx)
         now = engine.world.clock.now()
         op = await log.load(tx, operation_id, lock=True)
         if op is None or not op.is_live or op.ordinal != ordinal:

@@ -16,6 +16,7 @@ from kilonova.domain.server import BUILDING, ERROR, Flavor, to_json
 from kilonova.engine.context import Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
 from kilonova.engine.model import Place as Where
+from kilonova.engine.records import CANCELLED
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.select import choose
 from kilonova.placement import claims
@@ -28,6 +29,8 @@ from kilonova.world import Tx
 
 SCHEDULING = "scheduling"
 NO_VALID_HOST = "no_valid_host"
+# What the owner may read; the whole reason is for the administrator.
+SAFE_WORDS = {"quota_exceeded": "Quota exceeded.", "cancelled": CANCELLED}
 
 # Nothing to bury when the owner deleted the server meanwhile.
 UNLESS_DELETED = Where("control", lambda facts: [] if facts.get("deleted") else [Target("")])
@@ -156,13 +159,13 @@ async def bury(ctx: Context) -> Facts:
         await pass_fence(tx, *_fence(ctx))
         row = server_row(ctx, vm_state=ERROR, task_state=None, hidden=0)
         await rows.put(tx, cell.servers, unless_there=True, **{**row, "cell0_failure": failure})
-        await _bury_records(ctx, tx, problem.message)
+        await _bury_records(ctx, tx, failure, problem.message)
 
     await ctx.world.db.cell("cell0").write(body)
     return {"buried": failure}
 
 
-async def _bury_records(ctx: Context, tx: Tx, message: str) -> None:
+async def _bury_records(ctx: Context, tx: Tx, failure: str, message: str) -> None:
     """The action and the fault that Nova's conductor would write there."""
     now = ctx.world.clock.now()
     if await rows.fetch(tx, cell.action_events, operation_id=ctx.operation_id, event=BURIED_EVENT) is not None:
@@ -191,7 +194,7 @@ async def _bury_records(ctx: Context, tx: Tx, message: str) -> None:
         host=None,
         details=message,
     )
-    safe = "No valid host was found." if not message.startswith("Quota") else "Quota exceeded."
+    safe = SAFE_WORDS.get(failure, "No valid host was found.")
     await rows.put(tx, cell.faults, **ids, code=500, message=safe, details=message, created_at=now)
 
 

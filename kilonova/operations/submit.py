@@ -8,7 +8,7 @@ import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import BUILDING, Flavor, to_json
+from kilonova.domain.server import BUILDING, Flavor, from_json, to_json
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation, supersede
 from kilonova.engine.core import Engine
@@ -17,7 +17,7 @@ from kilonova.engine.journal import Op
 from kilonova.quota.check import exceeded
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
-from kilonova.store.tables import control
+from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Store, Tx
 
@@ -189,20 +189,31 @@ async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause,
         known = await known_key(tx, ask)
         if known is not None:
             return known
+        await rows.fetch(tx, cell.hosts, lock=True, name=host)  # two who ask at once: the second finds the first's
+        running = await _evacuating(tx, host)
+        now = engine.world.clock.now()
+        if running is not None:
+            await remember_key(tx, ask, running, now)
+            return Accepted(running, joined=True)
         state = await judge_host(tx, host, engine.limits.service_down_time)
         if state is None:
             raise Refused("no_such_host", f"Compute host {host} could not be found.")
         if state.word != "down":
-            raise Refused("host_still_up", state.sentence)
+            raise Refused("host_unknown" if state.word == "unknown" else "host_still_up", state.sentence)
         op = _fresh(engine, ask, operation_id, turn=0)
         op.server_id = None
-        now = engine.world.clock.now()
         await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
         return Accepted(operation_id)
 
     accepted = await engine.write(journal, body)
     await engine.wake(journal.name, accepted.operation_id)
     return accepted
+
+
+async def _evacuating(tx: Tx, host: str) -> str | None:
+    """The operation that evacuates this host now; there are never many of them."""
+    running = await rows.fetch_all(tx, operations, kind="evacuate_host", live=1)
+    return next((row["id"] for row in running if from_json(row["params"], {})["host"] == host), None)
 
 
 def _fresh(engine: Engine, ask: Ask, operation_id: str, *, turn: int, kind: str = "") -> Op:

@@ -40,6 +40,16 @@ def test_operations_are_listed_and_shown(cloud: Cloud) -> None:
     assert len(ask(cloud, "op", "list", "--limit", 1).stdout.splitlines()) == 1
 
 
+def test_a_reader_that_has_read_enough_is_no_error(cloud: Cloud) -> None:
+    """`kilonova op list | head`: the pipe is closed before anything is written."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [str(KILONOVA), "op", "list", "--url", cloud.http.url, "--data", str(cloud.data)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
     made = cloud.http.create("ended")
     cloud.http.ended(made["operation"])

@@ -148,6 +148,18 @@ def test_a_returning_host_pays_before_it_works_or_receives(building):
     assert _accepting(cloud) == {"host1": 0, "host2": 1}, "declared down until somebody takes the word back"
 
 
+def test_a_copy_that_is_newer_than_the_records_is_left_alone(building):
+    """Somebody restored an old database: the host knows of turns that these records never saw."""
+    cloud, speaker, order = building
+    assert speaker.finish(order)
+    cloud.loop.run_for(5.0)
+    newer = cloud.server(order.server)["turn"] + 1
+    report = CopyReport(server=order.server, copy=newer, power="on", whole=True, marker="x", defined=True)
+    (verdict,) = speaker.register(report).verdicts
+    assert (verdict.word, verdict.copy) == ("quarantine", newer)
+    assert [(q["server_id"], q["copy"]) for q in cloud.records().table("quarantine")] == [(order.server, newer)]
+
+
 def test_a_host_that_registers_is_no_destination_until_it_has_settled(building):
     cloud, speaker, order = building
     speaker.finish(order)

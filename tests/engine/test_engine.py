@@ -201,6 +201,8 @@ def test_a_whole_host_is_evacuated_with_a_limit_per_destination_and_an_account(c
     cloud.hardware.switch_power("host1", False)
     cloud.loop.run_for(100.0)
     accepted = cloud.do(lambda e: evacuate_host(e, e.world.db.cell("cell1"), "host1", cloud.cause()))
+    again = cloud.do(lambda e: evacuate_host(e, e.world.db.cell("cell1"), "host1", cloud.cause()))
+    assert again.joined and again.operation_id == accepted.operation_id, "asked twice, it is one operation"
     most = 0
     for _ in range(400):
         cloud.loop.run_for(1.0)
@@ -214,6 +216,8 @@ def test_a_whole_host_is_evacuated_with_a_limit_per_destination_and_an_account(c
     assert row["state"] == "done"
     assert '"moved":6' in row["facts"]
     assert most == 2, "the limit was reached and never passed"
+    last_child = max(op["ended_at"] for op in cloud.records().table("operations") if op["parent_id"])
+    assert row["ended_at"] - last_child < 1.0, "the last child wakes its parent, which would look again after 5 s"
     cloud.hardware.switch_power("host1", True)
     cloud.loop.run_for(60.0)
     assert check(cloud) == []
@@ -301,6 +305,17 @@ def test_a_dry_run_takes_the_same_path_and_stores_nothing(cloud):
     for table in ("operations", "steps", "servers", "migrations", "copies"):
         assert after.table(table) == before.table(table)
     assert after.held == before.held
+
+
+def test_a_dry_run_of_what_is_under_way_names_the_operation_it_would_join(cloud):
+    cloud = cloud(boot_seconds=30.0)
+    server, _ = cloud.make()
+    ask = Ask(kind="delete", server_id=server, cause=cloud.cause())
+    cloud.hardware.switch_power(cloud.server(server)["host"], False)
+    running = cloud.submit("delete", server).operation_id
+    told = cloud.do(lambda engine: rehearse(engine, engine.world.db.cell("cell1"), ask))
+    assert cloud.submit("delete", server).operation_id == told.joins == running
+    assert told.supersedes is None and told.problem is None
 
 
 def test_a_dry_run_says_why_nothing_fits(cloud):
