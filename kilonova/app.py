@@ -11,7 +11,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -23,7 +23,7 @@ from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.production import SystemClock, Uuids, listening, new_key, new_token, run, say_once, stop_signal
 
 if TYPE_CHECKING:
-    from kilonova.api.app import Service
+    from kilonova.api.service import Service
     from kilonova.compute.drivers.hardware import Hardware
     from kilonova.compute.room import Room
     from kilonova.engine.core import Engine
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
 SEAL_KEY_NAME = "seal.key"
 MACHINES_NAME = "simulated.db"
+IMAGES_NAME = "images"
+POLICY_NAME = "policy.yaml"
 
 app = App(
     name="kilonova",
@@ -172,7 +174,6 @@ async def _serve(path: Path, settings: Settings, listener: socket.socket) -> Non
 @contextlib.asynccontextmanager
 async def embedded(data: DataDirectory, settings: Settings) -> AsyncIterator[Service]:
     """A whole cloud in this process: stores, conductor, hosts; all but the HTTP server."""
-    from kilonova.api.app import Service
     from kilonova.bus.memory import MemoryBus, MemoryHub
     from kilonova.compute.drivers.hardware import Hardware
     from kilonova.compute.drivers.simulated import SimulatedFence
@@ -196,11 +197,12 @@ async def embedded(data: DataDirectory, settings: Settings) -> AsyncIterator[Ser
         async def unready() -> str:
             return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""
 
-        yield Service(_engine(_world(MemoryBus(hub, "api"), stores), settings, seal), token, unready)
+        yield _service(
+            _engine(_world(MemoryBus(hub, "api"), stores), settings, seal), settings, data.path, token, unready
+        )
 
 
 async def _api(path: Path, settings: Settings, listener: socket.socket) -> None:
-    from kilonova.api.app import Service
     from kilonova.store.directory import DataDirectory, read_secret
 
     stopping, token_file = stop_signal(), settings.api.token_file
@@ -219,7 +221,8 @@ async def _api(path: Path, settings: Settings, listener: socket.socket) -> None:
                     return "the control database does not answer"
                 return ""
 
-            service = Service(_engine(_world(bus, stores), settings, _seal_of(settings)), token, unready)
+            engine = _engine(_world(bus, stores), settings, _seal_of(settings))
+            service = _service(engine, settings, path, token, unready)
             await _answer(data, service, listener, Path(token_file) if token_file else path / TOKEN_NAME, stopping)
 
 
@@ -232,8 +235,33 @@ async def _answer(
 
     data.keep_all()
     host, port = listener.getsockname()[:2]
+    service.public_url = service.public_url or f"http://{host}:{port}"
     say_once(f"kilonova: ready on http://{host}:{port}, administrator's token in {token_file}", service.unready)
     await serve_web(make_app(service), listener, stopping)
+
+
+def _service(
+    engine: Engine, settings: Settings, path: Path, token: str, unready: Callable[[], Awaitable[str]]
+) -> Service:
+    """What the HTTP handlers work with; the embedded services keep their records in the control database."""
+    from kilonova.api.service import Service
+    from kilonova.policy.enforcer import Policy
+    from kilonova.services.identity.service import Identity
+    from kilonova.services.image.service import Images
+    from kilonova.services.network.service import Networks
+
+    world = engine.world
+    parts = (world.db.control, world.clock, world.ids)
+    policy_file = path / POLICY_NAME
+    return Service(
+        engine=engine,
+        identity=Identity(*parts, token),
+        images=Images(*parts, path / IMAGES_NAME),
+        networks=Networks(*parts),
+        policy=Policy(file=policy_file if policy_file.is_file() else None),
+        public_url="",
+        unready=unready,
+    )
 
 
 async def _conductor(settings: Settings) -> None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 GRACE_SECONDS = 5  # for requests in flight when it ends
 BACKLOG = 2048
@@ -21,7 +21,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_web(app: Starlette, listener: socket.socket, stopping: asyncio.Event) -> None:
+async def serve_web(app: ASGIApp, listener: socket.socket, stopping: asyncio.Event) -> None:
     """Returns when it is told to stop and the requests in flight were answered."""
     config = uvicorn.Config(
         app,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
-from kilonova.api.extra.operations import engine_of
-from kilonova.api.faults import answer
+from kilonova.api.call import Call, answer
 from kilonova.api.reading import decode, read_body
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
@@ -27,17 +25,17 @@ class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: str = ""
 
 
-async def list_(request: Request) -> Response:
-    return answer({"hosts": await _hosts(engine_of(request))})
+async def list_(call: Call) -> Response:
+    return answer({"hosts": await _hosts(call.engine)})
 
 
-async def show(request: Request) -> Response:
-    return answer({"host": await _host(engine_of(request), request.path_params["host"])})
+async def show(call: Call) -> Response:
+    return answer({"host": await _host(call.engine, call.path["host"])})
 
 
-async def change(request: Request) -> Response:
-    engine, host = engine_of(request), request.path_params["host"]
-    wish = decode(await read_body(request), ChangeBody)
+async def change(call: Call) -> Response:
+    engine, host = call.engine, call.path["host"]
+    wish = decode(await read_body(call.request), ChangeBody)
     if wish.forced_down is None and wish.disabled is None:
         raise Refused("bad_request", "say forced_down or disabled, true or false")
     if wish.forced_down is not None:

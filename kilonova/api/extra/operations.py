@@ -10,8 +10,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kilonova.api.call import Call, answer
 from kilonova.api.extra import view
-from kilonova.api.faults import answer
 from kilonova.api.reading import decode, limit_of, read_body
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
@@ -67,25 +67,14 @@ class Named(msgspec.Struct, frozen=True):
     operation: str
 
 
-def engine_of(request: Request) -> Engine:
-    engine: Engine = request.app.state.service.engine
-    return engine
-
-
-def cause_of(request: Request, engine: Engine) -> Cause:
-    """Until identity comes there is one user: the administrator whose token it is."""
-    request_id = f"req-{engine.world.ids.uuid()}"
-    return Cause(user_id="admin", project_id="admin", through="api", request_id=request_id, is_admin=True)
-
-
-async def submit_(request: Request) -> Response:
-    engine = engine_of(request)
-    body = await read_body(request)
+async def submit_(call: Call) -> Response:
+    engine = call.engine
+    body = await read_body(call.request)
     kind = decode(body, Named).operation
     if kind not in FORMS:
         raise Refused("bad_request", f"no operation {kind!r}; there are {', '.join(FORMS)}")
     wish = decode(body, FORMS[kind])
-    server, accepted = await _accept(engine, wish, cause_of(request, engine), _key(request, body))
+    server, accepted = await _accept(engine, wish, call.cause, _key(call.request, body))
     operation = accepted.operation_id
     return answer({"operation": operation, "server": server}, 202, {"X-Kilonova-Operation": operation})
 
@@ -115,8 +104,8 @@ async def _accept(
     return wish.server, await submit(engine, ask)
 
 
-async def list_(request: Request) -> Response:
-    stores, query = engine_of(request).world.db, request.query_params
+async def list_(call: Call) -> Response:
+    stores, query = call.engine.world.db, call.query
     if unknown := set(query) - {"server", "state", "limit", "marker"}:
         raise Refused("bad_request", f"unknown parameter {', '.join(sorted(unknown))}")
     by = {column: query[name] for name, column in (("server", "server_id"), ("state", "state")) if name in query}
@@ -127,23 +116,23 @@ async def list_(request: Request) -> Response:
         before = await marker_key(stores, query["marker"])
         if before is None:
             raise Refused("bad_request", f"marker {query['marker']} is no operation")
-    found = await page(stores, by=by, before=before, limit=limit_of(request))
+    found = await page(stores, by=by, before=before, limit=limit_of(call.request))
     return answer({"operations": [view.operation(journaled) for journaled in found]})
 
 
-async def _found(request: Request) -> list[Journaled]:
-    operation_id = request.path_params["id"]
-    found = await find(engine_of(request).world.db, operation_id)
+async def _found(call: Call) -> list[Journaled]:
+    operation_id = call.path["id"]
+    found = await find(call.engine.world.db, operation_id)
     if not found:
         raise Refused("not_found", f"there is no operation {operation_id}")
     return found
 
 
-async def show(request: Request) -> Response:
-    found = await _found(request)
+async def show(call: Call) -> Response:
+    found = await _found(call)
     steps = [step for journaled in found for step in await steps_of(journaled)]
     steps.sort(key=lambda step: int(step["ordinal"]))
-    actions = await actions_of(engine_of(request).world.db, request.path_params["id"])
+    actions = await actions_of(call.engine.world.db, call.path["id"])
     shown = view.operation(found)
     return answer(
         {
@@ -157,13 +146,13 @@ async def show(request: Request) -> Response:
     )
 
 
-async def explain(request: Request) -> Response:
-    found = await _found(request)
+async def explain(call: Call) -> Response:
+    found = await _found(call)
     return answer({"operation": found[0].row["id"], "decision": view.decision(found)})
 
 
-async def cancel_(request: Request) -> Response:
-    engine, found = engine_of(request), await _found(request)
-    operation_id = request.path_params["id"]
-    await cancel(engine, found[-1].journal, operation_id, cause_of(request, engine).user_id)
+async def cancel_(call: Call) -> Response:
+    engine, found = call.engine, await _found(call)
+    operation_id = call.path["id"]
+    await cancel(engine, found[-1].journal, operation_id, call.cause.user_id)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
-from kilonova.api.extra.operations import ServerBody, cause_of, engine_of
-from kilonova.api.faults import answer
+from kilonova.api.call import Call, answer
+from kilonova.api.extra.operations import ServerBody
 from kilonova.api.reading import decode, read_body
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
@@ -16,11 +15,11 @@ from kilonova.engine.rehearse import rehearse
 from kilonova.operations.submit import find_mapping
 
 
-async def plan(request: Request) -> Response:
-    engine = engine_of(request)
-    wish = decode(await read_body(request), ServerBody)
+async def plan(call: Call) -> Response:
+    engine = call.engine
+    wish = decode(await read_body(call.request), ServerBody)
     params = {"host": wish.host} if wish.host else {}
-    ask = Ask(kind=wish.operation, server_id=wish.server, cause=cause_of(request, engine), params=params)
+    ask = Ask(kind=wish.operation, server_id=wish.server, cause=call.cause, params=params)
     mapping = await find_mapping(engine, wish.server)
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {wish.server} is being built; wait until it has a host")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from kilonova.api.extra.operations import engine_of
+from kilonova.api.call import Call, answer
 from kilonova.api.extra.servers import server_of
-from kilonova.api.faults import answer
 from kilonova.api.reading import decode, read_body
 from kilonova.bus import machine_subject
 from kilonova.domain.errors import NoAnswer, Refused
@@ -33,8 +31,8 @@ class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     disk: Literal["root"] = "root"
 
 
-async def switch(request: Request) -> Response:
-    wish = decode(await read_body(request), SwitchBody)
+async def switch(call: Call) -> Response:
+    wish = decode(await read_body(call.request), SwitchBody)
     if wish == SwitchBody():
         raise Refused("bad_request", "say power, link or fail")
     order = MachineOrder(
@@ -42,21 +40,21 @@ async def switch(request: Request) -> Response:
         link=None if wish.link is None else wish.link == "up",
         fail=wish.fail,
     )
-    host = request.path_params["host"]
-    now = await _ask(engine_of(request), host, order)
+    host = call.path["host"]
+    now = await _ask(call.engine, host, order)
     return answer({"host": host, "power": "on" if now.power else "off", "link": "up" if now.link else "cut"})
 
 
-async def write(request: Request) -> Response:
-    wish = decode(await read_body(request), WriteBody)
-    server = await server_of(request)
-    await _ask(engine_of(request), _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text)))
+async def write(call: Call) -> Response:
+    wish = decode(await read_body(call.request), WriteBody)
+    server = await server_of(call)
+    await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text)))
     return answer({"server": server.id, "disk": wish.disk, "text": wish.text})
 
 
-async def console(request: Request) -> Response:
-    server = await server_of(request)
-    now = await _ask(engine_of(request), _host_of(server), MachineOrder(console=server.id))
+async def console(call: Call) -> Response:
+    server = await server_of(call)
+    now = await _ask(call.engine, _host_of(server), MachineOrder(console=server.id))
     return PlainTextResponse(now.console)
 
 

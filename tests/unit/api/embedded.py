@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from kilonova.api.app import Service, make_app
+from kilonova.api.app import make_app
+from kilonova.api.service import Service
 from kilonova.app import embedded
 from kilonova.settings import load
 from kilonova.store.directory import DataDirectory
@@ -24,7 +25,7 @@ class Api:
         self.service = service
         transport = httpx.ASGITransport(make_app(service), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(
-            transport=transport, base_url="http://cloud", headers={"X-Auth-Token": service.token}
+            transport=transport, base_url="http://cloud", headers={"X-Auth-Token": service.identity._token}
         )
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:

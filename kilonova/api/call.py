@@ -1,0 +1,93 @@
+"""One request on its way: who asks, in which version, with what, and what a handler may need to answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route, Version
+from kilonova.domain.caller import Caller
+from kilonova.domain.cause import Cause
+from kilonova.engine.core import Engine
+from kilonova.world import Stores
+
+if TYPE_CHECKING:
+    from kilonova.api.service import Service
+
+OPERATION_HEADER = "X-Kilonova-Operation"
+
+
+def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+
+
+def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Response:
+    return Response(b"", status, headers)
+
+
+@dataclass(slots=True)
+class Call:
+    service: Service
+    request: Request
+    route: Route
+    path: dict[str, str]  # the address's parameters, decoded
+    version: Version
+    request_id: str
+    prefix: str  # of the service on this port: "/compute/v2.1"
+    caller_or_none: Caller | None = None
+    body: Any = None
+
+    @property
+    def caller(self) -> Caller:
+        assert self.caller_or_none is not None, "a PUBLIC route has no caller"
+        return self.caller_or_none
+
+    @property
+    def engine(self) -> Engine:
+        return self.service.engine
+
+    @property
+    def db(self) -> Stores:
+        return self.service.engine.world.db
+
+    @property
+    def query(self) -> QueryParams:
+        return self.request.query_params
+
+    @property
+    def now(self) -> float:
+        return self.service.engine.world.clock.now()
+
+    def at(self, major: int, minor: int) -> bool:
+        """The caller speaks this microversion or a later one."""
+        return self.version >= (major, minor)
+
+    def allows(self, rule: str, *, project_id: str | None = None, user_id: str | None = None) -> bool:
+        """By default the target is the caller's own."""
+        return self.service.policy.allows(rule, self.caller, project_id=project_id, user_id=user_id)
+
+    def require(self, rule: str = "", *, project_id: str | None = None, user_id: str | None = None) -> None:
+        rule = rule or self.route.rule
+        if not self.allows(rule, project_id=project_id, user_id=user_id):
+            raise Rejected(403, f"Policy doesn't allow {rule} to be performed.")
+
+    def url(self, path: str) -> str:
+        """An address that the client can reach: `path` is below this service's prefix."""
+        return f"{self.service.public_url}{self.prefix}{path}"
+
+    @property
+    def cause(self) -> Cause:
+        caller = self.caller
+        return Cause(
+            user_id=caller.user_id,
+            project_id=caller.project_id,
+            through="api",
+            request_id=self.request_id,
+            is_admin=caller.is_admin,
+        )

@@ -1,0 +1,19 @@
+"""How Kilonova's own REST speaks: no versions, faults with a code for programs and a sentence for people."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kilonova.api.call import answer
+from kilonova.api.face import Manner
+from kilonova.api.routes import Version
+
+WORDS = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
+WORDS |= {413: "too_large", 415: "bad_media_type"}
+
+
+class OwnManner(Manner):
+    prefix = "/kilonova/v1"
+
+    def fault(self, status: int, message: str, code: str, version: Version) -> Response:
+        return answer({"error": {"code": code or WORDS.get(status, "bad_request"), "message": message}}, status)

@@ -1,0 +1,28 @@
+"""The routes of Kilonova's own REST, below /kilonova/v1."""
+
+from __future__ import annotations
+
+from kilonova.api.extra import hosts, operations, plans, servers, simulated
+from kilonova.api.routes import Handler, Route
+
+
+def _route(method: str, path: str, handler: Handler, rule: str) -> Route:
+    return Route(method=method, path=path, handler=handler, rule=f"kilonova:{rule}", raw=True)
+
+
+ROUTES = [
+    _route("GET", "/operations", operations.list_, "operations"),
+    _route("POST", "/operations", operations.submit_, "operations"),
+    _route("GET", "/operations/{id}", operations.show, "operations"),
+    _route("POST", "/operations/{id}/cancel", operations.cancel_, "operations"),
+    _route("GET", "/operations/{id}/explain", operations.explain, "operations"),
+    _route("POST", "/plans", plans.plan, "plans"),
+    _route("GET", "/servers", servers.list_, "servers"),
+    _route("GET", "/servers/{id}", servers.show, "servers"),
+    _route("GET", "/hosts", hosts.list_, "hosts"),
+    _route("GET", "/hosts/{host}", hosts.show, "hosts"),
+    _route("POST", "/hosts/{host}", hosts.change, "hosts"),
+    _route("POST", "/simulated/hosts/{host}", simulated.switch, "simulated"),
+    _route("POST", "/simulated/servers/{id}/write", simulated.write, "simulated"),
+    _route("GET", "/simulated/servers/{id}/console", simulated.console, "simulated"),
+]

@@ -1,0 +1,168 @@
+"""The HTTP of one service: find the route, its version, the caller; check policy and form; let the handler answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from kilonova.api.call import Call, answer
+from kilonova.api.faults import DEFAULT, STATUS
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import ANY_TOKEN, EVER, PUBLIC, Route, Router, Version
+from kilonova.api.service import Service
+from kilonova.domain.errors import Conflict, Failed, KilonovaError, Refused
+
+logger = logging.getLogger(__name__)
+MAX_BODY = 114688  # bytes; as Nova's max_request_body_size
+NUL = b"\\u0000"
+NUL_IN_ADDRESS = "%00"
+WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+class Manner:
+    """How one service speaks. The defaults are those of Kilonova's own REST."""
+
+    prefix = ""
+
+    def version(self, request: Request) -> Version:
+        """Raises `Rejected` for one that is not spoken here."""
+        return EVER
+
+    def fault(self, status: int, message: str, code: str, version: Version) -> Response:
+        return answer({"error": {"code": code or str(status), "message": message}}, status)
+
+    def decorate(self, response: Response, version: Version, request_id: str) -> None:
+        response.headers["x-openstack-request-id"] = request_id
+
+    def path_of(self, call_path: str) -> tuple[str, str]:
+        """The path without what this service ignores in it, and the project named in it, if any."""
+        return call_path, ""
+
+    def status_of(self, error: Refused | Failed) -> int:
+        return STATUS.get(error.code, DEFAULT)
+
+
+class Face:
+    """An ASGI application; `scope["face_path"]` is the raw path below the service's prefix."""
+
+    def __init__(self, service: Service, routes: Sequence[Route], manner: Manner) -> None:
+        self.service = service
+        self.router = Router(routes)
+        self.manner = manner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        request_id = f"req-{self.service.engine.world.ids.uuid()}"
+        version = EVER
+        try:
+            version = self.manner.version(request)
+            response = await self._answer(request, request_id, version)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = self._fault(request, error, version)
+        self.manner.decorate(response, version, request_id)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
+        path, project = self.manner.path_of(request.scope["face_path"])
+        if NUL_IN_ADDRESS in path or NUL_IN_ADDRESS in request.url.query:
+            raise Rejected(400, "An address may not hold the character NUL.")
+        found = self.router.find(path)
+        if found is None:
+            raise Rejected(404, "The resource could not be found.")
+        routes, parameters = found
+        same_method = [route for route in routes if route.method == request.method]
+        if not same_method:
+            allowed = ", ".join(sorted({route.method for route in routes}))
+            raise Rejected(405, f"The method {request.method} is not allowed here.", headers={"Allow": allowed})
+        fitting = [route for route in same_method if route.answers(version)]
+        route = fitting[0] if fitting else same_method[0]
+        prefix = self.manner.prefix
+        call = Call(self.service, request, route, parameters, version, request_id, prefix)
+        await self._know_caller(call, project)
+        if not fitting:
+            raise Rejected(404, "The resource could not be found.")
+        if not route.raw and request.method in WITH_BODY:
+            call.body = await self._body(request)
+        if route.action:
+            call.route = route = _by_action(fitting, call.body)
+        self._admit(call)
+        return await route.handler(call)
+
+    async def _know_caller(self, call: Call, project: str) -> None:
+        if call.route.rule == PUBLIC:
+            return
+        token = call.request.headers.get("x-auth-token", "")
+        call.caller_or_none = await self.service.identity.check(token) if token else None
+        if call.caller_or_none is None:
+            www = f'Keystone uri="{self.service.public_url}/identity"'
+            raise Rejected(401, "The request you have made requires authentication.", headers={"WWW-Authenticate": www})
+        if project and project != call.caller.project_id:
+            text = f"Malformed request URL: URL's project_id '{project}' doesn't match Context's project_id"
+            raise Rejected(400, f"{text} '{call.caller.project_id}'")
+
+    def _admit(self, call: Call) -> None:
+        route = call.route
+        if route.rule not in (PUBLIC, ANY_TOKEN):
+            call.require()
+        if route.query is not None:
+            query = {name: call.query.getlist(name) for name in call.query}
+            route.query.check(query, call.version, what="query parameters")
+        if route.body is not None:
+            route.body.check(call.body, call.version)
+
+    async def _body(self, request: Request) -> Any:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY:
+                raise Rejected(413, f"Request is too large. A body may have {MAX_BODY} bytes.")
+        if not body:
+            return None
+        kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json" and not kind.endswith("+json"):
+            raise Rejected(415, f"Unsupported Content-Type {kind[:80]}")
+        if NUL in body:  # no database takes it in a text
+            raise Rejected(400, "A text may not hold the character NUL")
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Rejected(400, "Malformed request body") from None
+
+    def _fault(self, request: Request, error: Exception, version: Version) -> Response:
+        fault = self.manner.fault
+        if isinstance(error, Rejected):
+            response = fault(error.status, error.message, error.code, version)
+            response.headers.update(error.headers)
+            return response
+        if isinstance(error, Refused | Failed):
+            return fault(self.manner.status_of(error), error.message, error.code, version)
+        if isinstance(error, HTTPException):
+            return fault(error.status_code, str(error.detail), "", version)
+        if isinstance(error, Conflict):
+            return fault(409, "another request was faster; look again, then repeat", "conflict", version)
+        if isinstance(error, KilonovaError):
+            logger.warning("%s %s: %s", request.method, request.url.path, error)
+            return fault(503, "a part of the cloud does not answer; repeat the request later", "unavailable", version)
+        logger.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
+        text = "Unexpected API Error. The log of the server has it under this request's id."
+        return fault(500, text, "unexpected", version)
+
+
+def _by_action(routes: Sequence[Route], body: Any) -> Route:
+    """POST …/action: the one key of the body says which."""
+    if not isinstance(body, dict) or len(body) != 1:
+        raise Rejected(400, "Malformed request body: it must have exactly one key, the action")
+    (key,) = body
+    for route in routes:
+        if route.action == key:
+            return route
+    raise Rejected(400, f"There is no such action: {key[:80]}")

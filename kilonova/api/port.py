@@ -1,0 +1,23 @@
+"""One port: the first segments of a path say which service it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Port:
+    def __init__(self, faces: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
+        """`faces` by prefix ("/compute/v2.1", "/compute"); the longest one that fits wins, else the pages answer."""
+        self._faces = sorted(faces.items(), key=lambda item: -len(item[0]))
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
+        for prefix, face in self._faces:
+            if path == prefix or path.startswith(prefix + "/"):
+                scope["face_path"] = path[len(prefix) :]
+                await face(scope, receive, send)
+                return
+        await self._pages(scope, receive, send)

@@ -1,0 +1,23 @@
+"""What every handler works with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kilonova.engine.core import Engine
+from kilonova.policy.enforcer import Policy
+from kilonova.services.identity.service import Identity
+from kilonova.services.image.service import Images
+from kilonova.services.network.service import Networks
+
+
+@dataclass
+class Service:
+    engine: Engine
+    identity: Identity
+    images: Images
+    networks: Networks
+    policy: Policy
+    public_url: str  # "http://127.0.0.1:8774", without a slash at its end
+    unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is

@@ -1,0 +1,28 @@
+"""The rules and their defaults: Nova's names, and our own for what Nova has not."""
+
+from __future__ import annotations
+
+BASE = {
+    "context_is_admin": "role:admin",
+    "admin_api": "rule:context_is_admin",
+    "project_reader_api": "role:reader and project_id:%(project_id)s",
+    "project_member_api": "role:member and project_id:%(project_id)s",
+    "project_manager_api": "role:manager and project_id:%(project_id)s",
+    "project_reader_or_admin": "rule:project_reader_api or rule:context_is_admin",
+    "project_member_or_admin": "rule:project_member_api or rule:context_is_admin",
+    "project_manager_or_admin": "rule:project_manager_api or rule:context_is_admin",
+    "service_api": "role:service",
+}
+
+OWN = {
+    "kilonova:operations": "rule:context_is_admin",
+    "kilonova:plans": "rule:context_is_admin",
+    "kilonova:servers": "rule:context_is_admin",
+    "kilonova:hosts": "rule:context_is_admin",
+    "kilonova:simulated": "rule:context_is_admin",
+}
+
+DEFAULTS: dict[str, str] = {**BASE, **OWN}
+
+# Rules that also hold for tokens without a project.
+SCOPE_FREE = frozenset(OWN)

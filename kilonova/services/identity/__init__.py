@@ -1,0 +1,1 @@
+"""Identity v3: users, projects, roles, tokens."""

@@ -1,0 +1,1 @@
+"""Images v2: records and files."""

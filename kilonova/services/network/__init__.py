@@ -1,0 +1,1 @@
+"""Networks v2.0: networks, subnets, ports, security groups."""
