@@ -8,49 +8,62 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
-from kilonova.cli import database, operations, simulation
-from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, TOKEN_NAME, Config, Data, Overrides
+from kilonova.cli import database, explain, identity, operations, simulation
+from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
-from kilonova.production import SystemClock, Uuids, listening, new_key, new_token, run, say_once, stop_signal
+from kilonova.parts import (
+    add_host,
+    look,
+    make_engine,
+    make_room,
+    make_seal,
+    make_service,
+    make_world,
+    open_all,
+    open_nats,
+    seal_of,
+)
+from kilonova.production import (
+    Uuids,
+    listening,
+    new_key,
+    new_password,
+    public_address,
+    run,
+    say_once,
+    stop_signal,
+)
 
 if TYPE_CHECKING:
     from kilonova.api.service import Service
-    from kilonova.compute.drivers.hardware import Hardware
-    from kilonova.compute.room import Room
-    from kilonova.engine.core import Engine
-    from kilonova.engine.limits import Limits
-    from kilonova.engine.secrets import Seal
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
-    from kilonova.store.open import OpenStores
-    from kilonova.world import Bus, Stores, Tx, World
 
 DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
 SEAL_KEY_NAME = "seal.key"
 MACHINES_NAME = "simulated.db"
-IMAGES_NAME = "images"
-POLICY_NAME = "policy.yaml"
 
 app = App(
     name="kilonova",
     help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
     help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
 )
-for commands in (operations.app, database.app, simulation.app):
+for commands in (operations.app, identity.app, database.app, simulation.app):
     app.command(commands)
+app.command(explain.explain)
 for name, sentence in simulation.LOADED_WHEN_USED.items():
     simulation.app.command(f"kilonova.sim.cli:{name}", name=name, help=sentence)
 
 Listen = Annotated[str, Parameter(help="Address and port of the HTTP API.")]
+PublicUrl = Annotated[str, Parameter(help="Where clients reach it, for the catalog; else as --listen says.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -89,6 +102,7 @@ def serve(
     *,
     data: Data = DEFAULT_DATA,
     listen: Listen = DEFAULT_LISTEN,
+    public_url: PublicUrl = "",
     hosts: int | None = None,
     driver: Literal["simulated"] = "simulated",
     config: Config = None,
@@ -108,20 +122,26 @@ def serve(
     if settings.database.is_set or settings.bus.url:
         raise Refused("bad_configuration", "[database] and [bus] are for api, conductor and agent; serve keeps its own")
     with listening(listen) as listener:
+        url = public_address(public_url, listener)
         database.refuse_newer(database.addresses(settings, data))
-        run(_serve(data, settings, listener))
+        run(_serve(data, settings, listener, url))
 
 
 @app.command
 def api(
-    *, data: Data = DEFAULT_DATA, listen: Listen = DEFAULT_LISTEN, config: Config = None, overrides: Overrides = None
+    *,
+    data: Data = DEFAULT_DATA,
+    listen: Listen = DEFAULT_LISTEN,
+    public_url: PublicUrl = "",
+    config: Config = None,
+    overrides: Overrides = None,
 ) -> None:
     """Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."""
     from kilonova.settings import load_for_fleet
 
     settings = load_for_fleet(data, config, overrides or [])
     with listening(listen) as listener:
-        run(_api(data, settings, listener))
+        run(_api(data, settings, listener, public_address(public_url, listener)))
 
 
 @app.command
@@ -162,17 +182,17 @@ def agent(
 # -- wiring -----------------------------------------------------------------------------------------------------------
 
 
-async def _serve(path: Path, settings: Settings, listener: socket.socket) -> None:
+async def _serve(path: Path, settings: Settings, listener: socket.socket, url: str) -> None:
     from kilonova.store.directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:
-        async with embedded(data, settings) as service:
-            await _answer(data, service, listener, path / TOKEN_NAME, stopping)
+        async with embedded(data, settings, url) as service:
+            await _answer(data, service, settings, listener, stopping)
 
 
 @contextlib.asynccontextmanager
-async def embedded(data: DataDirectory, settings: Settings) -> AsyncIterator[Service]:
+async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> AsyncIterator[Service]:
     """A whole cloud in this process: stores, conductor, hosts; all but the HTTP server."""
     from kilonova.bus.memory import MemoryBus, MemoryHub
     from kilonova.compute.drivers.hardware import Hardware
@@ -180,88 +200,83 @@ async def embedded(data: DataDirectory, settings: Settings) -> AsyncIterator[Ser
     from kilonova.conductor.service import Conductor
 
     async with contextlib.AsyncExitStack() as closing:
-        token, seal = _token(data), _seal(data.secret(SEAL_KEY_NAME, new_key))
-        stores = await closing.enter_async_context(_stores(database.addresses(settings, data.path), upgrading=True))
+        seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
+        stores = await closing.enter_async_context(open_all(database.addresses(settings, data.path), upgrading=True))
         hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
         closing.callback(hardware.close)
         for number in range(1, settings.simulated.hosts + 1):
-            _add_host(hardware, f"host{number}", settings)
-        conducting = _world(MemoryBus(hub, "conductor"), stores, fence=SimulatedFence(hardware))
-        works = Conductor(_engine(conducting, settings, seal, worker=Uuids().uuid()), alone=True)
+            add_host(hardware, f"host{number}", settings)
+        conducting = make_world(MemoryBus(hub, "conductor"), stores, fence=SimulatedFence(hardware))
+        works = Conductor(make_engine(conducting, settings, seal, worker=Uuids().uuid()), alone=True)
         closing.push_async_callback(works.stop)
         await works.start()
-        room = _room(hardware, settings, lambda host: MemoryBus(hub, host))
+        room = make_room(hardware, settings, lambda host: MemoryBus(hub, host))
         closing.push_async_callback(room.stop)
         await room.start(MemoryBus(hub, "machines"))
 
         async def unready() -> str:
             return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""
 
-        yield _service(
-            _engine(_world(MemoryBus(hub, "api"), stores), settings, seal), settings, data.path, token, unready
-        )
+        engine = make_engine(make_world(MemoryBus(hub, "api"), stores), settings, seal)
+        service = make_service(engine, settings, data.path, url, unready)
+        await _prepare(service, data, settings)
+        yield service
 
 
-async def _api(path: Path, settings: Settings, listener: socket.socket) -> None:
-    from kilonova.store.directory import DataDirectory, read_secret
+async def _api(path: Path, settings: Settings, listener: socket.socket, url: str) -> None:
+    from kilonova.store.directory import DataDirectory
 
-    stopping, token_file = stop_signal(), settings.api.token_file
+    stopping = stop_signal()
     with DataDirectory(path) as data:
         async with contextlib.AsyncExitStack() as closing:
-            token = read_secret(Path(token_file)) if token_file else _token(data)
-            stores = await closing.enter_async_context(_stores(database.addresses(settings, path), upgrading=False))
-            bus = await closing.enter_async_context(_nats(settings, "api"))
+            stores = await closing.enter_async_context(open_all(database.addresses(settings, path), upgrading=False))
+            bus = await closing.enter_async_context(open_nats(settings, "api"))
 
             async def unready() -> str:
                 if not bus.is_connected():
                     return "not connected to the bus"
                 try:
-                    await stores.control.read(_look)
+                    await stores.control.read(look)
                 except KilonovaError:
                     return "the control database does not answer"
                 return ""
 
-            engine = _engine(_world(bus, stores), settings, _seal_of(settings))
-            service = _service(engine, settings, path, token, unready)
-            await _answer(data, service, listener, Path(token_file) if token_file else path / TOKEN_NAME, stopping)
+            engine = make_engine(make_world(bus, stores), settings, seal_of(settings))
+            service = make_service(engine, settings, path, url, unready)
+            await _prepare(service, data, settings)
+            await _answer(data, service, settings, listener, stopping)
 
 
 async def _answer(
-    data: DataDirectory, service: Service, listener: socket.socket, token_file: Path, stopping: asyncio.Event
+    data: DataDirectory, service: Service, settings: Settings, listener: socket.socket, stopping: asyncio.Event
 ) -> None:
     """HTTP until told to stop; the start has succeeded."""
     from kilonova.api.app import make_app
-    from kilonova.api.web import serve_web
+    from kilonova.api.first import known_passwords
+    from kilonova.api.web import BACKLOG, serve_web
+    from kilonova.store.clouds import welcome, write_clouds
 
+    given = settings.identity.admin_password_file
+    passwords = await known_passwords(service.identity, data.path, admin_password_file=given)
+    write_clouds(data.path, service.public_url, passwords)
     data.keep_all()
-    host, port = listener.getsockname()[:2]
-    service.public_url = service.public_url or f"http://{host}:{port}"
-    say_once(f"kilonova: ready on http://{host}:{port}, administrator's token in {token_file}", service.unready)
+    listener.listen(BACKLOG)  # before anybody is told: who comes at once waits a moment and is not turned away
+    ready = f"kilonova: ready on {public_address('', listener)}"
+    say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)
     await serve_web(make_app(service), listener, stopping)
 
 
-def _service(
-    engine: Engine, settings: Settings, path: Path, token: str, unready: Callable[[], Awaitable[str]]
-) -> Service:
-    """What the HTTP handlers work with; the embedded services keep their records in the control database."""
-    from kilonova.api.service import Service
-    from kilonova.policy.enforcer import Policy
-    from kilonova.services.identity.service import Identity
-    from kilonova.services.image.service import Images
-    from kilonova.services.network.service import Networks
+async def _prepare(service: Service, data: DataDirectory, settings: Settings) -> None:
+    """What a new cloud begins with; each part does so once and finds it done afterwards."""
+    from kilonova.api.first import first_identity
+    from kilonova.services.identity.first import admin_project
 
-    world = engine.world
-    parts = (world.db.control, world.clock, world.ids)
-    policy_file = path / POLICY_NAME
-    return Service(
-        engine=engine,
-        identity=Identity(*parts, token),
-        images=Images(*parts, path / IMAGES_NAME),
-        networks=Networks(*parts),
-        policy=Policy(file=policy_file if policy_file.is_file() else None),
-        public_url="",
-        unready=unready,
-    )
+    given = settings.identity.admin_password_file
+    await first_identity(service.identity, data, admin_password_file=given, new_password=new_password)
+    await service.flavors.prepare()
+    owner = await admin_project(service.engine.world.db.control)
+    await service.images.prepare(owner=owner)
+    await service.networks.prepare(owner=owner)
 
 
 async def _conductor(settings: Settings) -> None:
@@ -269,10 +284,10 @@ async def _conductor(settings: Settings) -> None:
 
     stopping, worker = stop_signal(), Uuids().uuid()
     async with contextlib.AsyncExitStack() as closing:
-        seal = _seal_of(settings)
-        stores = await closing.enter_async_context(_stores(database.addresses(settings, Path()), upgrading=False))
-        bus = await closing.enter_async_context(_nats(settings, f"conductor-{worker}"))
-        works = Conductor(_engine(_world(bus, stores), settings, seal, worker=worker))
+        seal = seal_of(settings)
+        stores = await closing.enter_async_context(open_all(database.addresses(settings, Path()), upgrading=False))
+        bus = await closing.enter_async_context(open_nats(settings, f"conductor-{worker}"))
+        works = Conductor(make_engine(make_world(bus, stores), settings, seal, worker=worker))
         closing.push_async_callback(works.stop)
         await works.start()
         print(f"kilonova: conductor {worker} works", flush=True)
@@ -290,10 +305,10 @@ async def _agent(host: str, path: Path, settings: Settings) -> None:
         async with contextlib.AsyncExitStack() as closing:
             hardware = Hardware(persist=path / MACHINES_NAME)
             closing.callback(hardware.close)
-            _add_host(hardware, host, settings)
-            controllers = await closing.enter_async_context(_nats(settings, f"machine-{host}"))
+            add_host(hardware, host, settings)
+            controllers = await closing.enter_async_context(open_nats(settings, f"machine-{host}"))
             url, prefix = settings.bus.url, settings.bus.prefix
-            room = _room(hardware, settings, lambda name: NatsBus(url, name, prefix=prefix), Peers)
+            room = make_room(hardware, settings, lambda name: NatsBus(url, name, prefix=prefix), Peers)
             closing.push_async_callback(room.stop)
             await room.start(controllers)
             data.keep_all()
@@ -304,115 +319,3 @@ async def _agent(host: str, path: Path, settings: Settings) -> None:
             stopped.cancel()
         if room.refused.done():
             raise Refused("host_refused", room.refused.result())
-
-
-def _room(
-    hardware: Hardware, settings: Settings, make_bus: Callable[[str], Bus], peers: Callable[[Bus], Any] | None = None
-) -> Room:
-    from kilonova.compute.agent import Agent
-    from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
-    from kilonova.compute.room import Room
-    from kilonova.operations import REGISTRY
-
-    def make_agent(host: str, bus: Bus) -> Agent:
-        driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None)
-        world = _world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
-        interval, storage = settings.default.report_interval, settings.simulated.shared_storage
-        return Agent(world, host, REGISTRY, report_interval=interval, storage=storage)
-
-    return Room(hardware, make_bus=make_bus, make_agent=make_agent)
-
-
-def _engine(world: World, settings: Settings, seal: Seal, worker: str = "") -> Engine:
-    """Without a worker's name it only accepts and reads: that is the API's, which drives nothing."""
-    from kilonova.engine.core import Engine
-    from kilonova.operations import REGISTRY
-    from kilonova.scheduler.service import Scheduler
-
-    limits = limits_of(settings)
-    scheduler = Scheduler(world.db, world.clock, world.random, limits.service_down_time) if worker else None
-    return Engine(world, REGISTRY, worker, seal, limits, scheduler)
-
-
-def _world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:
-    from kilonova.world import World
-
-    return World(clock=SystemClock(), ids=Uuids(), random=random.Random(), bus=bus, stores=stores, **parts)
-
-
-def limits_of(settings: Settings) -> Limits:
-    from kilonova.engine.limits import Limits
-
-    default, conducting = settings.default, settings.conductor
-    return Limits(
-        service_down_time=default.service_down_time,
-        report_interval=default.report_interval,
-        max_attempts=settings.scheduler.max_attempts,
-        lease_seconds=conducting.lease_seconds,
-        poll_seconds=conducting.poll_seconds,
-        evacuations_per_destination=conducting.evacuations_per_destination,
-        allow_resize_to_same_host=default.allow_resize_to_same_host,
-        resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
-    )
-
-
-# -- parts ------------------------------------------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def _stores(urls: Mapping[str, str], *, upgrading: bool) -> AsyncIterator[OpenStores]:
-    from kilonova.store.open import open_stores
-
-    stores = await open_stores(urls, clock=SystemClock(), upgrading=upgrading)
-    try:
-        yield stores
-    finally:
-        await stores.close()
-
-
-@contextlib.asynccontextmanager
-async def _nats(settings: Settings, name: str) -> AsyncIterator[Bus]:
-    from kilonova.bus.nats import NatsBus
-
-    bus = NatsBus(settings.bus.url, name, prefix=settings.bus.prefix)
-    try:
-        await bus.start()
-        yield bus
-    finally:
-        await bus.close()
-
-
-def _add_host(hardware: Hardware, host: str, settings: Settings) -> None:
-    shape = settings.simulated
-    hardware.add_host(
-        host,
-        vcpus=shape.vcpus,
-        memory_mb=shape.memory_mb,
-        disk_gb=shape.disk_gb,
-        shared_storage=shape.shared_storage,
-        boot_seconds=shape.boot_seconds,
-        copy_seconds=shape.copy_seconds,
-    )
-
-
-def _seal(key: str) -> Seal:
-    from kilonova.engine.secrets import Seal
-
-    try:
-        return Seal(key.encode())
-    except ValueError as error:
-        raise Refused("bad_key", "the key of the secrets is no key: 32 bytes in URL-safe base64 are needed") from error
-
-
-def _seal_of(settings: Settings) -> Seal:
-    from kilonova.store.directory import read_secret
-
-    return _seal(read_secret(Path(settings.secrets.key_file)))
-
-
-def _token(data: DataDirectory) -> str:
-    return data.secret(TOKEN_NAME, new_token)
-
-
-async def _look(tx: Tx) -> float:
-    return await tx.now()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import logging
 import os
+import re
 import signal
 import socket
 import time
@@ -15,6 +17,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from kilonova.domain.errors import Refused
+
+NEW_OBJECTS = 10_000  # between two looks for garbage; they hold a few MB at most
 
 
 class SystemClock:
@@ -35,8 +39,9 @@ def new_key() -> str:
     return base64.urlsafe_b64encode(os.urandom(32)).decode()
 
 
-def new_token() -> str:
-    return base64.urlsafe_b64encode(os.urandom(24)).decode()
+def new_password() -> str:
+    """Of letters and digits alone, so that it can be typed and pasted anywhere."""
+    return base64.b32encode(os.urandom(15)).decode().lower()
 
 
 def run(role: Coroutine[Any, Any, None]) -> None:
@@ -45,6 +50,8 @@ def run(role: Coroutine[Any, Any, None]) -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kilonova").setLevel(logging.INFO)
+    # Python looks for circles of garbage after every 700 new objects, and a request makes thousands: 4 % of a create.
+    gc.set_threshold(NEW_OBJECTS, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(role)
 
@@ -88,12 +95,25 @@ def listening(address: str) -> Iterator[socket.socket]:
         yield listener
 
 
+def public_address(given: str, listener: socket.socket) -> str:
+    """Where clients reach us: what the operator says, else where we listen."""
+    if not given:
+        host, port = listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", given):
+        text = f"--public-url {given} is not allowed; say it as http://ADDRESS:PORT or https://ADDRESS"
+        raise Refused("bad_configuration", text)
+    return given.rstrip("/")
+
+
 def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
     """On stdout, as soon as nothing is missing any more."""
 
     async def wait() -> None:
         while await unready():  # noqa: ASYNC110 - what it waits for lies in several places
             await asyncio.sleep(0.02)
+        gc.collect()
+        gc.freeze()  # what the start has made stays: no look for garbage need pass over it again
         print(sentence, flush=True)
 
     task = asyncio.create_task(wait())

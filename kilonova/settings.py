@@ -23,6 +23,7 @@ Seconds = Annotated[float, Meta(gt=0, description="seconds, more than 0")]
 Pause = Annotated[float, Meta(ge=0, description="seconds, 0 or more")]
 Count = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
 Amount = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
+Limit = Annotated[int, Meta(ge=-1, description="a whole number, 0 or more, or -1 for no limit")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Word = Annotated[str, Meta(description="a text")]
 Address = Annotated[str, Meta(description="an address in quotes")]
@@ -79,8 +80,31 @@ class Secrets(Section, frozen=True, kw_only=True):
     key_file: Word = ""
 
 
-class ApiOptions(Section, frozen=True, kw_only=True):
-    token_file: Word = ""
+class ImageOptions(Section, frozen=True, kw_only=True):
+    image_size_cap: Count = 1024**4
+
+
+class TokenOptions(Section, frozen=True, kw_only=True):
+    expiration: Seconds = 3600.0
+
+
+class IdentityOptions(Section, frozen=True, kw_only=True):
+    admin_password_file: Word = ""
+
+
+class QuotaOptions(Section, frozen=True, kw_only=True):
+    """What a project may have unless an administrator sets it otherwise."""
+
+    instances: Limit = 10
+    cores: Limit = 20
+    ram: Limit = 51200
+    metadata_items: Limit = 128
+    injected_files: Limit = 5
+    injected_file_content_bytes: Limit = 10240
+    injected_file_path_length: Limit = 255
+    key_pairs: Limit = 100
+    server_groups: Limit = 10
+    server_group_members: Limit = 10
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DEFAULT"}):
@@ -91,7 +115,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     database: DatabaseOptions = DatabaseOptions()
     bus: BusOptions = BusOptions()
     secrets: Secrets = Secrets()
-    api: ApiOptions = ApiOptions()
+    quota: QuotaOptions = QuotaOptions()
+    image: ImageOptions = ImageOptions()
+    token: TokenOptions = TokenOptions()
+    identity: IdentityOptions = IdentityOptions()
 
 
 def _sections() -> dict[str, type[Section]]:

@@ -7,7 +7,7 @@ Production, tests and the simulator pass different worlds to the same code. Noth
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +15,7 @@ from kilonova.domain.guest import Copy as Copy
 from kilonova.domain.guest import CopyReport as CopyReport
 from kilonova.domain.guest import GuestSpec as GuestSpec
 from kilonova.domain.guest import HostInventory as HostInventory
+from kilonova.domain.network import Vif, WantedPort
 
 T = TypeVar("T")
 
@@ -58,6 +59,9 @@ class Row(Protocol):
 
     def keys(self) -> Any: ...
 
+    def __iter__(self) -> Iterator[Any]:
+        """The values, in the order of the keys."""
+
 
 class Statement(Protocol):
     """A statement built once; see store/statements.py."""
@@ -96,7 +100,8 @@ class Store(Protocol):
     async def write(self, body: Body[T]) -> T:
         """Run the body in a transaction and commit. Raises CommitFailed (surely not in) or CommitUnknown."""
 
-    async def read(self, body: Body[T]) -> T: ...
+    async def read(self, body: Body[T], *, few: bool = False) -> T:
+        """`few`: it looks at a few rows by their keys, so that handing it to somebody else would cost more than it."""
 
     async def close(self) -> None: ...
 
@@ -141,12 +146,40 @@ class Driver(Protocol):
     async def console(self, server: str, copy: int) -> str: ...
 
 
+class Network(Protocol):
+    """The ports of servers. Every write carries a fence (server, turn, ordinal): an older one changes nothing, the same
+    one again finds what it did (law 2)."""
+
+    async def allocate(
+        self,
+        fence: tuple[str, int, int],
+        *,
+        project_id: str,
+        user_id: str,
+        wanted: Sequence[WantedPort],
+        security_groups: Sequence[str],
+        host: str,
+        availability_zone: str = "nova",
+        hostname: str = "",
+    ) -> list[Vif]:
+        """All ports, bound to the host, or none: then raises `Failed`."""
+
+    async def bind(self, fence: tuple[str, int, int], *, server_id: str, host: str) -> list[Vif]: ...
+
+    async def release(self, fence: tuple[str, int, int], *, server_id: str) -> None: ...
+
+    async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]: ...
+
+
 class HostMemory(Protocol):
-    """What an agent keeps on its own host across restarts: its identity and the highest turn seen per server."""
+    """What an agent keeps on its own host across restarts, by name: its identity and the highest turn per server."""
 
     def load(self) -> dict[str, Any]: ...
 
-    def save(self, memory: dict[str, Any]) -> None: ...
+    def keep(self, name: str, value: Any) -> None:
+        """Costs the same however much else is kept: it is done at every order."""
+
+    def drop(self, name: str) -> None: ...
 
 
 class Fence(Protocol):
@@ -168,6 +201,7 @@ class World:
     driver: Driver | None = None
     memory: HostMemory | None = None
     fence: Fence | None = None
+    network: Network | None = None
     extras: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route as Page
 from starlette.types import ASGIApp
 
 from kilonova.api.call import answer
+from kilonova.api.compute.manner import ComputeManner, LegacyManner, RootManner
+from kilonova.api.compute.routes import LEGACY_ROUTES
+from kilonova.api.compute.routes import ROUTES as COMPUTE_ROUTES
+from kilonova.api.compute.versions import ELSEWHERE, ROOT_ROUTES
 from kilonova.api.extra.manner import OwnManner
 from kilonova.api.extra.routes import ROUTES as OWN_ROUTES
 from kilonova.api.face import Face
+from kilonova.api.home import home
+from kilonova.api.identity.manner import IdentityManner
+from kilonova.api.identity.manner import RootManner as IdentityRootManner
+from kilonova.api.identity.routes import ROOT_ROUTES as IDENTITY_ROOT_ROUTES
+from kilonova.api.identity.routes import ROUTES as IDENTITY_ROUTES
+from kilonova.api.image.manner import ImageManner
+from kilonova.api.image.routes import ROUTES as IMAGE_ROUTES
+from kilonova.api.network.manner import NetworkManner
+from kilonova.api.network.routes import ROUTES as NETWORK_ROUTES
 from kilonova.api.port import Port
 from kilonova.api.service import Service
-
-
-async def home(request: Request) -> Response:
-    return PlainTextResponse("Kilonova: a compute control plane. Its own REST is below /kilonova/v1.\n")
 
 
 async def healthz(request: Request) -> Response:
@@ -39,9 +48,21 @@ def make_app(service: Service) -> ASGIApp:
         ]
     )
     pages.state.service = service
-    return Port(faces_of(service), pages)
+    faces = faces_of(service)
+    for prefix, face in sorted(faces.items(), key=lambda item: len(item[1].router.routes)):
+        service.faces[prefix.split("/")[1]] = face  # where one name has several, the one with the most to say
+    return Port(faces, pages)
 
 
-def faces_of(service: Service) -> dict[str, ASGIApp]:
+def faces_of(service: Service) -> dict[str, Face]:
     """By prefix."""
-    return {"/kilonova/v1": Face(service, OWN_ROUTES, OwnManner())}
+    return {
+        "/kilonova/v1": Face(service, OWN_ROUTES, OwnManner()),
+        "/identity": Face(service, IDENTITY_ROOT_ROUTES, IdentityRootManner()),
+        "/identity/v3": Face(service, IDENTITY_ROUTES, IdentityManner()),
+        "/compute": Face(service, ROOT_ROUTES, RootManner(), ELSEWHERE),
+        "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner()),
+        "/compute/v2": Face(service, LEGACY_ROUTES, LegacyManner()),
+        "/image": Face(service, IMAGE_ROUTES, ImageManner()),
+        "/network": Face(service, NETWORK_ROUTES, NetworkManner()),
+    }

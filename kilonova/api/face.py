@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,9 @@ class Manner:
     """How one service speaks. The defaults are those of Kilonova's own REST."""
 
     prefix = ""
+    newest: Version = EVER
+    strict = True  # unknown keys of a body are refused, not passed over
+    status: Mapping[str, int] = {}  # of the domain's refusals, where this service differs from the common table
 
     def version(self, request: Request) -> Version:
         """Raises `Rejected` for one that is not spoken here."""
@@ -46,13 +49,17 @@ class Manner:
         return call_path, ""
 
     def status_of(self, error: Refused | Failed) -> int:
-        return STATUS.get(error.code, DEFAULT)
+        return self.status.get(error.code) or STATUS.get(error.code, DEFAULT)
 
 
 class Face:
     """An ASGI application; `scope["face_path"]` is the raw path below the service's prefix."""
 
-    def __init__(self, service: Service, routes: Sequence[Route], manner: Manner) -> None:
+    def __init__(
+        self, service: Service, routes: Sequence[Route], manner: Manner, elsewhere: Route | None = None
+    ) -> None:
+        """`elsewhere` answers addresses that are in no route."""
+        self.elsewhere = elsewhere
         self.service = service
         self.router = Router(routes)
         self.manner = manner
@@ -77,7 +84,9 @@ class Face:
             raise Rejected(400, "An address may not hold the character NUL.")
         found = self.router.find(path)
         if found is None:
-            raise Rejected(404, "The resource could not be found.")
+            if self.elsewhere is None:
+                raise Rejected(404, "The resource could not be found.")
+            found = [self.elsewhere], {}
         routes, parameters = found
         same_method = [route for route in routes if route.method == request.method]
         if not same_method:
@@ -117,7 +126,7 @@ class Face:
             query = {name: call.query.getlist(name) for name in call.query}
             route.query.check(query, call.version, what="query parameters")
         if route.body is not None:
-            route.body.check(call.body, call.version)
+            call.body = route.body.check(call.body, call.version, strict=self.manner.strict)
 
     async def _body(self, request: Request) -> Any:
         body = bytearray()

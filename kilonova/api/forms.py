@@ -30,17 +30,32 @@ class Forms:
     def _newest(self, version: Version) -> Version:
         return max((since for since in self.schemas if since <= version), default=min(self.schemas))
 
-    def check(self, value: Any, version: Version, *, what: str = "") -> None:
-        """Raises `Rejected` (400) with the first thing that is wrong and where it stands."""
+    def check(self, value: Any, version: Version, *, what: str = "", strict: bool = True) -> Any:
+        """The value. Raises `Rejected` (400) with the first thing that is wrong and where it stands; not `strict`:
+        unknown keys are taken out instead."""
         key = self._newest(version)
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = jsonschema_rs.Draft202012Validator(self.schemas[key], validate_formats=True)
             self._compiled[key] = compiled
         if compiled.is_valid(value):
-            return
-        error = next(compiled.iter_errors(value))
-        raise Rejected(400, _told(error, what))
+            return value
+        if not strict:
+            value = without_unknown(value, self.schemas[key])
+            if compiled.is_valid(value):
+                return value
+        raise Rejected(400, _told(next(compiled.iter_errors(value)), what))
+
+
+def without_unknown(value: Any, schema: Schema) -> Any:
+    """The value with only those keys that its closed objects know."""
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return [without_unknown(item, schema["items"]) for item in value]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return value
+    known = schema["properties"]
+    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    return {key: without_unknown(item, known.get(key, {})) for key, item in value.items() if key in known or not closed}
 
 
 def _told(error: Any, what: str) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from kilonova.engine.core import Engine
 from kilonova.policy.enforcer import Policy
+from kilonova.quota.service import Quotas
+from kilonova.services.compute.flavors import Flavors
+from kilonova.services.compute.keypairs import Keypairs
 from kilonova.services.identity.service import Identity
 from kilonova.services.image.service import Images
 from kilonova.services.network.service import Networks
@@ -18,6 +22,10 @@ class Service:
     identity: Identity
     images: Images
     networks: Networks
+    flavors: Flavors
+    keypairs: Keypairs
+    quotas: Quotas
     policy: Policy
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end
     unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is
+    faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port

@@ -15,6 +15,11 @@ def host_subject(host: str) -> str:
     return f"host.{token(host)}"
 
 
+def question_subject(host: str) -> str:
+    """Where one host's agent answers questions about its guests."""
+    return f"host.{token(host)}.question"
+
+
 def machine_subject(host: str) -> str:
     """Where the outside of one simulated machine listens: power, link, console and disk port."""
     return f"machine.{token(host)}"

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from kilonova.cli.options import DEFAULT_DATA, DEFAULT_URL, AsJson, Data, TokenFile, Url
+from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
 
 if TYPE_CHECKING:
     from kilonova.cli.rest import Cloud
 
-app = App(name="op", help="Operations of a running cloud: list, show, cancel.")
+FAILED, TIMED_OUT = 4, 5  # exit codes
+PAUSE = 0.3  # seconds between two looks
+
+app = App(name="op", help="Operations of a running cloud: list, show, watch, cancel.")
 
 
 @app.command(name="list")
@@ -24,9 +27,10 @@ def list_(
     state: str = "",
     limit: int = 50,
     marker: str = "",
-    url: Url = DEFAULT_URL,
+    url: Url = "",
     data: Data = DEFAULT_DATA,
-    token_file: TokenFile = None,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
     as_json: AsJson = False,
 ) -> None:
     """List operations, newest first.
@@ -42,7 +46,7 @@ def list_(
 
     given = {"server": server, "state": state, "limit": limit, "marker": marker}
     query = urlencode({name: value for name, value in given.items() if value})
-    found = _cloud(url, data, token_file).get(f"/operations?{query}")
+    found = cloud_of(url, data, clouds, os_cloud).get(f"/operations?{query}")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -55,13 +59,14 @@ def show(
     operation: str,
     /,
     *,
-    url: Url = DEFAULT_URL,
+    url: Url = "",
     data: Data = DEFAULT_DATA,
-    token_file: TokenFile = None,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
     as_json: AsJson = False,
 ) -> None:
     """Show one operation with its steps."""
-    found = _cloud(url, data, token_file).get(f"/operations/{_word(operation)}")
+    found = cloud_of(url, data, clouds, os_cloud).get(f"/operations/{word(operation)}")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -72,29 +77,76 @@ def show(
             value = shown[label]
             print(f"  {label}: {value['message'] if label == 'error' else value}")
     for step in shown["steps"]:
-        problem = f"  {step['error']['message']}" if step["error"] else ""
-        print(f"  {step['ordinal']:>4} {step['way']:<4} {step['name']:<26} {step['on']:<12} {step['state']}{problem}")
+        print(_step(step))
+
+
+@app.command
+def watch(
+    operation: str,
+    /,
+    *,
+    seconds: float = 300.0,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+) -> int:
+    """Follow an operation until it ends, a line per step. Exit code 4: it failed or was undone; 5: it takes longer.
+
+    Parameters
+    ----------
+    seconds: How long to watch.
+    """
+    cloud, told = cloud_of(url, data, clouds, os_cloud), set[tuple[int, str]]()
+    waiting, ends = "", time.monotonic() + seconds
+    while True:
+        shown = cloud.get(f"/operations/{word(operation)}")["operation"]
+        for step in shown["steps"]:
+            if (step["ordinal"], step["state"]) not in told:
+                told.add((step["ordinal"], step["state"]))
+                print(_step(step), flush=True)
+        if shown["waiting_for"] and shown["waiting_for"] != waiting:
+            print(f"  waiting for {shown['waiting_for']}", flush=True)
+        waiting = shown["waiting_for"] or ""
+        if shown["ended_at"] is not None:
+            print(_line(shown))
+            return 0 if shown["state"] == "done" else FAILED
+        if time.monotonic() > ends:
+            print(f"{operation} is still {shown['state']} after {seconds:g} s")
+            return TIMED_OUT
+        time.sleep(PAUSE)
 
 
 @app.command
 def cancel(
-    operation: str, /, *, url: Url = DEFAULT_URL, data: Data = DEFAULT_DATA, token_file: TokenFile = None
+    operation: str,
+    /,
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
 ) -> None:
     """Undo an operation that has not passed its point of no return."""
-    _cloud(url, data, token_file).post(f"/operations/{_word(operation)}/cancel", {})
+    cloud_of(url, data, clouds, os_cloud).post(f"/operations/{word(operation)}/cancel", {})
     print(f"{operation} is being undone")
 
 
-def _cloud(url: str, data: Path, token_file: Path | None) -> Cloud:
+def cloud_of(url: str, data: Path, clouds: Path | None, os_cloud: str) -> Cloud:
     from kilonova.cli.rest import Cloud
 
-    return Cloud(url, data, token_file)
+    return Cloud(url, data, clouds, os_cloud)
 
 
-def _word(given: str) -> str:
+def word(given: str) -> str:
     from urllib.parse import quote
 
     return quote(given, safe="")
+
+
+def _step(step: dict[str, Any]) -> str:
+    problem = f"  {step['error']['message']}" if step["error"] else ""
+    return f"  {step['ordinal']:>4} {step['way']:<4} {step['name']:<26} {step['on']:<12} {step['state']}{problem}"
 
 
 def _line(operation: dict[str, Any]) -> str:

@@ -13,13 +13,13 @@ Overrides = Annotated[
     list[str] | None,
     Parameter(name="--set", negative=(), help="One option: section.option=value. May be repeated."),
 ]
-Url = Annotated[str, Parameter(env_var="KILONOVA_URL", help="Where the cloud listens.")]
-TokenFile = Annotated[
-    Path | None, Parameter(env_var="KILONOVA_TOKEN_FILE", help="File of the token; else DATA/admin.token.")
+Url = Annotated[str, Parameter(env_var="KILONOVA_URL", help="Where the cloud listens; else as clouds.yaml says.")]
+Clouds = Annotated[
+    Path | None, Parameter(env_var="OS_CLIENT_CONFIG_FILE", help="File that says how to log in; else DATA/clouds.yaml.")
 ]
+OsCloud = Annotated[str, Parameter(env_var="OS_CLOUD", help="Which of the clouds in that file.")]
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print the answer as it came.")]
 
 DEFAULT_DATA = Path("./var")
 DEFAULT_LISTEN = "127.0.0.1:8774"
-DEFAULT_URL = f"http://{DEFAULT_LISTEN}"
-TOKEN_NAME = "admin.token"
+DEFAULT_CLOUD = "kilonova"

@@ -1,4 +1,5 @@
-"""Speaking to a running cloud: standard library only, since a command should be done before it is noticed."""
+"""Speaking to a running cloud: logs in by clouds.yaml, then asks. Standard library for the rest, since a command should
+be done before it is noticed."""
 
 from __future__ import annotations
 
@@ -6,31 +7,51 @@ import json
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kilonova.cli.options import TOKEN_NAME
-from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.errors import Failed, Refused, StoreError
+
+if TYPE_CHECKING:
+    from kilonova.store.clouds import Account
 
 SECONDS = 30.0
+IDENTITY = "/identity"
 
 
 class Cloud:
-    def __init__(self, url: str, data: Path, token_file: Path | None) -> None:
-        self._url = url.rstrip("/")
-        self._token_file = token_file or data / TOKEN_NAME
+    def __init__(self, url: str, data: Path, clouds: Path | None, cloud: str) -> None:
+        """`url` wins over the address in the clouds.yaml, which lies in `data` unless `clouds` names another."""
+        from kilonova.store.clouds import CLOUDS_NAME, read_account
+
+        file = clouds or data / CLOUDS_NAME
+        try:
+            self._account = read_account(file, cloud)
+        except StoreError as why:
+            text = f"{why}; name the directory of the cloud with --data, or another file with --clouds"
+            raise Refused("no_account", text) from None
+        address = self._account.auth_url.rstrip("/").removesuffix("/v3").removesuffix(IDENTITY)
+        self._url = url.rstrip("/") or address
+        self._token = ""
 
     def get(self, path: str) -> Any:
         return self._ask("GET", path, None)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        return self._ask("POST", path, json.dumps(body).encode())
+        return self._ask("POST", path, body)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
-        headers = {"X-Auth-Token": self._token(), "Content-Type": "application/json"}
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        if not self._token:
+            _, headers = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))
+            self._token = headers.get("X-Subject-Token", "")
+        return self._send(method, f"/kilonova/v1{path}", body)[0]
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[Any, Any]:
+        headers = {"Content-Type": "application/json", **({"X-Auth-Token": self._token} if self._token else {})}
+        content = None if body is None else json.dumps(body).encode()
         try:
-            request = urllib.request.Request(f"{self._url}/kilonova/v1{path}", body, headers, method=method)
+            request = urllib.request.Request(self._url + path, content, headers, method=method)
             with urllib.request.urlopen(request, timeout=SECONDS) as response:
-                return json.load(response)
+                return json.load(response), response.headers
         except urllib.error.HTTPError as error:
             raise _said(error) from None
         except (OSError, ValueError) as error:
@@ -39,13 +60,12 @@ class Cloud:
                 "unreachable", f"{self._url} does not answer: {reason}; is `kilonova serve` running?"
             ) from None
 
-    def _token(self) -> str:
-        try:
-            return self._token_file.read_text().strip()
-        except OSError as error:
-            raise Refused(
-                "no_token", f"cannot read the token in {self._token_file}: {error.strerror}; name it with --token-file"
-            ) from None
+
+def _login(account: Account) -> dict[str, Any]:
+    user = {"name": account.username, "domain": {"name": account.user_domain_name}, "password": account.password}
+    project = {"name": account.project_name, "domain": {"name": account.project_domain_name}}
+    identity = {"methods": ["password"], "password": {"user": user}}
+    return {"auth": {"identity": identity, "scope": {"project": project}}}
 
 
 def _said(error: urllib.error.HTTPError) -> Refused | Failed:

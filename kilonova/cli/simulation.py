@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cyclopts import App
 
-from kilonova.cli.options import DEFAULT_DATA, DEFAULT_URL, Data, TokenFile, Url
+from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, Clouds, Data, OsCloud, Url
 
 app = App(name="sim", help="The simulator: stories, random histories, and switches of simulated hosts.")
 
@@ -28,9 +28,10 @@ def host(
     fail: str | None = None,
     times: int = 1,
     how: Literal["error", "crash"] = "error",
-    url: Url = DEFAULT_URL,
+    url: Url = "",
     data: Data = DEFAULT_DATA,
-    token_file: TokenFile = None,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
 ) -> None:
     """Switch a simulated host of a running cloud.
 
@@ -49,5 +50,5 @@ def host(
     order: dict[str, Any] = {word: value for word, value in (("power", power), ("link", link)) if value}
     if fail:
         order["fail"] = {"verb": fail, "times": times, "how": how}
-    now = Cloud(url, data, token_file).post(f"/simulated/hosts/{quote(name, safe='')}", order)
+    now = Cloud(url, data, clouds, os_cloud).post(f"/simulated/hosts/{quote(name, safe='')}", order)
     print(f"{now['host']}: power {now['power']}, link {now['link']}")

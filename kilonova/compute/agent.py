@@ -14,16 +14,27 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kilonova.bus import host_subject
+from kilonova.bus import host_subject, question_subject
 from kilonova.compute.settling import carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned, StepOrder
+from kilonova.domain.messages import (
+    Beat,
+    ConsoleQuestion,
+    Finish,
+    Finished,
+    Orders,
+    Register,
+    Registered,
+    Returned,
+    StepOrder,
+)
 from kilonova.engine.context import HostContext
 from kilonova.engine.model import Registry
-from kilonova.world import Driver, World
+from kilonova.world import Driver, HostMemory, World
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
 REMEMBERED = 4096  # servers; an order comes as the answer to a question just asked, so old ones cannot turn up
 
 
@@ -49,7 +60,13 @@ class Agent:
         self._interval = report_interval
         self._storage = storage
         self._epoch = 0
-        self._memory = world.memory.load()
+        self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
+        self._key = ""
+        for name, value in world.memory.load().items():
+            if name == KEY:
+                self._key = value
+            else:
+                self._turns[name] = tuple(value)
         self._running: dict[str, Running] = {}
         self._woken = False  # ask for work at once
         self._due: asyncio.Future[None] | None = None
@@ -63,11 +80,11 @@ class Agent:
         return self._epoch
 
     async def start(self) -> None:
-        if "key" not in self._memory:
-            self._memory["key"] = self.world.ids.uuid()
-            self._memory["turns"] = {}
-            self._save()
+        if not self._key:
+            self._key = self.world.ids.uuid()
+            self._memory.keep(KEY, self._key)
         await self.world.bus.serve(host_subject(self.host), self._on_wake)
+        await self.world.bus.serve(question_subject(self.host), self._on_question)
         self._loop = asyncio.create_task(self._live())
 
     async def stop(self) -> None:
@@ -85,6 +102,10 @@ class Agent:
     async def _on_wake(self, body: bytes) -> bytes:
         self._look()
         return b""
+
+    async def _on_question(self, body: bytes) -> bytes:
+        asked = msgspec.json.decode(body, type=ConsoleQuestion)
+        return msgspec.json.encode(await self.driver.console(asked.server, asked.copy))
 
     async def _live(self) -> None:
         """Register, then beat for ever; registered anew whenever a conductor says so."""
@@ -135,7 +156,7 @@ class Agent:
         report = Register(
             host=self.host,
             session=self.session,
-            key=self._memory["key"],
+            key=self._key,
             copies=list(await self.driver.copies()),
             inventory=await self.driver.inventory(),
             storage=self._storage,
@@ -144,7 +165,8 @@ class Agent:
         if answer.refused:
             raise Refused("host_refused", answer.refused)
         for verdict in answer.verdicts:
-            if verdict.word in ("stop", "destroy"):
+            # no operation is under way for these: a step that still goes on here is of one that has ended
+            if verdict.word in ("stop", "destroy") or verdict.run:
                 await self._abort(verdict.server)
         running = {(copy.server, copy.copy) for copy in report.copies if copy.power == "on"}
         done = await carry_out(self.driver, answer.verdicts, running)
@@ -178,7 +200,7 @@ class Agent:
 
     async def _begin(self, order: StepOrder) -> None:
         """The newest order for a server wins; older ones, late or doubled, are dropped."""
-        seen = tuple(self._memory["turns"].get(order.server, (0, 0)))
+        seen = self._turns.get(order.server, (0, 0))
         running = self._running.get(order.server)
         if (order.turn, order.ordinal) < seen:
             return
@@ -186,12 +208,7 @@ class Agent:
             if (running.turn, running.ordinal) >= (order.turn, order.ordinal):
                 return
             await self._abort(order.server)
-        turns: dict[str, list[int]] = self._memory["turns"]
-        turns.pop(order.server, None)
-        turns[order.server] = [order.turn, order.ordinal]  # the newest last
-        while len(turns) > REMEMBERED:
-            del turns[next(iter(turns))]
-        self._save()
+        self._remember(order)
         task = asyncio.create_task(self._work(order))
         key = f"{order.operation}/{order.ordinal}"
         self._running[order.server] = Running(order.turn, order.ordinal, key, task)
@@ -270,9 +287,19 @@ class Agent:
         answer = await self.world.bus.call(subject, msgspec.json.encode(message), timeout=self._interval / 2)
         return msgspec.json.decode(answer, type=kind)
 
-    def _save(self) -> None:
+    @property
+    def _memory(self) -> HostMemory:
         assert self.world.memory is not None
-        self.world.memory.save(self._memory)
+        return self.world.memory
+
+    def _remember(self, order: StepOrder) -> None:
+        self._turns.pop(order.server, None)
+        self._turns[order.server] = (order.turn, order.ordinal)
+        self._memory.keep(order.server, self._turns[order.server])
+        while len(self._turns) > REMEMBERED:
+            oldest = next(iter(self._turns))
+            del self._turns[oldest]
+            self._memory.drop(oldest)
 
 
 def _error(code: str, message: str, *, elsewhere: bool, final: bool) -> dict[str, Any]:

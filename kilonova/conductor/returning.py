@@ -1,7 +1,8 @@
 """A host that registers is returning: it pays its debts and learns what may run there before anything else happens.
 
-Each copy it reports is settled: adopted (it holds permission to run), kept but stopped (an open move or operation needs
-it), destroyed (the server runs elsewhere or is deleted, or a debt says so), or quarantined (unknown: never touched).
+Each copy it reports is settled: adopted (it holds permission to run), kept but stopped (its owner stopped it, or an
+open move or operation needs it), destroyed (the server runs elsewhere or is deleted, or a debt says so), or quarantined
+(unknown: never touched).
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ async def register(engine: Engine, message: Register) -> Registered:
         # whoever answers is no longer fenced; what was decided meanwhile it learns now
         values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
         values["fenced"] = None
+        if host["session"] != message.session:
+            values["session_since"] = now
         await rows.change(tx, cell.hosts, values, name=message.host)
         resumes = engine.limits.resume_guests_state_on_host_boot
         verdicts = [await _verdict(tx, message.host, report, resumes) for report in message.copies]
@@ -108,6 +111,7 @@ async def _insert_host(tx: Tx, message: Register, identity: str, service_id: str
         provider_id=provider_id,
         identity=identity,
         session=None,
+        session_since=None,
         last_seen=now,
         disabled=0,
         disabled_reason=None,
@@ -144,13 +148,15 @@ async def _verdict(tx: Tx, host: str, report: CopyReport, resumes: bool) -> Verd
 
 
 async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Verdict:
-    """It holds permission to run, and runs again if it should. While an operation is under way only that one says
-    so: the host is asked again when it has ended."""
+    """It holds permission to run, and runs again if it should; what its owner stopped is off, whatever happened there
+    meanwhile. While an operation is under way only that one says so: the host is asked again when it has ended."""
     state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
     should_run = report.whole and (state == ACTIVE or (state == RESIZED and was_running))
     if server["operation_id"] is not None:
         await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
         return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
+    if state == STOPPED:
+        return Verdict(report.server, report.copy, "stop", "it holds permission to run, but its owner stopped it")
     return Verdict(report.server, report.copy, "adopt", "it holds permission to run", should_run and resumes)
 
 

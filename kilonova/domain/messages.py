@@ -102,3 +102,10 @@ class Finished(msgspec.Struct, frozen=True):
 class Wake(msgspec.Struct, frozen=True):
     journal: str = ""
     operation: str = ""
+
+
+class ConsoleQuestion(msgspec.Struct, frozen=True):
+    """What a guest has written; the answer is a text."""
+
+    server: str
+    copy: int

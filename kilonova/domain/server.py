@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,13 +28,19 @@ class Flavor(msgspec.Struct, frozen=True):
     vcpus: int
     memory_mb: int
     disk_gb: int
+    id: str = ""
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    extra_specs: dict[str, str] = {}
 
     def resources(self) -> dict[str, int]:
         """Per resource class, zero amounts left out: placement refuses them."""
-        amounts = {"VCPU": self.vcpus, "MEMORY_MB": self.memory_mb, "DISK_GB": self.disk_gb}
+        disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
+        amounts = {"VCPU": self.vcpus, "MEMORY_MB": self.memory_mb, "DISK_GB": disk}
         return {name: amount for name, amount in amounts.items() if amount}
 
 
+@lru_cache(maxsize=1000)  # servers have few different ones, and a list of a thousand decodes a thousand
 def flavor_from(document: str | bytes) -> Flavor:
     return msgspec.json.decode(document, type=Flavor)
 

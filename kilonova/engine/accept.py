@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Conflict, Refused
+from kilonova.domain.operation import FORWARD
 from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.context import Newborn, ServerRow, Subject
@@ -18,7 +19,7 @@ from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Begun, Course, End, begin, inherit
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation
-from kilonova.engine.secrets import forget
+from kilonova.engine.secrets import forget, keep_sealed
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql
@@ -107,7 +108,10 @@ async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id
     facts = checked(operation, subject)
     op = new_operation(operation, ask, subject, facts, operation_id)
     if subject.live is not None:
-        op.course = await supersede(tx, log.op_from(subject.live), operation, operation_id, now)
+        old = log.op_from(subject.live)
+        if _has_no_way_back(engine.operation(old.kind), old):
+            old.course.stack = []
+        op.course = await supersede(tx, old, operation, operation_id, now)
         op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
     await _seize(tx, operation, op, subject, now)
     await operation.accepted(tx, facts, now)
@@ -249,6 +253,14 @@ async def supersede(tx: Tx, old: Op, operation: Operation, heir: str, now: float
     return Course(mode=INHERIT, stack=stack) if stack else Course()
 
 
+def _has_no_way_back(operation: Operation, op: Op) -> bool:
+    """The step that gave it up was taken; perhaps it is done and nobody has heard of it (law 8)."""
+    if not op.committed or op.course.mode != FORWARD:
+        return False
+    step = operation.step(op.course.at)
+    return step.no_return and step.undo is None
+
+
 async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: float) -> None:
     """Compare-and-set: the turn moves, and the server belongs to this operation."""
     values = {
@@ -279,5 +291,6 @@ async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn)
         cause=born.cause,
         request_id=born.cause.request_id,
     )
-    ask = Ask(kind=born.kind, server_id=born.server_id, cause=born.cause, secrets=born.secrets)
+    ask = Ask(kind=born.kind, server_id=born.server_id, cause=born.cause)
     await store_operation(engine, tx, journal, operation, op, ask, engine.world.clock.now())
+    await keep_sealed(tx, op.id, born.sealed)

@@ -5,7 +5,8 @@ The compare-and-set on the operation row (ordinal) makes a late or doubled finis
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -71,20 +72,25 @@ async def conclude(
     *,
     ctx: Context | None = None,
     done: Go | None = None,
+    known: Op | None = None,
     session: str | None = None,
     guard: Callable[[Tx], Awaitable[None]] | None = None,
 ) -> Next:
     """Raises `Superseded` when the operation has moved on without this worker.
 
-    A conductor that did a CONTROL step itself gives `ctx` and `done`, and saves reading the step and the server again:
-    the ordinal says that the step is still the current one, the turn guards what is written to the server.
+    A conductor that did a CONTROL step itself gives `ctx`, `done` and the operation as it wrote it (`known`), and saves
+    reading the operation, the step and the server again: the ordinal says that the step is still the current one, the
+    turn guards what is written to the server.
     """
     calls = 0
 
     async def body(tx: Tx) -> Next:
         nonlocal calls
         calls += 1
-        op = await log.load(tx, operation_id, lock=True)
+        if calls == 1 and known is not None and await log.is_unchanged(tx, known):
+            op: Op | None = known  # changed from here on: another call has to read it
+        else:
+            op = await log.load(tx, operation_id, lock=True)
         if calls > 1 and op is not None and op.ordinal != ordinal:
             return await _found(engine, tx, journal, op, ordinal)
         if guard is not None:
@@ -134,8 +140,8 @@ async def _conclude(
     step = engine.operation(owner.kind if owner else op.kind).step(done.step)
     if ctx is None:
         ctx = context_for(engine, journal, op, done.target, await load_server(tx, journal, op, lock=True))
-    # a copy, since this body may run again
-    ctx = replace(ctx, changes=[*ctx.changes], server_changes={**ctx.server_changes})
+    ctx = copy(ctx)  # since this body may run again
+    ctx.changes, ctx.server_changes = [*ctx.changes], {**ctx.server_changes}
     ctx.facts = owner.facts if owner else op.facts
     await _end_step(tx, journal, op, step, done, outcome, now)
     attempt = op.course.attempt
@@ -259,7 +265,7 @@ async def _end(
     if end.state != "done" and problem is not None and ctx.server is not None:
         await records.action_failed(tx, op, now)
         if problem.code != "cancelled":
-            await records.fault(tx, op, operation.safe_words, problem, now)
+            await records.fault(tx, op, operation.words_for(problem.step), problem, now)
         elif ctx.server_changes.get("vm_state") == ERROR:  # who finds a server in ERROR wants to know why
             await records.fault(tx, op, records.CANCELLED, problem, now)
     return Next(op, ended=end.state)

@@ -39,7 +39,7 @@ class Newborn:
     params: dict[str, Any]
     facts: dict[str, Any]
     cause: Cause
-    secrets: dict[str, Any]
+    sealed: str  # its secrets, as they are stored
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Context:
     ask: AskChild | None = None  # accept a child operation on a server
     wake: Callable[[str, str], Awaitable[None]] | None = None  # (journal, operation): there is work
     destination: str | None = None  # set when limits shall count this operation there (law 11)
-    secrets: dict[str, Any] = field(default_factory=dict)
+    sealed: str = ""  # the secrets, for a step that hands them on; only hosts get to see them open
     changes: list[Change] = field(default_factory=list)
     server_changes: dict[str, Any] = field(default_factory=dict)
 
@@ -127,9 +127,17 @@ class Context:
 
     def set_copy(self, copy: int, host: str, state: str) -> None:
         async def change(tx: Tx, now: float) -> None:
-            keys: dict[str, Any] = {"server_id": self.server_id, "copy": copy, "host": host}
-            if not await rows.change(tx, cell.copies, {"state": state}, **keys):
-                await rows.put(tx, cell.copies, **keys, state=state, operation_id=self.operation_id, created_at=now)
+            await rows.put_or_change(
+                tx,
+                cell.copies,
+                ("state",),
+                server_id=self.server_id,
+                copy=copy,
+                host=host,
+                state=state,
+                operation_id=self.operation_id,
+                created_at=now,
+            )
 
         self.changes.append(change)
 

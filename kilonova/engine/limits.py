@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from kilonova.quota.resources import Limits as QuotaLimits
 
 
 @dataclass
@@ -16,3 +18,4 @@ class Limits:
     evacuations_per_destination: int = 4
     allow_resize_to_same_host: bool = False
     resume_guests_state_on_host_boot: bool = True
+    quota: QuotaLimits = field(default_factory=dict)  # what everybody gets by default; nothing named, no limit

@@ -37,6 +37,7 @@ SOURCE = Place("source", lambda facts: [Target(facts["source"], facts["source_co
 DESTINATION = Place(
     "destination", lambda facts: [Target(facts["destination"], facts["copy"])] if facts.get("destination") else []
 )
+HERE = Place("its host", lambda facts: [Target(facts["host"], facts["copy"])])
 EACH_COPY = Place("each copy", lambda facts: [Target(host, copy) for host, copy in facts["copies"]])
 
 ControlWork = Callable[["Context"], Awaitable[Facts | None]]
@@ -112,6 +113,10 @@ class Operation:
     def joins(self, subject: Subject) -> bool:
         """True when the live operation already does what is asked: the caller gets that one (law 10)."""
         return False
+
+    def words_for(self, step: str) -> str:
+        """What the owner may read when this step failed; the whole reason is for the administrator."""
+        return self.safe_words
 
     def settle(self, ctx: Context) -> None:
         """Rows of the ending transaction when all steps are done."""

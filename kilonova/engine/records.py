@@ -35,20 +35,19 @@ async def action_failed(tx: Tx, op: Op, now: float) -> None:
 
 async def event_started(tx: Tx, op: Op, event: str, host: str, now: float) -> None:
     """A step tried again keeps its first start and opens the event anew."""
-    reopened = {"finished_at": None, "result": None, "host": host or None, "details": None}
-    if not await rows.change(tx, cell.action_events, reopened, operation_id=op.id, event=event):
-        await rows.put(
-            tx,
-            cell.action_events,
-            operation_id=op.id,
-            event=event,
-            server_id=op.server_id,
-            started_at=now,
-            finished_at=None,
-            result=None,
-            host=host or None,
-            details=None,
-        )
+    await rows.put_or_change(
+        tx,
+        cell.action_events,
+        ("finished_at", "result", "host", "details"),
+        operation_id=op.id,
+        event=event,
+        server_id=op.server_id,
+        started_at=now,
+        finished_at=None,
+        result=None,
+        host=host or None,
+        details=None,
+    )
 
 
 async def event_finished(tx: Tx, op: Op, event: str, problem: Problem | None, now: float) -> None:

@@ -27,6 +27,7 @@ from kilonova.engine.context import Context
 from kilonova.engine.core import Engine, context_for
 from kilonova.engine.course import Problem
 from kilonova.engine.model import ControlWork
+from kilonova.engine.secrets import sealed
 from kilonova.engine.take import take_control
 from kilonova.store import rows
 from kilonova.store.tables.journal import steps
@@ -59,7 +60,7 @@ async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
     ctx = await prepare(engine, journal, current)
     try:
         outcome = await perform(current, ctx)
-        return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=current.go)
+        return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=current.go, known=op)
     except NotYet as wait:
         await postpone(engine, journal, op.id, ordinal, wait)
         return None
@@ -73,6 +74,7 @@ async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
     op, go = current.op, current.go
     assert go is not None and current.step is not None
     ctx = context_for(engine, journal, op, go.target, current.server)
+    ctx.facts = dict(op.facts)  # what the step writes there is not its result
     ctx.begin, ctx.wake = partial(begin_operation, engine), engine.wake
     ctx.ask = partial(_ask_child, engine, ctx)
     owner_id, step = go.owner, current.step
@@ -82,10 +84,10 @@ async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
             owner = await log.load(tx, owner_id)
             ctx.facts = owner.facts if owner else {}
         if step.with_secrets:
-            ctx.secrets = await engine.seal.open(tx, op.id)
+            ctx.sealed = await sealed(tx, op.id)
 
     if owner_id or step.with_secrets:
-        await journal.read(body)
+        await journal.read(body, few=True)
     return ctx
 
 

@@ -17,21 +17,40 @@ class Seal:
     def __init__(self, key: bytes) -> None:
         self._fernet = Fernet(key)
 
+    def close_text(self, text: str) -> str:
+        return self._fernet.encrypt(text.encode()).decode()
+
+    def open_text(self, sealed: str) -> str:
+        try:
+            return self._fernet.decrypt(sealed.encode()).decode()
+        except InvalidToken:
+            raise Failed("secrets_unreadable", "it was sealed with another key", final=True) from None
+
     async def put(self, tx: Tx, operation_id: str, values: dict[str, Any]) -> None:
         if values:
-            sealed = self._fernet.encrypt(msgspec.json.encode(values)).decode()
-            await rows.put(tx, secrets, operation_id=operation_id, sealed=sealed)
+            await keep_sealed(tx, operation_id, self._fernet.encrypt(msgspec.json.encode(values)).decode())
 
     async def open(self, tx: Tx, operation_id: str) -> dict[str, Any]:
-        row = await rows.fetch(tx, secrets, operation_id=operation_id)
-        if row is None:
+        text = await sealed(tx, operation_id)
+        if not text:
             return {}
         try:
-            opened = self._fernet.decrypt(row["sealed"].encode())
+            opened = self._fernet.decrypt(text.encode())
         except InvalidToken:
             raise Failed("secrets_unreadable", "the secrets were sealed with another key", final=True) from None
         values: dict[str, Any] = msgspec.json.decode(opened)
         return values
+
+
+async def sealed(tx: Tx, operation_id: str) -> str:
+    """As they are stored; empty when there are none."""
+    row = await rows.fetch(tx, secrets, operation_id=operation_id)
+    return "" if row is None else str(row["sealed"])
+
+
+async def keep_sealed(tx: Tx, operation_id: str, text: str) -> None:
+    if text:
+        await rows.put(tx, secrets, operation_id=operation_id, sealed=text)
 
 
 async def forget(tx: Tx, operation_id: str) -> None:

@@ -11,7 +11,11 @@ from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.evacuate_host import EvacuateHost
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.place import Place
+from kilonova.operations.reboot import HardReboot, SoftReboot
+from kilonova.operations.rebuild import Rebuild
 from kilonova.operations.revert_resize import RevertResize
+from kilonova.operations.start import Start
+from kilonova.operations.stop import Stop
 
 REGISTRY: Registry = {
     operation.name: operation
@@ -25,5 +29,10 @@ REGISTRY: Registry = {
         RevertResize(),
         Evacuate(),
         EvacuateHost(),
+        Start(),
+        Stop(),
+        SoftReboot(),
+        HardReboot(),
+        Rebuild(),
     )
 }

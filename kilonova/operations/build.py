@@ -1,8 +1,9 @@
 """Build: the second half of create, journaled in the server's cell.
 
-(claim and permission to run on the first host come from `place`) -> build_and_run_instance on the host -> ACTIVE.
-A host that fails is cleaned, its claim released, and another is chosen by a fresh query, up to max_attempts; then the
-server is in ERROR without a host, nothing of it left anywhere.
+(claim and permission to run on the first host come from `place`) -> allocate_networks (ports, if any are wanted)
+  -> build_and_run_instance on the host -> ACTIVE.
+A host that fails is cleaned, its ports and its claim released, and another is chosen by a fresh query, up to
+max_attempts; then the server is in ERROR without a host, nothing of it left anywhere.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, remove_guest
 from kilonova.operations.steps.ownership import give_runner, no_runner
+from kilonova.operations.steps.ports import WITH_PORTS, allocate_ports, release_ports
 from kilonova.operations.steps.select import ELSEWHERE, choose, remember_tried
 from kilonova.placement import claims
+
+NO_PORTS = "Failed to allocate the network(s), not rescheduling."
 
 
 async def select_another(ctx: Context) -> Facts:
@@ -47,8 +51,10 @@ async def grant_runner(ctx: Context) -> Facts:
 
 
 async def withdraw_runner(ctx: Context) -> Facts:
-    no_runner(ctx, "the host reported its copy removed, or owes it")
+    """The host has reported its copy removed, owes it, or never heard of it (its ports could not be had)."""
+    no_runner(ctx, "the host has no copy, or owes its removal")
     ctx.set_server(host=None, copy=None)
+    ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
     return {}
 
 
@@ -64,6 +70,9 @@ class Build(Operation):
     again_from = "select_destinations"
     safe_words = "Exceeded maximum number of retries."
 
+    def words_for(self, step: str) -> str:
+        return NO_PORTS if step == "allocate_networks" else self.safe_words
+
     def settle(self, ctx: Context) -> None:
         ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())
 
@@ -74,6 +83,7 @@ class Build(Operation):
         Step("select_destinations", select_another, on=ELSEWHERE),
         Step("claim", claim_host, on=CONTROL, undo=release_all, record_undo=remember_tried, tries_elsewhere=True),
         Step("grant_runner", grant_runner, on=CONTROL, undo=withdraw_runner, task_state="networking"),
+        Step("allocate_networks", allocate_ports, on=WITH_PORTS, undo=release_ports),
         Step(
             "build_and_run_instance",
             build_guest,

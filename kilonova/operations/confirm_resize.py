@@ -12,6 +12,7 @@ from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, FOREVER, SOURCE, Facts, Operation, Step
 from kilonova.operations.steps.claim import close_migration, drop_move
 from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest
+from kilonova.operations.steps.ports import has_ports
 
 
 def finished_migration(subject: Subject) -> Facts:
@@ -28,6 +29,7 @@ def finished_migration(subject: Subject) -> Facts:
         "copy": move["dest_copy"],
         "was": move["old_vm_state"],
         "old_flavor": move["old_flavor"],
+        "ports": has_ports(server),
     }
 
 

@@ -1,6 +1,7 @@
 """Delete: takes over from anything, and works from what is recorded (copies, claims), not from what it interrupted.
 
-plan -> terminate_instance on every host that holds a copy (a silent host owes it) -> release all claims -> unmap
+plan -> terminate_instance on every host that holds a copy (a silent host owes it) -> release the ports
+  -> release all claims -> unmap
 The server is gone from the API when this ends; a host that was away removes its copy when it returns.
 """
 
@@ -15,6 +16,7 @@ from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.guest import copy_gone, remove_guest
+from kilonova.operations.steps.ports import release_ports
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
@@ -107,6 +109,7 @@ class Delete(Operation):
             retry=FOREVER,
             event="compute_terminate_instance",
         ),
+        Step("deallocate_networks", release_ports, on=CONTROL, retry=FOREVER),
         Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
         Step("unmap", unmap, on=CONTROL, retry=FOREVER),
     ]

@@ -1,8 +1,9 @@
 """Evacuate: a server's host is dead, so the server is brought up again elsewhere.
 
 (undo what the dead host was in the middle of) -> select -> claim the destination (the source's share stays, held for
-the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> rebuild_instance on the
-destination (the disk is taken over on shared storage, else made anew from the image) -> the source owes its copy
+the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> the ports are bound to the
+destination -> rebuild_instance there (the disk is taken over on shared storage, else made anew from the image)
+  -> the source owes its copy
 A destination that fails is cleaned and another is tried; when none is left, permission goes back to the source, whose
 copy was never touched: it is adopted when the host returns. The source's share is freed when the source is clean.
 """
@@ -21,6 +22,7 @@ from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Place,
 from kilonova.operations.steps.claim import close_migration, open_migration, taken, wanted
 from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
 from kilonova.operations.steps.ownership import give_runner
+from kilonova.operations.steps.ports import bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose, remember_tried
 from kilonova.placement import claims
 from kilonova.store import rows
@@ -32,6 +34,8 @@ from kilonova.world import Tx
 
 # Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.
 STILL_AWAY = Place("control", lambda facts: [] if facts.get("brought_back") else [Target("")])
+
+PORTS_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("ports") else [])
 
 _RUNNING_THERE = Sql(
     select(func.count().label("n")).where(
@@ -50,7 +54,8 @@ async def select_destination(ctx: Context) -> Facts:
     found = await choose(
         ctx, ctx.row.flavor, [ctx.journal.name], {source: "it is the dead source"}, ctx.params.get("host")
     )
-    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+    # undoing what was interrupted may have made another copy the one that counts
+    return {**found, "source_copy": ctx.row.copy, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
 
 
 async def claim_destination(ctx: Context) -> Facts:
@@ -112,15 +117,18 @@ async def give_back_to_source(ctx: Context) -> Facts:
 
 
 async def leave_debt(ctx: Context) -> Facts:
-    """The old copy and its share of the claim go when the source returns or is declared gone."""
-    facts = ctx.facts
+    """Every copy that the source has, and its share of the claim, go when it returns or is declared gone."""
+    facts, server_id = ctx.facts, ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
-        after = {"evacuation": facts["migration"]}
-        await owe_removal(tx, facts["source"], ctx.server_id or "", facts["source_copy"], ctx.operation_id, now, after)
+        source = facts["source"]
+        left = await rows.fetch_all(tx, cell.copies, server_id=server_id, host=source)
+        for copy in sorted({facts["source_copy"], *(row["copy"] for row in left)}):
+            after = {"evacuation": facts["migration"]} if copy == facts["source_copy"] else None
+            await owe_removal(tx, source, server_id, copy, ctx.operation_id, now, after)
+            await rows.change(tx, cell.copies, {"state": "leaving"}, server_id=server_id, host=source, copy=copy)
 
     ctx.in_transaction(change)
-    ctx.set_copy(facts["source_copy"], facts["source"], "leaving")
     return {}
 
 
@@ -156,6 +164,7 @@ class Evacuate(Operation):
             "declared": [server.host],
             "proof": proof,
             "child": bool(subject.params.get("child")),
+            "ports": has_ports(server),
         }
 
     def joins(self, subject: Subject) -> bool:
@@ -198,6 +207,7 @@ class Evacuate(Operation):
         Step(
             "grant_runner", give_to_destination, on=STILL_AWAY, undo=give_back_to_source, no_return=True, deadline=60.0
         ),
+        Step("bind_ports", bind_to_destination, on=PORTS_AWAY, undo=bind_to_source),
         Step(
             "rebuild_instance",
             rebuild_guest,

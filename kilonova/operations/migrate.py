@@ -1,7 +1,8 @@
 """Cold migrate: move a stopped copy to another host; both copies are kept until the owner confirms or reverts.
 
 select -> claim the destination (the source's claim moves to the migration) -> prep_resize on the destination
-  -> resize_instance on the source (stop, send the disk) -> permission to run -> finish_resize on the destination
+  -> resize_instance on the source (stop, send the disk) -> permission to run -> the ports are bound there
+  -> finish_resize on the destination
 Any failure before the end is undone in reverse order: the server is as it was, where it was. A destination that was
 powered on and then fell silent waits for an answer, a fence or the operator's word: silence alone moves nothing.
 """
@@ -27,6 +28,7 @@ from kilonova.operations.steps.guest import (
     stop_guest,
 )
 from kilonova.operations.steps.ownership import give_to_destination, give_to_source
+from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose, remember_tried
 from kilonova.placement import claims
 
@@ -80,7 +82,12 @@ class Migrate(Operation):
             raise Refused("no_such_host", f"Compute host {named} could not be found.")
         if not host.is_up:
             raise Refused("host_down", f"The server's host does not answer: {host.sentence}. Evacuate it if it is dead")
-        return {"source": server.host, "source_copy": server.copy, "was": server.vm_state}
+        return {
+            "source": server.host,
+            "source_copy": server.copy,
+            "was": server.vm_state,
+            "ports": has_ports(server),
+        }
 
     def settle(self, ctx: Context) -> None:
         ctx.set_server(vm_state=RESIZED, power_state=power_of(ctx.facts["was"]), launched_at=ctx.world.clock.now())
@@ -120,6 +127,7 @@ class Migrate(Operation):
             event="compute_resize_instance",
         ),
         Step("grant_runner", give_to_destination, on=CONTROL, undo=give_to_source, task_state="resize_migrated"),
+        Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source),
         Step(
             "finish_resize",
             finish_guest,

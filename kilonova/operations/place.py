@@ -87,9 +87,10 @@ async def recheck_quota(ctx: Context) -> Facts:
     """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
 
     async def body(tx: Tx) -> list[str]:
-        return await exceeded(tx, ctx.params["project_id"], {})
+        params = ctx.params
+        return await exceeded(tx, params["project_id"], {}, user=params["user_id"], defaults=ctx.limits.quota)
 
-    over = await ctx.journal.read(body)
+    over = await ctx.journal.read(body, few=True)
     if over:
         raise Failed("quota_exceeded", f"Quota exceeded: {'; '.join(over)}", final=True)
     return {}
@@ -140,9 +141,14 @@ async def _begin_build(ctx: Context, tx: Tx) -> None:
         turn=ctx.turn,
         ordinal=ctx.ordinal,
         params=ctx.params,
-        facts={"destination": ctx.facts["destination"], "copy": ctx.turn, "cell": ctx.facts["cell"]},
+        facts={
+            "destination": ctx.facts["destination"],
+            "copy": ctx.turn,
+            "cell": ctx.facts["cell"],
+            "ports": bool(ctx.params.get("networks")),
+        },
         cause=ctx.cause,
-        secrets=ctx.secrets,
+        sealed=ctx.sealed,
     )
     await ctx.begin(tx, ctx.world.db.cell(ctx.facts["cell"]), born)
 
@@ -227,6 +233,7 @@ def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: i
         "image_ref": params.get("image", ""),
         "flavor": to_json(params["flavor"]),
         "details": to_json(params.get("details", {})),
+        "network_info": None,
         "recheck": 0,
         "hidden": hidden,
         "cell0_failure": None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from kilonova.domain.cause import Cause
+from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import BUILDING, Flavor, from_json, to_json
 from kilonova.engine import journal as log
@@ -28,48 +30,82 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     id: str | None = None
     host: str | None = None  # the scheduler still checks it
-    details: dict[str, Any] = {}
+    details: Details = msgspec.field(default_factory=Details)
+    networks: list[dict[str, Any]] = []  # domain/network.py: WantedPort
+    security_groups: list[str] = []  # ids
     secrets: dict[str, Any] = {}
 
 
 async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None = None) -> tuple[str, Accepted]:
-    """One control transaction: build request, mapping, request spec, `place` and its first step."""
-    server_id = new.id or engine.world.ids.uuid()
-    operation_id = engine.world.ids.uuid()
+    made = await create_many(engine, [new], cause, key)
+    return made[0]
+
+
+async def create_many(
+    engine: Engine, wanted: Sequence[NewServer], cause: Cause, key: Key | None = None
+) -> list[tuple[str, Accepted]]:
+    """One control transaction: per server its build request, mapping, request spec, `place` and its first step."""
     now = engine.world.clock.now()
+    asks = [_asked(engine, new, cause, now, key if n == 0 else None) for n, new in enumerate(wanted)]
+    made = [(ask.server_id, Accepted(ask.operation_id or "")) for ask in asks]
+
+    async def body(tx: Tx) -> list[tuple[str, Accepted]]:
+        if await rows.fetch(tx, operations, id=asks[0].operation_id) is not None:
+            return made  # our own COMMIT was unknown (law 12)
+        known = await known_key(tx, asks[0])
+        if known is not None:
+            return await _made_before(tx, known)
+        await _check_quota(engine, tx, cause, [new.flavor for new in wanted])
+        for ask, new in zip(asks, wanted, strict=True):
+            await _insert_unplaced(tx, ask, new.flavor, ask.operation_id or "", now)
+            op = _fresh(engine, ask, ask.operation_id or "", turn=1)
+            await store_operation(engine, tx, engine.world.db.control, engine.operation("place"), op, ask, now)
+        return made
+
+    accepted = await engine.write(engine.world.db.control, body)
+    for _, one in accepted:
+        await engine.wake("control", one.operation_id)
+    return accepted
+
+
+def _asked(engine: Engine, new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
     params = {
         "name": new.name,
         "flavor": msgspec.to_builtins(new.flavor),
         "image": new.image,
         "host": new.host,
-        "details": new.details,
+        "details": msgspec.to_builtins(new.details),
+        "networks": new.networks,
+        "security_groups": new.security_groups,
         "project_id": cause.project_id,
         "user_id": cause.user_id,
         "created_at": now,
     }
-    ask = Ask(kind="place", server_id=server_id, cause=cause, params=params, secrets=new.secrets, key=key)
-
-    async def body(tx: Tx) -> Accepted:
-        if await rows.fetch(tx, operations, id=operation_id) is not None:
-            return Accepted(operation_id, joined=True)
-        known = await known_key(tx, ask)
-        if known is not None:
-            return known
-        await _check_quota(tx, cause.project_id, new.flavor)
-        await _insert_unplaced(tx, ask, new.flavor, operation_id, now)
-        op = _fresh(engine, ask, operation_id, turn=1)
-        await store_operation(engine, tx, engine.world.db.control, engine.operation("place"), op, ask, now)
-        return Accepted(operation_id)
-
-    accepted = await engine.write(engine.world.db.control, body)
-    if accepted.operation_id != operation_id:
-        server_id = await _server_of(engine, accepted.operation_id)
-    await engine.wake("control", accepted.operation_id)
-    return server_id, accepted
+    return Ask(
+        kind="place",
+        server_id=new.id or engine.world.ids.uuid(),
+        cause=cause,
+        params=params,
+        secrets=new.secrets,
+        key=key,
+        operation_id=engine.world.ids.uuid(),
+    )
 
 
-async def _check_quota(tx: Tx, project: str, flavor: Flavor) -> None:
-    over = await exceeded(tx, project, {"instances": 1, "cores": flavor.vcpus, "ram": flavor.memory_mb})
+async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
+    """The servers of the request that carried the same key: those of one request have its id in common."""
+    first = await rows.fetch(tx, operations, id=known.operation_id)
+    if first is None:
+        return []
+    same = await rows.fetch_all(tx, operations, request_id=first["request_id"], kind="place")
+    ordered = sorted(same, key=lambda row: (row["id"] != first["id"], row["server_id"]))
+    return [(row["server_id"], Accepted(row["id"], joined=True)) for row in ordered]
+
+
+async def _check_quota(engine: Engine, tx: Tx, cause: Cause, flavors: Sequence[Flavor]) -> None:
+    cores, ram = sum(flavor.vcpus for flavor in flavors), sum(flavor.memory_mb for flavor in flavors)
+    more = {"instances": len(flavors), "cores": cores, "ram": ram}
+    over = await exceeded(tx, cause.project_id, more, user=cause.user_id, defaults=engine.limits.quota)
     if over:
         raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
@@ -135,7 +171,7 @@ async def find_mapping(engine: Engine, server_id: str) -> Row:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)
 
-    mapping = await engine.world.db.control.read(body)
+    mapping = await engine.world.db.control.read(body, few=True)
     if mapping is None:
         raise Refused("not_found", f"Instance {server_id} could not be found.")
     return mapping
@@ -233,11 +269,3 @@ def _fresh(engine: Engine, ask: Ask, operation_id: str, *, turn: int, kind: str 
         cause=ask.cause,
         request_id=ask.cause.request_id,
     )
-
-
-async def _server_of(engine: Engine, operation_id: str) -> str:
-    async def body(tx: Tx) -> str:
-        row = await rows.fetch(tx, operations, id=operation_id)
-        return str(row["server_id"]) if row is not None else ""
-
-    return await engine.world.db.control.read(body)

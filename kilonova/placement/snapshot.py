@@ -179,7 +179,7 @@ async def _changes(store: Store, since: int, census: bool) -> tuple[int, Sequenc
         count = await tx.one(COUNT_PROVIDERS) if census else None
         return watermark, rows, count["providers"] if count else 0
 
-    return await store.read(body)
+    return await store.read(body, few=since > 0)
 
 
 def _grown(column: NDArray[Any], rows: int) -> NDArray[Any]:

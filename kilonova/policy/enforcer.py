@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.domain.caller import Caller
-from kilonova.domain.errors import Refused
+from kilonova.policy.file import parsed, read_rules, refused
 from kilonova.policy.rules import DEFAULTS, SCOPE_FREE
 
 MOST_KEPT = 50_000
@@ -19,10 +19,13 @@ MOST_KEPT = 50_000
 
 class Policy:
     def __init__(self, defaults: Mapping[str, str] = DEFAULTS, file: Path | None = None) -> None:
+        """Raises `Refused` for a file that cannot be used."""
         self._defaults = defaults
         self._file = file
         self._enforcer: Any = None
         self._kept: dict[tuple[Any, ...], bool] = {}
+        if file is not None:
+            self._enforcer = _enforcer({**defaults, **read_rules(file)}, file)
 
     def allows(self, rule: str, caller: Caller, *, project_id: str | None = None, user_id: str | None = None) -> bool:
         """The target is the caller's own unless a project or user is named."""
@@ -60,23 +63,24 @@ class Policy:
     def _loaded(self) -> Any:
         """oslo.policy costs 0.3 s and 20 MB: only once somebody asks."""
         if self._enforcer is None:
-            self._enforcer = _enforcer(self._defaults, self._file)
+            self._enforcer = _enforcer(self._defaults, None)
         return self._enforcer
 
 
-def _enforcer(defaults: Mapping[str, str], file: Path | None) -> Any:
+def _enforcer(checks: Mapping[str, str], file: Path | None) -> Any:
+    import logging
+
     from oslo_config import cfg
     from oslo_policy import policy as oslo
 
+    logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)  # what it would say there is in our own sentence
     conf = cfg.ConfigOpts()
     conf([], project="kilonova", default_config_files=[], default_config_dirs=[])
-    enforcer = oslo.Enforcer(conf, policy_file=str(file) if file is not None else "none")
+    # Without its own reading of files: it would look for changes at each decision, and ours are kept.
+    enforcer = oslo.Enforcer(conf, rules=parsed(file, checks), use_conf=False)
     enforcer.suppress_deprecation_warnings = enforcer.suppress_default_change_warnings = True
-    for name, check in defaults.items():
-        enforcer.register_default(oslo.RuleDefault(name, check))
     try:
-        enforcer.load_rules()
         enforcer.check_rules(raise_on_violation=True)
-    except Exception as error:
-        raise Refused("bad_configuration", f"the policy {file} cannot be used: {error}") from error
+    except oslo.InvalidDefinitionError as error:
+        raise refused(file, "some of its rules refer to each other in a circle") from error
     return enforcer

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from kilonova.policy.compute import COMPUTE
+from kilonova.policy.network import NETWORK
+
 BASE = {
     "context_is_admin": "role:admin",
-    "admin_api": "rule:context_is_admin",
+    "admin_api": "is_admin:True",  # old names, still met in operators' files
+    "admin_or_owner": "is_admin:True or project_id:%(project_id)s",
     "project_reader_api": "role:reader and project_id:%(project_id)s",
     "project_member_api": "role:member and project_id:%(project_id)s",
     "project_manager_api": "role:manager and project_id:%(project_id)s",
@@ -12,6 +16,7 @@ BASE = {
     "project_member_or_admin": "rule:project_member_api or rule:context_is_admin",
     "project_manager_or_admin": "rule:project_manager_api or rule:context_is_admin",
     "service_api": "role:service",
+    "service_or_admin": "rule:service_api or rule:context_is_admin",
 }
 
 OWN = {
@@ -20,9 +25,10 @@ OWN = {
     "kilonova:servers": "rule:context_is_admin",
     "kilonova:hosts": "rule:context_is_admin",
     "kilonova:simulated": "rule:context_is_admin",
+    "kilonova:token_keys": "rule:context_is_admin",
 }
 
-DEFAULTS: dict[str, str] = {**BASE, **OWN}
+DEFAULTS: dict[str, str] = {**BASE, **COMPUTE, **NETWORK, **OWN}
 
 # Rules that also hold for tokens without a project.
 SCOPE_FREE = frozenset(OWN)

@@ -27,7 +27,9 @@ from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
 from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
+from kilonova.services.network.service import Networks
 from kilonova.sim.loop import Process, SimClock, SimLoop
+from kilonova.sim.network import Laid, lay
 from kilonova.store.open import OpenStores
 from kilonova.store.revisions import role_of
 from kilonova.store.sqlite import SqliteStore
@@ -79,6 +81,8 @@ class CloudShape:
     shared_storage: str = ""
     boot_seconds: float = 0.5
     copy_seconds: float = 1.0
+    addresses: int = 0  # of its network; without any it has none
+    ports: int = 0  # that lie there to be given to servers; each has one of the addresses
     limits: Limits = field(default_factory=Limits)
 
 
@@ -106,6 +110,7 @@ class SimCloud:
         self.hub = MemoryHub(weather)
         self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
         self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
+        self.laid = Laid("", [])  # its network
         self.roles: dict[str, Role] = {}
         self._lives: dict[str, int] = {}
         if open_databases is None:
@@ -139,7 +144,8 @@ class SimCloud:
     def crash(self, role: str, back_after: float = 1.0) -> None:
         """The process dies here and now, and its supervisor starts it again."""
         self.kill(role)
-        self.loop.call_later(back_after, self._revive, role)
+        # in a context of nobody: who crashes in the middle of its own work would take the timer with it
+        self.loop.call_later(back_after, self._revive, role, context=contextvars.Context())
 
     def _revive(self, role: str) -> None:
         if role not in self.roles and (role not in self.hardware.hosts() or self.hardware.is_running(role)):
@@ -148,6 +154,9 @@ class SimCloud:
     # -- roles --------------------------------------------------------------------------------------------------
 
     def start_all(self) -> None:
+        """Those that do not run; the network is there before them."""
+        if self.shape.addresses and not self.laid.network:
+            self.laid = self.alone(self._lay, "the network", faulty=False)
         for name in ["api", *(f"conductor{n}" for n in range(1, self.shape.conductors + 1)), *self.hardware.hosts()]:
             self.start(name)
 
@@ -159,15 +168,17 @@ class SimCloud:
         source = random.Random(f"{self.seed}:{name}:{life}")
         is_host = name in self.hardware.hosts()
         stores = None if is_host else self.open_stores()
+        clock, ids = SimClock(self.loop, skew=self._skew(name)), SeededIds(source)
         world = World(
-            clock=SimClock(self.loop, skew=self._skew(name)),
-            ids=SeededIds(source),
+            clock=clock,
+            ids=ids,
             random=source,
             bus=MemoryBus(self.hub, name),
             stores=stores,
             driver=SimulatedDriver(self.hardware, name) if is_host else None,
             memory=SimulatedMemory(self.hardware, name) if is_host else None,
             fence=None if is_host else SimulatedFence(self.hardware),
+            network=None if stores is None else Networks(stores.control, clock, ids),
         )
         role = Role(name, process, world, stores)
         if stores is not None:
@@ -179,22 +190,22 @@ class SimCloud:
         """A few seconds, the same for each life of a role; hosts and conductors need not agree on the time."""
         return random.Random(f"{self.seed}:{name}:skew").uniform(-3.0, 3.0) if self.faults is not None else 0.0
 
-    def open_stores(self) -> OpenStores:
+    def open_stores(self, *, faulty: bool = True) -> OpenStores:
         """Handles of one process on the databases of this cloud."""
         if self._open_databases is not None:
             opened = dict(self._open_databases(self.loop))
         else:
-            opened = {name: self._sqlite(name) for name in DATABASES}
+            opened = {name: self._sqlite(name, self.faults if faulty else None) for name in DATABASES}
         stores = OpenStores(opened.pop("control"), opened.pop("placement"))
         for name, store in opened.items():
             stores.add_cell(name, store)
         return stores
 
-    def _sqlite(self, name: str) -> SqliteStore:
+    def _sqlite(self, name: str, faults: Any) -> SqliteStore:
         path = self.directory / f"{name}.db"
         checkpoint = partial(self._checkpoint, name)
         store = SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF", checkpoint=checkpoint)
-        store.faults = self.faults
+        store.faults = faults
         return store
 
     async def _checkpoint(self, name: str) -> None:
@@ -260,6 +271,24 @@ class SimCloud:
         answer = self.ask(work)
         self.loop.run_until(answer.done, limit, "an answer of the api")
         return answer.result()
+
+    def alone(self, work: Callable[[OpenStores], Awaitable[T]], what: str, *, faulty: bool = True) -> T:
+        """By a process that takes no part, with handles of its own; others go on meanwhile."""
+        process, stores = Process("looker"), self.open_stores(faulty=faulty)
+        process.on_kill(stores.drop)
+        answer: asyncio.Future[T] = self.loop.create_future()
+
+        async def run() -> None:
+            answer.set_result(await work(stores))
+
+        self.loop.spawn(process, run())
+        self.loop.run_until(answer.done, 60.0, what)
+        self.loop.kill(process)
+        return answer.result()
+
+    async def _lay(self, stores: OpenStores) -> Laid:
+        networks = Networks(stores.control, self.clock, SeededIds(random.Random(f"{self.seed}:network")))
+        return await lay(networks, self.shape.addresses, self.shape.ports)
 
     def cause(self, request: str = "") -> Cause:
         request = request or f"req-{self.random.getrandbits(64):x}"

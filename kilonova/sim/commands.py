@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kilonova.sim.acts import History, draw
 from kilonova.sim.crashes import SCENARIOS, Scenario, count_points, matrix
-from kilonova.sim.histories import History, Told, draw, run, shrink
+from kilonova.sim.histories import Told, run, shrink
 
 
 def histories(first: int, count: int, length: int) -> int:

@@ -20,6 +20,8 @@ from kilonova.sim.rest import come_to_rest
 
 SMALL = Flavor("small", 1, 1024, 10)
 SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of runs
+PLAIN = CloudShape(limits=SPARING)
+NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
 
 
@@ -31,7 +33,7 @@ class Scenario:
     before: list[Callable[[SimCloud], None]]
     act: Callable[[SimCloud], None]
     outcome: Callable[[Records], Iterable[str]] = lambda records: ()
-    shape: CloudShape = field(default_factory=lambda: CloudShape(limits=SPARING))
+    shape: CloudShape = field(default_factory=lambda: NETWORKED)
 
 
 @dataclass
@@ -106,8 +108,14 @@ def _until_ended(cloud: SimCloud) -> int:
 
 
 def created(cloud: SimCloud) -> None:
-    cloud.do(lambda engine: create(engine, NewServer(id=SERVER, name="a", flavor=SMALL, image="img"), cloud.cause()))
+    cloud.do(lambda engine: create(engine, _new(cloud), cloud.cause()))
     cloud.loop.run_for(10.0)
+
+
+def _new(cloud: SimCloud) -> NewServer:
+    """Where there is a network: with a port of its own and one that it is given."""
+    networks = cloud.laid.wanted(1, cloud.laid.ports) if cloud.laid.network else []
+    return NewServer(id=SERVER, name="a", flavor=SMALL, image="img", networks=networks)
 
 
 def asked(kind: str, **params: Any) -> Callable[[SimCloud], None]:
@@ -123,10 +131,7 @@ def asking(kind: str, **params: Any) -> Callable[[SimCloud], None]:
 
 
 def creating(cloud: SimCloud) -> None:
-    answer = cloud.ask(
-        lambda engine: create(engine, NewServer(id=SERVER, name="a", flavor=SMALL, image="img"), cloud.cause())
-    )
-    answer.add_done_callback(_no_matter)
+    cloud.ask(lambda engine: create(engine, _new(cloud), cloud.cause())).add_done_callback(_no_matter)
 
 
 def host_dies(cloud: SimCloud) -> None:
@@ -165,12 +170,21 @@ def _created_or_never(records: Records) -> Iterator[str]:
         yield f"the server is {server['vm_state']}"
 
 
+def _failed(records: Records) -> Iterator[str]:
+    return (f"the server is {s['vm_state']}" for s in records.table("servers") if s["vm_state"] != "error")
+
+
 SCENARIOS = [
     Scenario("create", [], creating, _created_or_never),
     Scenario("delete", [created], asking("delete"), _one_server("active", "deleted")),
     Scenario("migrate", [created], asking("migrate"), _one_server("active", "resized")),
-    Scenario("confirm", [created, asked("migrate")], asking("confirm_resize"), _one_server("active", "resized")),
+    Scenario("confirm", [created, asked("migrate")], asking("confirm_resize"), _one_server("active", "resized"), PLAIN),
     Scenario("revert", [created, asked("migrate")], asking("revert_resize"), _one_server("active", "resized")),
+    Scenario("stop", [created], asking("stop"), _one_server("active", "stopped"), PLAIN),
+    Scenario("start", [created, asked("stop")], asking("start"), _one_server("active", "stopped"), PLAIN),
+    Scenario("reboot", [created], asking("reboot"), _one_server("active"), PLAIN),
+    Scenario("hard_reboot", [created, asked("stop")], asking("hard_reboot"), _one_server("active", "stopped"), PLAIN),
+    Scenario("rebuild", [created], asking("rebuild", image="another"), _one_server("active"), PLAIN),
     Scenario("evacuate", [created, host_dies], asking("evacuate"), _one_server("active")),
     Scenario(
         "evacuate_shared",
@@ -179,13 +193,6 @@ SCENARIOS = [
         _one_server("active"),
         CloudShape(shared_storage="pool", limits=SPARING),
     ),
-    Scenario(
-        "no_room",
-        [],
-        creating,
-        lambda records: (
-            f"buried server is {s['vm_state']}" for s in records.table("servers") if s["vm_state"] != "error"
-        ),
-        CloudShape(vcpus=1, memory_mb=512, limits=SPARING),
-    ),
+    Scenario("no_room", [], creating, _failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
+    Scenario("no_address", [], creating, _failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
 ]

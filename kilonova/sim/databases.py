@@ -34,7 +34,7 @@ class VirtualStore:
     async def write(self, body: Body[T]) -> T:
         return await self._store.write(lambda tx: body(VirtualTx(tx, self._clock)))
 
-    async def read(self, body: Body[T]) -> T:
+    async def read(self, body: Body[T], *, few: bool = False) -> T:
         return await self._store.read(lambda tx: body(VirtualTx(tx, self._clock)))
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
 from kilonova.domain.server import ACTIVE, RESIZED, STOPPED, from_json
+from kilonova.sim import ports
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
 
@@ -20,15 +21,21 @@ def check(cloud: SimCloud, *, at_rest: bool = True) -> list[str]:
 
 def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]:
     found = [*_task_states(records), *_books(records), *_one_runs(records, cloud), *_disks(records, cloud)]
+    found += ports.at_any_time(records)
     if at_rest:
         found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
-        found += _mappings(records)
+        found += [*_mappings(records), *ports.at_rest(records)]
     return found
 
 
 def under_way(records: Records, cloud: SimCloud) -> list[str]:
     """What holds at every moment, whatever is going on. Claims are another database's: they are compared at rest."""
-    return [*_task_states(records), *_one_runs(records, cloud), *_disks(records, cloud)]
+    return [
+        *_task_states(records),
+        *_one_runs(records, cloud),
+        *_disks(records, cloud),
+        *ports.at_any_time(records),
+    ]
 
 
 def overbooked(records: Records) -> list[str]:
@@ -155,6 +162,8 @@ def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
             yield f"server {server['id']} is {server['vm_state']} and nobody may run it"
         if server["vm_state"] == ACTIVE and running != [runner]:
             yield f"server {server['id']} is active, runs on {running}, should run on {runner}"
+        if server["vm_state"] == STOPPED and running:
+            yield f"server {server['id']} is stopped but runs on {running}"
         if any(place != runner for place in running):
             yield f"server {server['id']} runs on {running}, only {runner} may run it"
 
@@ -168,11 +177,24 @@ def _nothing_left(records: Records, cloud: SimCloud) -> Iterator[str]:
         yield f"copy {copy} of {server} on {host} is not recorded"
     for host, server, copy in sorted(recorded - there):
         yield f"copy {copy} of {server} is recorded on {host} but is not there"
+    yield from _needless(records)
     for debt in records.table("debts"):
         yield f"{debt['host']} still owes the removal of copy {debt['copy']} of {debt['server_id']}"
     for row in records.table("servers"):
         if row["hidden"] and not row["deleted"]:
             yield f"server {row['id']} is still hidden"
+
+
+def _needless(records: Records) -> Iterator[str]:
+    """A server has the copy that counts, and the one that an open move may go back to."""
+    open_moves = [m for m in records.table("migrations") if m["open"] and m["kind"] != "evacuation"]
+    for server in records.table("servers"):
+        needed = {(m["source_host"], m["source_copy"]) for m in open_moves if m["server_id"] == server["id"]}
+        if server["host"] and not server["deleted"]:
+            needed.add((server["host"], server["copy"]))
+        kept = {(c["host"], c["copy"]) for c in records.table("copies") if c["server_id"] == server["id"]}
+        if kept != needed:
+            yield f"server {server['id']} ({server['vm_state']}) has the copies {sorted(kept)}, needs {sorted(needed)}"
 
 
 def _mappings(records: Records) -> Iterator[str]:

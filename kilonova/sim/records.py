@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Table, select
 
+from kilonova.domain.network import Vif
 from kilonova.placement.audit import Held, Imbalance, balance, by_consumer, read_allocations
+from kilonova.services.network.servers import vifs_of
 from kilonova.sim.cloud import SimCloud
-from kilonova.sim.loop import Process
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control, journal
+from kilonova.store.tables import cell, control, journal, network
 from kilonova.store.tables import placement as books
 from kilonova.world import Row, Stores, Tx
 
@@ -29,7 +29,17 @@ CELL = (
     cell.hosts,
     cell.quarantine,
 )
-CONTROL = (*JOURNAL, control.server_mappings, control.build_requests, control.host_mappings)
+CONTROL = (
+    *JOURNAL,
+    control.server_mappings,
+    control.build_requests,
+    control.request_specs,
+    control.host_mappings,
+    network.ports,
+    network.subnets,
+    network.fixed_ips,
+    network.free_ranges,
+)
 _ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, books.inventories)}.values()}
 
 Rows = list[dict[str, Any]]
@@ -43,6 +53,7 @@ class Records:
     held: Held = field(default_factory=dict)
     imbalances: list[Imbalance] = field(default_factory=list)
     inventories: Rows = field(default_factory=list)
+    vifs: dict[str, list[Vif]] = field(default_factory=dict)  # what the network service says, by server
 
     def table(self, name: str) -> Rows:
         """The rows of a table in all databases, each with its `database`."""
@@ -56,25 +67,16 @@ class Records:
 
 def read_records(cloud: SimCloud) -> Records:
     """Runs the loop until everything is read; other roles go on meanwhile."""
-    process = Process("looker")
-    stores = cloud.open_stores()
-    process.on_kill(stores.drop)
-    answer: asyncio.Future[Records] = cloud.loop.create_future()
-
-    async def run() -> None:
-        answer.set_result(await _read(stores))
-
-    cloud.loop.spawn(process, run())
-    cloud.loop.run_until(answer.done, 60.0, "the records")
-    cloud.loop.kill(process)
-    return answer.result()
+    return cloud.alone(_read, "the records")
 
 
 async def _read(stores: Stores) -> Records:
+    """Cells first: what they say of a server has been true in control before."""
     records = Records()
     for name in stores.cells():
         records.databases[name] = await stores.cell(name).read(_tables(CELL))
     records.databases["control"] = await stores.control.read(_tables(CONTROL))
+    records.vifs = await stores.control.read(_vifs([row["id"] for row in records.table("servers")]))
     records.held = await stores.placement.read(_held)
     records.imbalances = list(await stores.placement.read(balance))
     records.inventories = (await stores.placement.read(_tables((books.inventories,))))["inventories"]
@@ -90,6 +92,13 @@ def _tables(tables: tuple[Table, ...]) -> Any:
 
 def _plain(row: Row) -> dict[str, Any]:
     return {key: row[key] for key in row.keys()}  # noqa: SIM118 - not a dict
+
+
+def _vifs(servers: list[str]) -> Any:
+    async def body(tx: Tx) -> dict[str, list[Vif]]:
+        return await vifs_of(tx, servers)
+
+    return body
 
 
 async def _held(tx: Tx) -> Held:

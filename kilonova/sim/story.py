@@ -20,7 +20,7 @@ from kilonova.sim.invariants import check as check_invariants
 from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Deadlock, Livelock, TimeLimit
 from kilonova.sim.rest import come_to_rest
-from kilonova.sim.story_file import Story, StoryError, load, rewrite_log
+from kilonova.sim.story_file import Story, StoryError, fill_in, load, rewrite_log
 from kilonova.sim.story_player import Player
 from kilonova.sim.story_scene import WORDS, differences
 from kilonova.sim.story_verbs import check_verbs
@@ -39,7 +39,8 @@ class Told:
 
 def run(story: Story) -> Told:
     """All variants of a story."""
-    check_verbs(story.where, story.script)
+    for values in story.variants():
+        check_verbs(story.where, fill_in(story.script, values))
     unknown = [word for word in story.then if word not in WORDS]
     if unknown:
         known = ", ".join(WORDS)

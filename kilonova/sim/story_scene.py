@@ -12,7 +12,7 @@ from kilonova.sim.story_names import Names
 from kilonova.sim.story_trouble import StoryCloud
 from kilonova.sim.story_watch import Watch
 
-ALL_OF_IT = ("claims", "used", "counts")  # what is not named must not be there
+ALL_OF_IT = ("claims", "used", "counts", "ports")  # what is not named must not be there
 
 
 @dataclass
@@ -132,6 +132,16 @@ class Scene:
             for v in from_json(step["error"])["details"]["decision"]["verdicts"]
             if not v["passed"]
         )
+
+    def ports(self) -> dict[str, list[str]]:
+        """By server: each with its address and the host it is bound to. Those that lie there are of `nobody`."""
+        addresses = {row["port_id"]: row["address"] for row in self.records.table("fixed_ips")}
+        found = sorted(self.records.table("ports"), key=lambda row: (row["slot"], row["name"]))
+        told: dict[str, list[str]] = {}
+        for row in found:
+            words = [row["name"], addresses[row["id"]], f"on {row['host']}" if row["host"] else ""]
+            told.setdefault(self.names.of(row["device_id"]) or "nobody", []).append(" ".join(filter(None, words)))
+        return told
 
     # -- claims -------------------------------------------------------------------------------------------------
 

@@ -54,16 +54,35 @@ class Verbs:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def create(self, server: str, flavor: str = "small", host: str | None = None, count: int = 0) -> list[Answer]:
-        """With a count: that many at once, named server1, server2, …"""
+    def create(
+        self,
+        server: str,
+        flavor: str = "small",
+        host: str | None = None,
+        count: int = 0,
+        networks: int = 0,
+        port: str = "",
+    ) -> list[Answer]:
+        """With a count: that many at once, named server1, server2, … Each with so many ports of its own; `port` is one
+        that it is given."""
+        if networks and not self.cloud.laid.network:
+            raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
-        return [self._create(name, flavor, host) for name in names]
+        wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
+        return [self._create(name, flavor, host, wanted) for name in names]
 
-    def _create(self, server: str, flavor: str, host: str | None) -> Answer:
+    def _create(self, server: str, flavor: str, host: str | None, networks: list[dict[str, Any]]) -> Answer:
         server_id, cause = self.player.names.server_id(server), self.cloud.cause()
         size = self.player.flavors[flavor]
-        new = NewServer(id=server_id, name=server, flavor=size, image="cirros", host=host)
+        new = NewServer(id=server_id, name=server, flavor=size, image="cirros", host=host, networks=networks)
         return self._ask(lambda engine: create(engine, new, cause))
+
+    def _port(self, name: str) -> str:
+        """`port1` is the first of those that lie there."""
+        number = name.removeprefix("port")
+        if not number.isdigit() or not 0 < int(number) <= len(self.cloud.laid.ports):
+            raise ValueError(f"there is no port {name!r}; the cluster's `ports:` says how many there are")
+        return self.cloud.laid.ports[int(number) - 1]
 
     def delete(self, server: str) -> Answer:
         return self._submit("delete", server)
@@ -79,6 +98,18 @@ class Verbs:
 
     def evacuate(self, server: str, host: str | None = None) -> Answer:
         return self._submit("evacuate", server, host=host)
+
+    def stop(self, server: str) -> Answer:
+        return self._submit("stop", server)
+
+    def reboot(self, server: str) -> Answer:
+        return self._submit("reboot", server)
+
+    def hard_reboot(self, server: str) -> Answer:
+        return self._submit("hard_reboot", server)
+
+    def rebuild(self, server: str, image: str) -> Answer:
+        return self._submit("rebuild", server, image=image)
 
     def evacuate_host(self, host: str) -> Answer:
         cause = self.cloud.cause()
@@ -185,8 +216,12 @@ class Verbs:
     def kill(self, role: str) -> None:
         self.cloud.kill(self.player.role(role))
 
-    def start(self, role: str) -> None:
-        self.cloud.start(self.player.role(role))
+    def start(self, what: str) -> Answer | None:
+        """A server that was stopped, or a role that was killed."""
+        if what != "taker" and what not in self.cloud.known_roles():
+            return self._submit("start", what)
+        self.cloud.start(self.player.role(what))
+        return None
 
     def crash(self, role: str, back_after: float = 1.0) -> None:
         """kill -9; its supervisor starts it again."""

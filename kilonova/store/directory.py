@@ -6,6 +6,7 @@ A start that fails leaves the directory as it was: what it had made by then is r
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -74,7 +75,11 @@ class DataDirectory:
 
     def _remove_new(self) -> None:
         for name in set(os.listdir(self.path)) - self._before:
-            (self.path / name).unlink(missing_ok=True)
+            new = self.path / name
+            if new.is_dir() and not new.is_symlink():
+                shutil.rmtree(new, ignore_errors=True)
+            else:
+                new.unlink(missing_ok=True)
 
     def _forget_start(self) -> None:
         for directory in reversed(self._made):

@@ -140,7 +140,7 @@ class PostgresStore:
             await asyncio.sleep(FIRST_PAUSE * 2**attempt * self._chance.random())
         raise CommitFailed(f"database {self.name}: gave way {TRIES} times: {last}") from last
 
-    async def read(self, body: Body[T]) -> T:
+    async def read(self, body: Body[T], *, few: bool = False) -> T:
         connection = await self._take()
         try:
             await self._connections.io(connection.execute(_BEGIN_READ))

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, select, update
-from sqlalchemy.dialects.postgresql import insert as insert_unless_there  # both engines understand its text
+from sqlalchemy.dialects.postgresql import insert as insert_or_else  # both engines understand its text
 
 from kilonova.store.statements import Sql, insert_row
 from kilonova.world import Row, Tx
@@ -40,8 +40,15 @@ def _delete(table: Table, keys: Keys, nulls: Keys) -> Sql:
 def _insert(table: Table, columns: Keys, unless_there: bool) -> Sql:
     if not unless_there:
         return Sql(insert_row(table, columns))
-    statement = insert_unless_there(table).values({name: bindparam(name) for name in columns})
+    statement = insert_or_else(table).values({name: bindparam(name) for name in columns})
     return Sql(statement.on_conflict_do_nothing())
+
+
+@cache
+def _insert_or_change(table: Table, columns: Keys, changed: Keys) -> Sql:
+    statement = insert_or_else(table).values({name: bindparam(name) for name in columns})
+    keys = [column.name for column in table.primary_key]
+    return Sql(statement.on_conflict_do_update(index_elements=keys, set_={name: bindparam(name) for name in changed}))
 
 
 def _nulls(keys: dict[str, Any]) -> Keys:
@@ -77,6 +84,11 @@ def change(tx: Tx, table: Table, values: dict[str, Any], **keys: Any) -> Corouti
 
 def put(tx: Tx, table: Table, *, unless_there: bool = False, **values: Any) -> Coroutine[Any, Any, int]:
     return tx.run(_insert(table, tuple(values), unless_there), **values)
+
+
+def put_or_change(tx: Tx, table: Table, changed: Keys, **values: Any) -> Coroutine[Any, Any, int]:
+    """A row with these values; where its primary key is there already, only the columns `changed` get theirs."""
+    return tx.run(_insert_or_change(table, tuple(values), changed), **values)
 
 
 def remove(tx: Tx, table: Table, **keys: Any) -> Coroutine[Any, Any, int]:

@@ -47,15 +47,16 @@ class SqliteStore:
         self._connections = [connection]
         self._writer = WriteSide(name, connection, clock, self.stats)
         self._reader = ReadSide(name, connection, clock, self.stats)
+        self._own = self._reader  # of the event loop's thread
         self._writes: Lanes | None = None
         self._reads: Lanes | None = None
         if threaded:
             self._start_lanes(path, clock)
 
     def _start_lanes(self, path: Path | str, clock: ReadsClock) -> None:
-        own = [connect(self.name, path, readonly=True) for _ in range(READERS)]
+        own = [connect(self.name, path, readonly=True) for _ in range(READERS + 1)]
         self._connections += own
-        readers = [ReadSide(self.name, connection, clock, self.stats) for connection in own]
+        self._own, *readers = [ReadSide(self.name, connection, clock, self.stats) for connection in own]
         self._writes = Lanes(f"{self.name}-write", [self._writer.run], batch=WRITE_BATCH)
         self._reads = Lanes(f"{self.name}-read", [reader.run for reader in readers], batch=READ_BATCH)
 
@@ -81,8 +82,12 @@ class SqliteStore:
         done: T = _unpack(outcome)
         return done
 
-    async def read(self, body: Body[T]) -> T:
+    async def read(self, body: Body[T], *, few: bool = False) -> T:
+        """A few rows are read here and now: the way to a reader's thread and back costs 50 µs of CPU, a row 15."""
         self._check_open()
+        if self._reads is not None and few:
+            here: T = _unpack(self._own.run([body])[0])
+            return here
         if self._reads is not None:
             found: T = await self._reads.ask(body)
             return found

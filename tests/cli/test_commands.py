@@ -56,7 +56,7 @@ def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
     for arguments, words in (
         (("op", "cancel", made["operation"]), "has ended: done"),
         (("op", "show", "nothing"), "there is no operation nothing"),
-        (("op", "show", "../hosts"), "there is nothing at"),
+        (("op", "show", "../hosts"), "there is no operation ../hosts"),
         (("op", "list", "--state", "tired"), "no state 'tired'"),
         (("sim", "host", "mars", "--power", "off"), "mars could not be found"),
         (("sim", "host", "host1"), "say power, link or fail"),
@@ -76,12 +76,36 @@ def test_without_a_cloud_or_a_token(cloud: Cloud, tmp_path: Path) -> None:
     silent = kilonova("op", "list", "--url", "http://127.0.0.1:1", "--data", cloud.data)
     assert silent.returncode == FAILED and "does not answer" in silent.stderr and silent.stderr.count("\n") == 1
     lost = kilonova("op", "list", "--url", cloud.http.url, "--data", tmp_path)
-    assert lost.returncode == REFUSED and "cannot read the token in" in lost.stderr
-    (tmp_path / "wrong").write_text("wrong")
-    wrong = kilonova("op", "list", "--url", cloud.http.url, "--token-file", tmp_path / "wrong")
-    assert wrong.returncode == REFUSED and "X-Auth-Token" in wrong.stderr
+    assert lost.returncode == REFUSED and "cannot read" in lost.stderr and "--data" in lost.stderr
+    for text, words in (("clouds: [", "is no YAML"), ("clouds: {other: {}}", "has no cloud kilonova with auth_url")):
+        (tmp_path / "clouds.yaml").write_text(text)
+        strange = kilonova("op", "list", "--data", tmp_path)
+        assert strange.returncode == REFUSED and words in strange.stderr and strange.stderr.count("\n") == 1
+    right = (cloud.data / "clouds.yaml").read_text()
+    password = (cloud.data / "admin.password").read_text().strip()
+    (tmp_path / "clouds.yaml").write_text(right.replace(password, "wrong"))
+    wrong = kilonova("op", "list", "--clouds", tmp_path / "clouds.yaml")
+    assert wrong.returncode == REFUSED and "requires authentication" in wrong.stderr
     strange = kilonova("op", "list", "--url", "no-address", "--data", cloud.data)
     assert strange.returncode == FAILED and strange.stderr.count("\n") == 1
+
+
+def test_the_address_comes_from_clouds_yaml(cloud: Cloud) -> None:
+    assert kilonova("op", "list", "--data", cloud.data).returncode == 0
+
+
+def test_another_user_of_clouds_yaml(cloud: Cloud) -> None:
+    done = kilonova("op", "list", "--data", cloud.data, "--os-cloud", "kilonova-demo")
+    assert done.returncode == REFUSED and "doesn't allow" in done.stderr
+
+
+def test_keys_of_tokens_are_rotated(cloud: Cloud) -> None:
+    before = cloud.http.get("/token-keys")["token_keys"]
+    done = ask(cloud, "identity", "rotate-keys")
+    assert done.returncode == 0 and "signs from now on" in done.stdout, done.stderr
+    after = cloud.http.get("/token-keys")["token_keys"]
+    assert len(after) == len(before) + 1 and after[0]["id"] in done.stdout and after[0]["until"] is None
+    assert all(key["until"] is not None for key in after[1:])
 
 
 def test_databases_are_made_and_described(tmp_path: Path) -> None:
@@ -142,7 +166,7 @@ def test_it_also_runs_as_a_module() -> None:
     assert (done.returncode, done.stdout) == (0, "0.1.0\n")
 
 
-@pytest.mark.parametrize("command", ["serve", "api", "conductor", "agent", "op", "db", "sim"])
+@pytest.mark.parametrize("command", ["serve", "api", "conductor", "agent", "op", "identity", "db", "sim"])
 def test_every_command_explains_itself(command: str) -> None:
     done = kilonova(command, "--help")
     assert done.returncode == 0 and f"kilonova {command}" in done.stdout

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from kilonova import app
+from kilonova.api.first import PASSWORD_NAMES
 from kilonova.cli.database import EMBEDDED
-from kilonova.cli.options import TOKEN_NAME
 from kilonova.domain.host import HOST_STATES
 from kilonova.settings import FILE_NAME, SECTIONS, Settings
+from kilonova.store.clouds import CLOUDS_NAME, OPENRC_NAME
 from tests.docs.markdown import ROOT, code, table
 
 GUIDE = (ROOT / "docs" / "operators-guide.md").read_text()
@@ -50,5 +51,14 @@ def test_exit_codes_are_told() -> None:
 def test_files_of_the_data_directory_are_told() -> None:
     told = " ".join(row["file"] for row in table(GUIDE, "file", "what it is"))
     names = [f"{name}.db" for name in EMBEDDED]
-    for name in [*names, TOKEN_NAME, app.SEAL_KEY_NAME, app.MACHINES_NAME, FILE_NAME, ".lock"]:
+    for name in [
+        *names,
+        *PASSWORD_NAMES.values(),
+        CLOUDS_NAME,
+        OPENRC_NAME,
+        app.SEAL_KEY_NAME,
+        app.MACHINES_NAME,
+        FILE_NAME,
+        ".lock",
+    ]:
         assert f"`{name}`" in told

@@ -16,7 +16,7 @@ from tests.docs.markdown import OPERATIONS, arrows, code, sections, table
 PAGES = sorted(path for path in OPERATIONS.glob("*.md") if path.stem != "README")
 COLUMNS = ("step", "where", "undo", "host silent", "declared down", "task_state", "event")
 WORDS = {WAIT: "waits", FAIL: "fails", DEBT: "debt"}
-ON_HOSTS = {"source": "source", "destination": "destination", "each copy": "hosts"}  # place: who is drawn
+ON_HOSTS = {"source": "source", "destination": "destination", "its host": "host", "each copy": "hosts"}  # who is drawn
 NOTHING = "-"
 INSIDE = {"conductor", "placement", "cell", "cell0", "control"}
 

@@ -10,7 +10,7 @@ from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, StepOrder
+from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, StepOrder, Verdict
 from kilonova.engine.model import DESTINATION, Operation, Step
 from kilonova.sim.cloud import SeededIds
 from kilonova.sim.loop import Process, SimClock, SimLoop
@@ -29,6 +29,8 @@ class Room:
         self.hardware = Hardware(clock_sleep=asyncio.sleep)
         self.hardware.add_host(HOST)
         self.orders = []  # the answer to the next heartbeat
+        self.register_again = False
+        self.verdicts = []  # what it hears when it registers
         self.beats, self.finished, self.log = [], [], []
         self.accepts = True
         self.silent = False
@@ -43,7 +45,7 @@ class Room:
             await bus.serve(f"conductor.{word}", getattr(self, f"_on_{word}"))
 
     async def _on_register(self, body):
-        return msgspec.json.encode(Registered(epoch=1))
+        return msgspec.json.encode(Registered(epoch=1, verdicts=self.verdicts))
 
     async def _on_returned(self, body):
         return b"true"
@@ -51,7 +53,8 @@ class Room:
     async def _on_beat(self, body):
         self.beats.append(msgspec.json.decode(body, type=Beat))
         orders, self.orders = self.orders, []
-        return msgspec.json.encode(Orders(steps=orders))
+        again, self.register_again = self.register_again, False
+        return msgspec.json.encode(Orders(steps=orders, register_again=again))
 
     async def _on_finish(self, body):
         if self.silent:
@@ -190,3 +193,18 @@ def test_what_a_step_does_not_expect_is_told_as_an_error(room):
     unknown = msgspec.structs.replace(order("a", 1, 1), name="nonsense")
     room.say(unknown)
     assert room.finished[0].error["code"] == "unknown_step" and room.finished[0].error["final"]
+
+
+@pytest.mark.parametrize(
+    ("word", "run", "goes_on"),
+    [("adopt", True, False), ("stop", False, False), ("adopt", False, True)],
+    ids=["it should run", "it should be off", "an operation is under way"],
+)
+def test_what_is_decided_while_a_step_is_under_way_ends_that_step(room, word, run, goes_on):
+    """Its operation has ended without this host: going on would change again what was just decided."""
+    room.hardware.plant(HOST, "s1", 1, power="off")
+    room.say(order("old", 1, 1, seconds=100.0))
+    room.register_again, room.verdicts = True, [Verdict("s1", 1, word, "decided meanwhile", run)]
+    room.loop.run_for(200.0)
+    assert room.log == ["old begun", "old done" if goes_on else "old aborted"]
+    assert bool(room.hardware.running("s1")) == run

@@ -26,6 +26,10 @@ service_down_time = 3
 [conductor]
 lease_seconds = 3
 poll_seconds = 0.5
+[quota]
+instances = -1
+cores = -1
+ram = -1
 [simulated]
 vcpus = 32
 boot_seconds = 0.6
@@ -66,7 +70,7 @@ class Fleet:
             self.start(name, wait=False)
         for name in names:
             self.roles[name].wait_until_it_works()
-        self.http.token = (self.directory / "api" / "admin.token").read_text().strip()
+        self.http.log_in(self.directory / "api")
         for host in HOSTS:
             self.await_state(host, "up")
 

@@ -4,8 +4,11 @@ import os
 import subprocess
 import sys
 
-from kilonova.sim import histories
-from kilonova.sim.histories import Act, History, draw, run, shrink
+import pytest
+
+from kilonova.sim import acts
+from kilonova.sim.acts import Act, History, draw
+from kilonova.sim.histories import run, shrink
 
 COUNT, LENGTH = (300, 80) if os.environ.get("KILONOVA_FULL") else (25, 40)
 
@@ -70,7 +73,52 @@ def test_a_broken_engine_is_noticed(monkeypatch):
     assert [act.do for act in smallest.acts] == ["create", "delete"]
 
 
+def with_ports(then):
+    create = Act(after=0.0, do="create", server=0, ports=1, given=True)
+    afterwards = [Act(after=20.0, do=do, server=0) for do in then]
+    return History(seed="ports", hosts=3, conductors=1, shared=False, acts=[create, *afterwards], addresses=2)
+
+
+@pytest.mark.parametrize(
+    ("what", "then", "says"),
+    [
+        ("release", ["delete"], "which is deleted"),
+        ("bind", ["migrate"], "is bound to host"),
+    ],
+)
+def test_ports_that_are_left_behind_are_noticed(monkeypatch, what, then, says):
+    """Negative control: a network that does not do what it is told."""
+
+    async def do_nothing(self, fence, *, server_id, host=""):
+        return (await self.vifs([server_id])).get(server_id, [])
+
+    history = with_ports(then=then)
+    assert run(history).found == []
+    monkeypatch.setattr(f"kilonova.services.network.service.Networks.{what}", do_nothing)
+    assert any(says in sentence for sentence in run(history).found)
+
+
+def test_ports_that_the_record_does_not_know_are_noticed(monkeypatch):
+    monkeypatch.setattr("kilonova.operations.steps.ports._remember", lambda ctx, vifs: None)
+    assert any("its record has the ports []" in sentence for sentence in run(with_ports(then=[])).found)
+
+
+def test_an_address_that_is_lost_is_noticed(monkeypatch):
+    async def forget(*_):
+        pass
+
+    monkeypatch.setattr("kilonova.services.network.ranges.give_back", forget)
+    assert any("addresses are free and" in sentence for sentence in run(with_ports(then=["delete"])).found)
+
+
 def test_histories_contain_every_kind():
     """What is never drawn proves nothing."""
     drawn = {act.do for number in range(200) for act in draw(str(number), 60).acts}
-    assert drawn == {*histories.KINDS, *histories.NEMESES}
+    assert drawn == {*acts.KINDS, *acts.NEMESES}
+
+
+def test_histories_have_ports_of_every_sort():
+    drawn = [draw(str(number), 60) for number in range(100)]
+    wanted = {(act.ports, act.given) for history in drawn for act in history.acts if act.do == "create"}
+    assert wanted == {(made, given) for made in (0, 1, 2) for given in (False, True)}
+    assert {history.addresses for history in drawn} == set(acts.ADDRESSES)

@@ -21,6 +21,10 @@ def test_rows_come_and_go(bench: Workbench) -> None:
         assert await rows.put(tx, things, unless_there=True, id="b", value=2) == 1
         row = await rows.fetch(tx, things, lock=True, id="a")
         assert row is not None and row["value"] == 1
+        assert await rows.put_or_change(tx, things, ("mark",), id="a", value=3, mark=7) == 1
+        assert await rows.put_or_change(tx, things, ("mark",), id="c", value=3, mark=8) == 1
+        found = {row["id"]: (row["value"], row["mark"]) for row in await rows.fetch_all(tx, things)}
+        assert found == {"a": (1, 7), "b": (2, None), "c": (3, 8)}
         assert await rows.change(tx, things, {"value": 5, "mark": None}, id="a", value=1) == 1
         assert await rows.change(tx, things, {"value": 6}, id="a", value=1) == 0
         assert [row["id"] for row in await rows.fetch_all(tx, things, value=5)] == ["a"]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from kilonova.store.clouds import ADMIN_CLOUD, CLOUDS_NAME, read_account
 from tests.support.servers import ROOT, free_port
 
 KILONOVA = ROOT / ".venv/bin/kilonova"
@@ -99,14 +100,24 @@ class Http:
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + path, content, {"X-Auth-Token": self.token, **(headers or {})}, method=method
-        )
+        given = {"X-Auth-Token": self.token, "Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(self.url + path, content, given, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as response:
                 return Answer(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.headers, error.read())
+
+    def log_in(self, directory: Path, cloud: str = ADMIN_CLOUD) -> None:
+        """As clouds.yaml in the directory says, but at our own address."""
+        account = read_account(directory / CLOUDS_NAME, cloud)
+        domain = {"id": "default"}
+        user = {"name": account.username, "domain": domain, "password": account.password}
+        identity = {"methods": ["password"], "password": {"user": user}}
+        scope = {"project": {"name": account.project_name, "domain": domain}}
+        done = self.ask("POST", "/identity/v3/auth/tokens", {"auth": {"identity": identity, "scope": scope}})
+        assert done.status == 201, (done.status, done.body)
+        self.token = done.headers["X-Subject-Token"]
 
     def get(self, path: str) -> Any:
         found = self.ask("GET", f"/kilonova/v1{path}")
@@ -167,4 +178,9 @@ class Cloud(Role):
         self.data = data
         self.port = port or free_port()
         super().__init__("serve", "--data", data, "--listen", f"127.0.0.1:{self.port}", *options)
-        self.http = Http(f"http://127.0.0.1:{self.port}", (data / "admin.token").read_text().strip())
+        self.http = Http(f"http://127.0.0.1:{self.port}")
+        try:
+            self.http.log_in(data)
+        except BaseException:
+            self.kill9()
+            raise

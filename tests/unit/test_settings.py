@@ -1,17 +1,37 @@
 """Options from a file and from the command line; tests/cli/test_bad_input.py has what the user sees of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kilonova.app import limits_of
 from kilonova.domain.errors import Refused
 from kilonova.engine.limits import Limits
+from kilonova.parts import limits_of
 from kilonova.settings import load
 
 
 def test_the_defaults_are_the_engines_own() -> None:
-    assert limits_of(load(None, None, [])) == Limits()
+    limits = limits_of(load(None, None, []))
+    assert replace(limits, quota={}) == Limits()  # an engine alone knows no quota: simulations create thousands
+
+
+def test_quotas_are_novas_unless_set_otherwise() -> None:
+    limits = limits_of(load(None, None, ["quota.instances=-1", "quota.injected_file_path_length=100"])).quota
+    assert limits == {
+        "instances": -1,
+        "cores": 20,
+        "ram": 51200,
+        "metadata_items": 128,
+        "injected_files": 5,
+        "injected_file_content_bytes": 10240,
+        "injected_file_path_bytes": 100,
+        "key_pairs": 100,
+        "server_groups": 10,
+        "server_group_members": 10,
+    }
+    with pytest.raises(Refused, match="-1 for no limit"):
+        load(None, None, ["quota.cores=-2"])
 
 
 def test_the_file_of_the_directory_is_found_and_overrides_win(tmp_path: Path) -> None:

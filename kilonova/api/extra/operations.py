@@ -26,6 +26,7 @@ from kilonova.store.operations import Journaled, actions_of, find, marker_key, p
 
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
+MOST_OPERATIONS = 50  # that are looked through for a decision
 MOST = 2**31 - 1  # what a column takes
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
@@ -149,6 +150,19 @@ async def show(call: Call) -> Response:
 async def explain(call: Call) -> Response:
     found = await _found(call)
     return answer({"operation": found[0].row["id"], "decision": view.decision(found)})
+
+
+async def explain_server(call: Call) -> Response:
+    """The newest decision about a server, with the operation that made it."""
+    server_id = call.path["id"]
+    newest = await page(call.db, by={"server_id": server_id}, before=None, limit=MOST_OPERATIONS)
+    for journaled in newest:
+        decision = view.decision(journaled)
+        if decision is not None:
+            return answer({"operation": journaled[0].row["id"], "decision": decision})
+    if not newest:
+        raise Refused("not_found", f"there is no operation on a server {server_id}")
+    return answer({"operation": newest[0][0].row["id"], "decision": None})
 
 
 async def cancel_(call: Call) -> Response:

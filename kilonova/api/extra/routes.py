@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.api.extra import hosts, operations, plans, servers, simulated
-from kilonova.api.routes import Handler, Route
+from kilonova.api.extra import hosts, openapi, operations, plans, servers, simulated, token_keys
+from kilonova.api.routes import ANY_TOKEN, Handler, Route
 
 
 def _route(method: str, path: str, handler: Handler, rule: str) -> Route:
@@ -16,13 +16,17 @@ ROUTES = [
     _route("GET", "/operations/{id}", operations.show, "operations"),
     _route("POST", "/operations/{id}/cancel", operations.cancel_, "operations"),
     _route("GET", "/operations/{id}/explain", operations.explain, "operations"),
+    Route(method="GET", path="/openapi/{service}", handler=openapi.show, rule=ANY_TOKEN),
     _route("POST", "/plans", plans.plan, "plans"),
     _route("GET", "/servers", servers.list_, "servers"),
     _route("GET", "/servers/{id}", servers.show, "servers"),
+    _route("GET", "/servers/{id}/explain", operations.explain_server, "servers"),
     _route("GET", "/hosts", hosts.list_, "hosts"),
     _route("GET", "/hosts/{host}", hosts.show, "hosts"),
     _route("POST", "/hosts/{host}", hosts.change, "hosts"),
     _route("POST", "/simulated/hosts/{host}", simulated.switch, "simulated"),
     _route("POST", "/simulated/servers/{id}/write", simulated.write, "simulated"),
     _route("GET", "/simulated/servers/{id}/console", simulated.console, "simulated"),
+    _route("GET", "/token-keys", token_keys.list_, "token_keys"),
+    _route("POST", "/token-keys", token_keys.rotate, "token_keys"),
 ]

@@ -88,7 +88,7 @@ class Hardware:
         self._hosts: dict[str, Host] = {}
         self._power_hooks: dict[str, list[PowerHook]] = {}
         self._crash_hooks: dict[str, list[CrashHook]] = {}
-        self._memories: dict[str, bytes] = {}
+        self._memories: dict[str, dict[str, bytes]] = {}  # by host and name: what is read back is never shared
         self._lost: set[asyncio.Future[None]] = set()
         self.storage = Storage(self._shelf)
         self.faults = Faults()
@@ -242,16 +242,30 @@ class Hardware:
 
     # --- what a host remembers by itself ----------------------------------------------------------------------------
 
-    def remember(self, name: str, memory: dict[str, Any]) -> None:
-        self._memories[name] = msgspec.json.encode(memory)
-        self._shelf.put("memory", name, "", memory)
+    def note(self, host: str, name: str, value: Any) -> None:
+        """None: nothing any more."""
+        if value is None:
+            self._memory(host).pop(name, None)
+            self._shelf.drop("memory", host, name)
+        else:
+            self._memory(host)[name] = msgspec.json.encode(value)
+            self._shelf.put("memory", host, name, value)
 
-    def recall(self, name: str) -> dict[str, Any]:
-        if name not in self._memories:
-            kept = next((memory for _, _, memory in self._shelf.all("memory", dict, name)), {})
-            self._memories[name] = msgspec.json.encode(kept)
-        memory: dict[str, Any] = msgspec.json.decode(self._memories[name])
-        return memory
+    def remember(self, host: str, memory: dict[str, Any]) -> None:
+        """This and nothing else."""
+        for name in [*self._memory(host)]:
+            self.note(host, name, None)
+        for name, value in memory.items():
+            self.note(host, name, value)
+
+    def recall(self, host: str) -> dict[str, Any]:
+        return {name: msgspec.json.decode(value) for name, value in self._memory(host).items()}
+
+    def _memory(self, host: str) -> dict[str, bytes]:
+        if host not in self._memories:
+            kept = self._shelf.all("memory", msgspec.Raw, host)
+            self._memories[host] = {name: bytes(value) for _, name, value in kept}
+        return self._memories[host]
 
     # --- seeing and touching from outside ---------------------------------------------------------------------------
 

@@ -207,8 +207,11 @@ class SimulatedMemory:
     def load(self) -> dict[str, Any]:
         return self._hardware.recall(self._host)
 
-    def save(self, memory: dict[str, Any]) -> None:
-        self._hardware.remember(self._host, memory)
+    def keep(self, name: str, value: Any) -> None:
+        self._hardware.note(self._host, name, value)
+
+    def drop(self, name: str) -> None:
+        self._hardware.note(self._host, name, None)
 
 
 class SimulatedFence:

@@ -1,13 +1,127 @@
-"""The door to images."""
+"""The door to images: records in the control database, bytes in a folder."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import BinaryIO
 
-from kilonova.world import Clock, Ids, Store
+import msgspec
+
+from kilonova.domain.caller import Caller
+from kilonova.domain.errors import Refused
+from kilonova.services.image import listing, seeds
+from kilonova.services.image.files import Files
+from kilonova.services.image.image import Image, no_such_image
+from kilonova.services.image.members import Members
+from kilonova.services.image.records import fetch_image, insert_image, remove_image, save_image
+from kilonova.services.image.uploads import Uploads
+from kilonova.store import rows
+from kilonova.store.tables.image import images
+from kilonova.world import Clock, Ids, Store, Tx
+
+TEBIBYTE = 1024**4
 
 
 class Images:
-    def __init__(self, control: Store, clock: Clock, ids: Ids, folder: Path) -> None:
+    def __init__(self, control: Store, clock: Clock, ids: Ids, folder: Path, size_cap: int = TEBIBYTE) -> None:
         self._control, self._clock, self._ids = control, clock, ids
-        self._folder = folder
+        self._files = Files(folder)
+        self._uploads = Uploads(control, clock, ids, self._files, size_cap)
+        self.members = Members(control, clock)
+
+    async def prepare(self, owner: str) -> None:
+        """At every start, before the first request: clears up after a crash; a new cloud gets its images.
+
+        `owner` is the project that owns those.
+        """
+        await self._uploads.clean()
+        await seeds.plant(self._control, self._clock, self._files, owner)
+
+    async def find(self, caller: Caller, image_id: str) -> Image:
+        """An image that the caller may see; others do not exist for it."""
+
+        async def body(tx: Tx) -> Image:
+            return await _visible(tx, caller, image_id)
+
+        return await self._control.read(body, few=True)
+
+    async def list_(self, caller: Caller, wanted: listing.Wanted) -> list[Image]:
+        async def body(tx: Tx) -> list[Image]:
+            return await listing.list_images(tx, caller, wanted)
+
+        return await self._control.read(body)
+
+    async def create(self, image: Image) -> Image:
+        """`image` as it shall be; without an id it gets one. Its times are set here."""
+        now = self._clock.now()
+        image_id = image.id or self._ids.uuid()
+        image = msgspec.structs.replace(image, id=image_id, created_at=now, updated_at=now)
+
+        async def body(tx: Tx) -> None:
+            if await rows.fetch(tx, images, id=image_id) is not None:
+                raise Refused("image_exists", f"Image ID {image_id} already exists!")
+            await insert_image(tx, image)
+
+        await self._control.write(body)
+        return image
+
+    async def change(self, caller: Caller, image_id: str, edit: Callable[[Image], Image]) -> Image:
+        """`edit` says what the image shall be like, or raises; it may be asked twice."""
+        now = self._clock.now()
+
+        async def body(tx: Tx) -> Image:
+            old = await _visible(tx, caller, image_id, lock=True)
+            new = edit(old)
+            if new == old:
+                return old
+            new = msgspec.structs.replace(new, updated_at=now)
+            await save_image(tx, old, new)
+            return new
+
+        return await self._control.write(body)
+
+    async def delete(self, caller: Caller, image_id: str, check: Callable[[Image], None]) -> None:
+        """`check` raises when the caller may not. The bytes go once the record is gone for good."""
+
+        async def body(tx: Tx) -> str | None:
+            image = await _visible(tx, caller, image_id, lock=True)
+            check(image)
+            if image.protected:
+                raise Refused("image_protected", f"Image {image_id} is protected and cannot be deleted.")
+            await remove_image(tx, image_id)
+            return image.file if image.has_bytes else None  # else the upload that writes it removes it
+
+        file = await self._control.write(body)
+        if file is not None:
+            await self._files.remove(file)
+
+    async def upload(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
+        await self._uploads.receive(image, chunks, told_size)
+
+    async def open(self, image: Image) -> BinaryIO:
+        return await self._files.open(_file_of(image))
+
+    async def path(self, image_id: str) -> Path:
+        """Where the bytes of an active image are on this machine."""
+
+        async def body(tx: Tx) -> Image:
+            found = await fetch_image(tx, image_id)
+            if found is None:
+                raise no_such_image(image_id)
+            return found
+
+        return self._files.path(_file_of(await self._control.read(body)))
+
+
+async def _visible(tx: Tx, caller: Caller, image_id: str, *, lock: bool = False) -> Image:
+    found = await fetch_image(tx, image_id, caller.project_id, lock=lock)
+    if found is None or not found.is_visible_to(caller):
+        raise no_such_image(image_id)
+    return found
+
+
+def _file_of(image: Image) -> str:
+    if not image.has_bytes or image.file is None:
+        raise Refused("image_not_active", f"Image {image.id} is {image.status}; it has no data.")
+    return image.file

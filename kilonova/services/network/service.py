@@ -1,10 +1,88 @@
-"""The door to networks."""
+"""The door to networks: the nouns of the API, and what servers need of them (world.Network)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from kilonova.domain.caller import Caller
+from kilonova.domain.network import Vif, WantedPort
+from kilonova.services.network.choosing import Choice
+from kilonova.services.network.floating import FloatingIps
+from kilonova.services.network.groups import Groups
+from kilonova.services.network.interfaces import Interfaces
+from kilonova.services.network.networks import NetworkRecords
+from kilonova.services.network.nouns import Noun, Parts
+from kilonova.services.network.ports import Ports
+from kilonova.services.network.quotas import Quotas
+from kilonova.services.network.routers import Routers
+from kilonova.services.network.rules import Rules
+from kilonova.services.network.seeds import prepare
+from kilonova.services.network.servers import ServerPorts
+from kilonova.services.network.subnets import Subnets
 from kilonova.world import Clock, Ids, Store
 
 
 class Networks:
-    def __init__(self, control: Store, clock: Clock, ids: Ids) -> None:
-        self._control, self._clock, self._ids = control, clock, ids
+    def __init__(
+        self, control: Store, clock: Clock, ids: Ids, *, quota_defaults: Mapping[str, int] | None = None
+    ) -> None:
+        self.quotas = Quotas(control, quota_defaults)
+        self._parts = Parts(control, clock, ids, self.quotas)
+        self.networks = NetworkRecords(self._parts)
+        self.subnets = Subnets(self._parts)
+        self.groups = Groups(self._parts)
+        self.rules = Rules(self._parts)
+        self.ports = Ports(self._parts, self.groups)
+        self.routers = Routers(self._parts)
+        self.interfaces = Interfaces(self._parts, self.routers)
+        self.floating_ips = FloatingIps(self._parts)
+        every: Sequence[Noun] = (self.networks, self.subnets, self.ports, self.groups, self.rules)
+        self.nouns = {noun.kind.name: noun for noun in (*every, self.routers, self.floating_ips)}
+        self._servers = ServerPorts(self._parts, self.groups)
+        self._choice = Choice(self._parts, self.groups)
+
+    async def prepare(self, *, owner: str) -> None:
+        """The first networks, once in a cloud's life. `owner` is the administrators' project."""
+        await prepare(self._parts, self.networks, self.subnets, owner)
+
+    # -- for servers --------------------------------------------------------------------------------------------------
+
+    async def choose(
+        self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False
+    ) -> list[WantedPort]:
+        """What a wish for networks means. None: the one that the project has, if any. Raises `Refused`."""
+        return await self._choice.choose(caller, wanted, auto)
+
+    async def check_security_groups(self, caller: Caller, names_or_ids: Sequence[str]) -> list[str]:
+        return await self._choice.check_groups(caller, names_or_ids)
+
+    async def allocate(
+        self,
+        fence: tuple[str, int, int],
+        *,
+        project_id: str,
+        user_id: str,
+        wanted: Sequence[WantedPort],
+        security_groups: Sequence[str],
+        host: str,
+        availability_zone: str = "nova",
+        hostname: str = "",
+    ) -> list[Vif]:
+        return await self._servers.allocate(
+            fence,
+            project_id=project_id,
+            wanted=wanted,
+            security_groups=security_groups,
+            host=host,
+            availability_zone=availability_zone,
+            hostname=hostname,
+        )
+
+    async def bind(self, fence: tuple[str, int, int], *, server_id: str, host: str) -> list[Vif]:
+        return await self._servers.bind(fence, server_id=server_id, host=host)
+
+    async def release(self, fence: tuple[str, int, int], *, server_id: str) -> None:
+        await self._servers.release(fence, server_id=server_id)
+
+    async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
+        return await self._servers.vifs(server_ids)

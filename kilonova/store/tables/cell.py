@@ -37,7 +37,8 @@ servers = Table(
     Column("runner_proof", Text),  # why it could be given: JSON
     Column("image_ref", Text, nullable=False),
     Column("flavor", Text, nullable=False),  # JSON
-    Column("details", Text, nullable=False),  # JSON: what only the API shows
+    Column("details", Text, nullable=False),  # JSON: domain/details.py; only the API writes it
+    Column("network_info", Text),  # JSON: its ports as last allocated or bound; only operations write it
     Column("recheck", Integer, nullable=False),  # its host came back meanwhile: look again when the operation ends
     Column("hidden", Integer, nullable=False),  # inserted by `place`, not yet handed over (law 5)
     Column("cell0_failure", Text),
@@ -48,6 +49,7 @@ servers = Table(
     Column("deleted", Integer, nullable=False),
 )
 Index("servers_host", servers.c.host, sqlite_where=servers.c.deleted == 0, postgresql_where=servers.c.deleted == 0)
+Index("servers_created", servers.c.deleted, servers.c.created_at, servers.c.id)
 Index("servers_project", servers.c.project_id, servers.c.deleted, servers.c.created_at, servers.c.id)
 
 copies = Table(
@@ -155,6 +157,7 @@ hosts = Table(
     Column("provider_id", Text, nullable=False),  # the root provider's uuid in placement
     Column("identity", Text, nullable=False),  # hash of the agent's key, not its name
     Column("session", Text),  # the agent process that speaks for the host now
+    Column("session_since", Float(53)),  # by the database's clock
     Column("last_seen", Float(53), nullable=False),  # by the database's clock
     Column("disabled", Integer, nullable=False),
     Column("disabled_reason", Text),

@@ -1,12 +1,13 @@
 """The control database: cells, mappings, what is not in a cell yet, quotas, workers, and its journal."""
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text
 
-from kilonova.store.tables import journal
+from kilonova.store.tables import flavors, identity, image, journal, keypairs, network, quotas
 
 metadata = MetaData()
-for _table in journal.metadata.sorted_tables:
-    _table.to_metadata(metadata)
+for _part in (journal, image, flavors, keypairs, quotas, identity, network):
+    for _table in _part.metadata.sorted_tables:
+        _table.to_metadata(metadata)
 
 cells = Table(
     "cells",
@@ -54,15 +55,6 @@ request_specs = Table(
     metadata,
     Column("server_id", Text, primary_key=True),
     Column("spec", Text, nullable=False),  # JSON
-)
-
-quotas = Table(
-    "quotas",
-    metadata,
-    Column("project_id", Text, nullable=False),
-    Column("resource", Text, nullable=False),
-    Column("hard_limit", Integer, nullable=False),
-    PrimaryKeyConstraint("project_id", "resource"),
 )
 
 workers = Table(

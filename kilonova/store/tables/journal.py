@@ -35,6 +35,7 @@ operations = Table(
 Index("operations_server", operations.c.server_id)
 Index("operations_live", operations.c.id, sqlite_where=operations.c.live == 1, postgresql_where=operations.c.live == 1)
 Index("operations_parent", operations.c.parent_id)
+Index("operations_request", operations.c.request_id)
 Index("operations_created", operations.c.created_at, operations.c.id)
 
 steps = Table(

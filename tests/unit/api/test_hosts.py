@@ -116,7 +116,7 @@ def test_what_a_guest_writes_is_on_its_console_after_the_next_boot() -> None:
         await api.ended(nowhere["operation"], "undone")
         assert (await api.refused("GET", f"/simulated/servers/{nowhere['server']}/console"))[:2] == (409, "not_running")
 
-    run(story)
+    run(story, "quota.cores=-1")
 
 
 def test_power_comes_back_with_an_agent_of_its_own() -> None:

@@ -223,7 +223,7 @@ def test_every_host_has_its_verdict_when_none_fits() -> None:
         why = (await api.get(f"/operations/{fits['operation']}/explain"))["decision"]
         assert why["chosen"]["host"] in rejected and all(one["passed"] for one in why["verdicts"])
 
-    run(story)
+    run(story, "quota.cores=-1")
 
 
 def test_what_is_unexpected_tells_nothing_of_the_inside() -> None:

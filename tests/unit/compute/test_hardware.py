@@ -205,11 +205,15 @@ def test_planted_guests_are_reported_like_all_others(cloud: Cloud) -> None:
 def test_memory_is_a_copy_and_per_host(cloud: Cloud) -> None:
     memory, other = SimulatedMemory(cloud.hardware, "host1"), SimulatedMemory(cloud.hardware, "host2")
     assert memory.load() == {}
-    turns = {"identity": "abc", "turns": {"s1": 4}}
-    memory.save(turns)
-    turns["identity"] = "changed later"
-    memory.load()["turns"]["s1"] = 99
-    assert memory.load() == {"identity": "abc", "turns": {"s1": 4}}
+    turn = [4, 1]
+    memory.keep("key", "abc")
+    memory.keep("s1", turn)
+    turn[0] = 5  # changed later
+    memory.load()["s1"][0] = 99
+    assert memory.load() == {"key": "abc", "s1": [4, 1]}
+    memory.drop("s1")
+    memory.drop("never kept")
+    assert memory.load() == {"key": "abc"}
     assert other.load() == {}
 
 

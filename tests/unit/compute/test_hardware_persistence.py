@@ -23,7 +23,10 @@ def test_everything_is_found_again(tmp_path: Path) -> None:
     cloud.hardware.switch_link("host3", up=False)
     cloud.boot("host1", server="gone")
     cloud.ask(cloud.drivers["host1"].ensure_absent("gone", 1))
-    SimulatedMemory(cloud.hardware, "host1").save({"turns": {"s1": 3}})
+    memory = SimulatedMemory(cloud.hardware, "host1")
+    for name, value in {"key": "k", "s1": [3, 1], "s2": [1, 1]}.items():
+        memory.keep(name, value)
+    memory.drop("s2")
     before, console = cloud.hardware.survey(), cloud.ask(cloud.drivers["host1"].console("s1", 1))
     cloud.close()
 
@@ -33,7 +36,7 @@ def test_everything_is_found_again(tmp_path: Path) -> None:
     assert [again.hardware.is_running(f"host{n}") for n in (1, 2, 3)] == [True, False, True]
     assert not again.hardware.is_linked("host3")
     assert again.hardware.running("s1") == [("host1", 1)]
-    assert SimulatedMemory(again.hardware, "host1").load() == {"turns": {"s1": 3}}
+    assert SimulatedMemory(again.hardware, "host1").load() == {"key": "k", "s1": [3, 1]}
     again.close()
 
 

@@ -84,6 +84,7 @@ def upgrade() -> None:
         sa.Column("provider_id", sa.Text(), nullable=False),
         sa.Column("identity", sa.Text(), nullable=False),
         sa.Column("session", sa.Text(), nullable=True),
+        sa.Column("session_since", sa.Float(precision=53), nullable=True),
         sa.Column("last_seen", sa.Float(precision=53), nullable=False),
         sa.Column("disabled", sa.Integer(), nullable=False),
         sa.Column("disabled_reason", sa.Text(), nullable=True),
@@ -181,6 +182,7 @@ def upgrade() -> None:
         "operations_live", "operations", ["id"], sqlite_where=sa.text("live = 1"), postgresql_where=sa.text("live = 1")
     )
     op.create_index("operations_parent", "operations", ["parent_id"])
+    op.create_index("operations_request", "operations", ["request_id"])
     op.create_index("operations_server", "operations", ["server_id"])
     op.create_table(
         "quarantine",
@@ -216,6 +218,7 @@ def upgrade() -> None:
         sa.Column("image_ref", sa.Text(), nullable=False),
         sa.Column("flavor", sa.Text(), nullable=False),
         sa.Column("details", sa.Text(), nullable=False),
+        sa.Column("network_info", sa.Text(), nullable=True),
         sa.Column("recheck", sa.Integer(), nullable=False),
         sa.Column("hidden", sa.Integer(), nullable=False),
         sa.Column("cell0_failure", sa.Text(), nullable=True),
@@ -226,6 +229,7 @@ def upgrade() -> None:
         sa.Column("deleted", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_index("servers_created", "servers", ["deleted", "created_at", "id"])
     op.create_index(
         "servers_host",
         "servers",

@@ -1,0 +1,185 @@
+"""Servers created through REST until they are ACTIVE, in an empty cloud and in one that has 20,000 already.
+
+Sixteen callers; each asks for a server and asks for the next one when that is ACTIVE. When it is, they see in the
+cell's own file, which costs the server nothing: what is measured is creating, not asking again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from bench import seed
+from bench.books import differences, states
+from bench.http import Connection
+from bench.measure import cpu_of, resident_mb
+from bench.report import Report, median, rounds
+from bench.served import HOSTS, Tenant, served, tenant
+from tests.support.program import Cloud
+
+CALLERS = 16
+WARM_UP = 200
+SERVERS = 1000  # per round
+ROUNDS = 3
+FULL = 20_000
+LOOK_SECONDS = 0.005
+PATIENCE = 60.0
+FLAT = 1.25  # on a machine that others use too
+_SETTLED = "SELECT id, vm_state FROM servers WHERE task_state IS NULL AND id IN (SELECT value FROM json_each(?))"
+_LIVE = "SELECT count(*) FROM operations WHERE live = 1"
+
+
+@dataclass
+class Round:
+    cpu_ms: float
+    per_second: float
+    latency: float  # seconds, of the one in the middle
+
+
+@dataclass
+class Phase:
+    """Rounds in a cloud that had so many servers before."""
+
+    before: int
+    rounds: list[Round]
+    memory: float
+    shown: int  # servers that REST shows as ACTIVE with one address
+
+    @property
+    def cpu_ms(self) -> float:
+        return median([one.cpu_ms for one in self.rounds])
+
+
+class Watch:
+    """Who is ACTIVE by now, by the files of the running cloud."""
+
+    def __init__(self, data: Path) -> None:
+        self._control = sqlite3.connect(f"file:{data}/control.db?mode=ro", uri=True, isolation_level=None)
+        self._cell = sqlite3.connect(f"file:{data}/cell1.db?mode=ro", uri=True, isolation_level=None)
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+
+    async def active(self, server: str) -> None:
+        self._waiting[server] = asyncio.get_running_loop().create_future()
+        await self._waiting[server]
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            ids = '["' + '","'.join(self._waiting) + '"]'
+            for server, state in self._cell.execute(_SETTLED, (ids,)):
+                if state != "active":
+                    raise RuntimeError(f"server {server} became {state}")
+                self._waiting.pop(server).set_result(None)
+
+    async def until_idle(self) -> None:
+        """No operation is live any more, in either journal."""
+        async with asyncio.timeout(PATIENCE):
+            while any(db.execute(_LIVE).fetchone()[0] for db in (self._control, self._cell)):  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def close(self) -> None:
+        self._control.close()
+        self._cell.close()
+
+
+async def create(connection: Connection, owner: Tenant, names: Iterator[int], watch: Watch, took: list[float]) -> None:
+    for number in names:
+        request = owner.client.request("POST", "/compute/v2.1/servers", owner.wish(f"bench-{number}"))
+        began = time.perf_counter()
+        answer = await connection.ask(request)
+        if answer.status != 202:
+            raise RuntimeError(f"POST /servers: {answer.status} {answer.body.decode()}")
+        await watch.active(answer.json["server"]["id"])
+        took.append(time.perf_counter() - began)
+
+
+async def one_round(cloud: Cloud, owner: Tenant, count: int) -> Round:
+    watch, took, names = Watch(cloud.data), [], iter(range(count))
+    pid = cloud.process.pid
+    async with owner.client.connections(CALLERS) as connections:
+        watching = asyncio.create_task(watch.run())
+        cpu, began = cpu_of(pid), time.perf_counter()
+        callers = asyncio.gather(*(create(connection, owner, names, watch, took) for connection in connections))
+        await asyncio.wait([callers, watching], return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            await watching
+        await callers
+        await watch.until_idle()
+        wall, cpu = time.perf_counter() - began, cpu_of(pid) - cpu
+        watching.cancel()
+    watch.close()
+    return Round(cpu / count * 1000, count / wall, median(took))
+
+
+async def active_shown(owner: Tenant) -> int:
+    """As the owner sees it: page after page, until there is no next one."""
+    count, marker = 0, ""
+    async with owner.client.connections(1) as (connection,):
+        while True:
+            path = f"/compute/v2.1/servers/detail?limit=1000{marker}"
+            page = (await connection.ask(owner.client.request("GET", path))).json["servers"]
+            if not page:
+                return count
+            count += sum(one["status"] == "ACTIVE" and len(one["addresses"].get("shared", ())) == 1 for one in page)
+            marker = f"&marker={page[-1]['id']}"
+
+
+async def phase(cloud: Cloud) -> Phase:
+    owner = tenant(cloud)
+    await one_round(cloud, owner, WARM_UP)
+    done = [await one_round(cloud, owner, SERVERS) for _ in range(ROUNDS)]
+    memory = resident_mb(cloud.process.pid)
+    shown = await active_shown(owner)
+    return Phase(shown - WARM_UP - ROUNDS * SERVERS, done, memory, shown)
+
+
+def tell(report: Report, title: str, found: Phase) -> None:
+    cpu, speed = [one.cpu_ms for one in found.rounds], [one.per_second for one in found.rounds]
+    report.at_most(f"{title}: CPU per create", found.cpu_ms, "ms", 12.0, rounds(cpu, 1))
+    report.at_least(f"{title}: creates per second", median(speed), "1/s", 60, rounds(speed, 0))
+    report.add(f"{title}: until ACTIVE", median([one.latency for one in found.rounds]), "s")
+    report.add(f"{title}: memory", found.memory, "MB")
+
+
+def measure(data: Path) -> Report:
+    report = Report("api_create")
+    report.add("callers at a time", CALLERS)
+    report.add("creates per round", SERVERS, note=f"{HOSTS} hosts, a network each")
+    with served(data) as cloud:
+        empty = uvloop.run(phase(cloud))
+    tell(report, "empty cloud", empty)
+    report.exactly("servers ACTIVE with an address, by REST", empty.shown, WARM_UP + ROUNDS * SERVERS)
+    check(report, data, "after creating", empty.shown)
+    seed.fill(data, FULL - empty.shown)
+    check(report, data, "after seeding", FULL)
+    with served(data) as cloud:
+        full = uvloop.run(phase(cloud))
+    tell(report, f"{FULL:,} servers", full)
+    growth = full.cpu_ms / empty.cpu_ms
+    report.at_most("cost per create, full to empty", growth, "", FLAT, "flat, but for noise")
+    check(report, data, "at the end", FULL + WARM_UP + ROUNDS * SERVERS)
+    return report
+
+
+def check(report: Report, data: Path, when: str, count: int) -> None:
+    """By the files of the stopped cloud: every server ACTIVE, every port bound, every allocation exact."""
+    report.exactly(f"servers {when}", str(dict(states(data))), str({"active": count}))
+    wrong = differences(data)
+    report.exactly(f"differences in the books {when}", len(wrong), 0, note="; ".join(wrong[:3]))
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="kilonova-bench-") as scratch:
+        return measure(Path(scratch) / "var").finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

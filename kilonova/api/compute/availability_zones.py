@@ -1,0 +1,57 @@
+"""/os-availability-zone: one zone for all hosts, and an inner one for the workers of the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.compute.schemas.queries import NONE
+from kilonova.api.compute.server_view import microseconds
+from kilonova.api.compute.services import INTERNAL_ZONE, Listed, read_services
+from kilonova.api.routes import Route
+
+RULE = "os_compute_api:os-availability-zone:"
+
+
+async def list_(call: Call) -> Response:
+    zones = _zones(await read_services(call))
+    shown = [_view(zone, is_open, None) for zone, is_open in zones if zone != INTERNAL_ZONE]
+    return answer({"availabilityZoneInfo": shown})
+
+
+async def detail(call: Call) -> Response:
+    services = await read_services(call)
+    shown = [_view(zone, is_open, _hosts(services, zone) if is_open else None) for zone, is_open in _zones(services)]
+    return answer({"availabilityZoneInfo": shown})
+
+
+def _zones(services: Iterable[Listed]) -> list[tuple[str, bool]]:
+    """A zone is available while one service in it is enabled; those come first."""
+    enabled = {service.zone for service in services if not service.disabled}
+    others = {service.zone for service in services} - enabled
+    return [(zone, True) for zone in sorted(enabled)] + [(zone, False) for zone in sorted(others)]
+
+
+def _hosts(services: Iterable[Listed], zone: str) -> dict[str, Any]:
+    hosts: dict[str, Any] = {}
+    for service in services:
+        if service.zone == zone and not service.disabled:
+            hosts.setdefault(service.host, {})[service.binary] = {
+                "available": service.is_up,
+                "active": True,
+                "updated_at": microseconds(service.updated_at),
+            }
+    return hosts
+
+
+def _view(zone: str, is_open: bool, hosts: dict[str, Any] | None) -> dict[str, Any]:
+    return {"zoneName": zone, "zoneState": {"available": is_open}, "hosts": hosts}
+
+
+ROUTES = [
+    Route(method="GET", path="/os-availability-zone", handler=list_, rule=f"{RULE}list", query=NONE),
+    Route(method="GET", path="/os-availability-zone/detail", handler=detail, rule=f"{RULE}detail", query=NONE),
+]

@@ -1,0 +1,132 @@
+"""/servers/{server}/os-instance-actions: what was done with a server, by whom, and how its steps ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.compute.paging import limit_of, next_links, time_of
+from kilonova.api.compute.schemas.types import NON_NEGATIVE, texts
+from kilonova.api.compute.server import server_of
+from kilonova.api.compute.server_view import host_id, microseconds
+from kilonova.api.forms import Forms
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route, Version
+from kilonova.store import rows
+from kilonova.store.server_records import Record
+from kilonova.store.tables import cell
+from kilonova.world import Row, Tx
+
+RULE = "os_compute_api:os-instance-actions:"
+_PAGED = {"limit": texts(NON_NEGATIVE), "marker": texts(), "changes-since": texts()}
+_LIST: dict[Version, dict[str, Any]] = {
+    (2, 1): {"type": "object"},
+    (2, 58): {"type": "object", "properties": _PAGED, "additionalProperties": False},
+    (2, 66): {"type": "object", "properties": {**_PAGED, "changes-before": texts()}, "additionalProperties": False},
+}
+LIST = Forms(_LIST)
+
+
+async def list_(call: Call) -> Response:
+    record = await server_of(call, deleted=call.at(2, 21))
+    found = sorted(await _actions(call, record), key=lambda row: -int(row["number"]))
+    if not call.at(2, 58):
+        return answer({"instanceActions": [_action(call, row) for row in found]})
+    found = _changed(call, found)
+    limit, marker = limit_of(call), call.query.get("marker")
+    if marker:
+        at = next((n for n, row in enumerate(found) if row["request_id"] == marker), None)
+        if at is None:
+            raise Rejected(400, f"marker [{marker[:60]}] not found")
+        found = found[at + 1 :]
+    shown = [_action(call, row) for row in found[:limit]]
+    content: dict[str, Any] = {"instanceActions": shown}
+    path = f"/servers/{record.id}/os-instance-actions"
+    following = next_links(call, path, shown, limit, shown[-1]["request_id"] if shown else "")
+    if following is not None:
+        content["links"] = following
+    return answer(content)
+
+
+def _changed(call: Call, found: list[Row]) -> list[Row]:
+    since, before = call.query.get("changes-since"), call.query.get("changes-before")
+    earliest = time_of(since, "changes-since") if since else None
+    latest = time_of(before, "changes-before") if before else None
+    if earliest is not None and latest is not None and latest < earliest:
+        raise Rejected(400, "The value of changes-since must be less than or equal to changes-before.")
+    return [
+        row
+        for row in found
+        if (earliest is None or row["updated_at"] >= earliest) and (latest is None or row["updated_at"] <= latest)
+    ]
+
+
+async def show(call: Call) -> Response:
+    record = await server_of(call, deleted=call.at(2, 21))
+    request_id = call.path["request"]
+    found = [row for row in await _actions(call, record) if row["request_id"] == request_id]
+    if not found:
+        raise Rejected(404, f"Action for request_id {request_id[:80]} on instance {record.id} not found")
+    shown = _action(call, found[-1])
+    may_see_all = call.allows(f"{RULE}events", project_id=record.project_id)
+    if may_see_all or call.at(2, 51):
+        events = await _events(call, record, found[-1]["operation_id"])
+        shown["events"] = [_event(call, record, event, may_see_all) for event in events]
+    return answer({"instanceAction": shown})
+
+
+async def _actions(call: Call, record: Record) -> list[Row]:
+    async def body(tx: Tx) -> list[Row]:
+        return list(await rows.fetch_all(tx, cell.actions, server_id=record.id))
+
+    return [] if record.cell is None else await call.db.cell(record.cell).read(body)
+
+
+async def _events(call: Call, record: Record, operation_id: str) -> list[Row]:
+    async def body(tx: Tx) -> list[Row]:
+        return list(await rows.fetch_all(tx, cell.action_events, operation_id=operation_id))
+
+    found = await call.db.cell(record.cell or "").read(body)
+    return sorted(found, key=lambda row: -float(row["started_at"]))
+
+
+def _action(call: Call, row: Row) -> dict[str, Any]:
+    shown = {
+        "action": row["action"],
+        "instance_uuid": row["server_id"],
+        "request_id": row["request_id"],
+        "user_id": row["user_id"],
+        "project_id": row["project_id"],
+        "start_time": microseconds(row["started_at"]),
+        "message": row["message"],
+    }
+    if call.at(2, 58):
+        shown["updated_at"] = microseconds(row["updated_at"])
+    return shown
+
+
+def _event(call: Call, record: Record, row: Row, may_see_all: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "event": row["event"],
+        "start_time": microseconds(row["started_at"]),
+        "finish_time": microseconds(row["finished_at"]),
+        "result": row["result"],
+    }
+    if may_see_all:
+        shown["traceback"] = row["details"]
+    if call.at(2, 62):
+        shown["hostId"] = host_id(record.project_id, row["host"]) if row["host"] else ""
+        if may_see_all:
+            shown["host"] = row["host"]
+    if call.at(2, 84) and call.allows(f"{RULE}events:details", project_id=record.project_id):
+        shown["details"] = row["details"]
+    return shown
+
+
+BASE = "/servers/{server}/os-instance-actions"
+ROUTES = [
+    Route(method="GET", path=BASE, handler=list_, rule=f"{RULE}list", query=LIST),
+    Route(method="GET", path=f"{BASE}/{{request}}", handler=show, rule=f"{RULE}show"),
+]

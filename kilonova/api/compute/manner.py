@@ -1,0 +1,123 @@
+"""How Compute speaks: microversions 2.1 to 2.104 in either header, and Nova's names for faults."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kilonova.api.call import answer
+from kilonova.api.face import Manner
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import EVER, Version
+
+MIN: Version = (2, 1)
+MAX: Version = (2, 104)
+HEADER, OLD_HEADER = "OpenStack-API-Version", "X-OpenStack-Nova-API-Version"
+FAULTS = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    429: "overLimit",
+    501: "notImplemented",
+    503: "serviceUnavailable",
+}
+STATUS = {
+    "no_such_host": 404,
+    "host_unknown": 400,
+    "image_not_found": 400,
+    "image_not_active": 400,
+    "network_not_found": 400,
+    "port_not_found": 400,
+    "network_needs_subnet": 400,
+    "network_auto_unavailable": 400,
+    "external_network_forbidden": 403,
+    "duplicate_network": 400,
+    "fixed_ip_invalid": 400,
+    "fixed_ip_in_use": 400,
+    "security_group_not_found": 400,
+    "network_ambiguous": 409,
+    "port_in_use": 409,
+}
+_NUMBER = re.compile(r"^([1-9]\d*)\.([1-9]\d*|0)$")
+_PROJECT = re.compile(r"^/([0-9a-f-]+)(?=/|$)")
+
+
+def text_of(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+class ComputeManner(Manner):
+    prefix = "/compute/v2.1"
+    newest = MAX
+    status = STATUS
+
+    def version(self, request: Request) -> Version:
+        given = _asked(request)
+        if given is None:
+            return MIN
+        if given == "latest":
+            return MAX
+        found = _NUMBER.match(given)
+        if found is None:
+            raise Rejected(
+                400, f"API Version String {given[:40]} is of invalid format. Must be of format MajorNum.MinorNum."
+            )
+        version = int(found[1][:6]), int(found[2][:6])
+        if not MIN <= version <= MAX:
+            spoken = f"Minimum is {text_of(MIN)} and maximum is {text_of(MAX)}."
+            raise Rejected(406, f"Version {given[:40]} is not supported by the API. {spoken}")
+        return version
+
+    def fault(self, status: int, message: str, code: str, version: Version) -> Response:
+        return answer({FAULTS.get(status, "computeFault"): {"code": status, "message": message}}, status)
+
+    def decorate(self, response: Response, version: Version, request_id: str) -> None:
+        headers = response.headers
+        headers["x-openstack-request-id"] = headers["x-compute-request-id"] = request_id
+        if version != EVER:
+            headers[HEADER], headers[OLD_HEADER] = f"compute {text_of(version)}", text_of(version)
+        headers["Vary"] = f"{HEADER}, {OLD_HEADER}"
+
+    def path_of(self, call_path: str) -> tuple[str, str]:
+        """The project may stand in the path; it must then be the token's."""
+        found = _PROJECT.match(call_path)
+        return (call_path[found.end() :], found[1]) if found else (call_path, "")
+
+
+class LegacyManner(ComputeManner):
+    """/v2: the same code; version headers are ignored and unknown keys of a body are passed over."""
+
+    prefix = "/compute/v2"
+    strict = False
+
+    def version(self, request: Request) -> Version:
+        return MIN
+
+
+class RootManner(ComputeManner):
+    """/compute itself: only says which versions there are."""
+
+    prefix = "/compute"
+
+    def version(self, request: Request) -> Version:
+        return EVER
+
+    def path_of(self, call_path: str) -> tuple[str, str]:
+        return call_path, ""
+
+
+def _asked(request: Request) -> str | None:
+    """The newer header wins; it may name several services."""
+    for part in request.headers.get(HEADER, "").split(","):
+        service, _, version = part.strip().partition(" ")
+        if service.lower() == "compute":
+            return version.strip().lower()
+    old = request.headers.get(OLD_HEADER)
+    return None if old is None else old.strip().lower()

@@ -1,0 +1,16 @@
+"""Whether a project that a request names exists at all."""
+
+from __future__ import annotations
+
+from kilonova.api.call import Call
+from kilonova.api.rejected import Rejected
+from kilonova.services.identity.projects import PROJECT
+
+
+async def check_project(call: Call, project: str) -> None:
+    """A limit or a right for a misspelt project would be lost without a word."""
+    if project == call.caller.project_id:
+        return
+    found = await call.service.identity.records.find(PROJECT, project)
+    if found is None or found["is_domain"]:
+        raise Rejected(400, f"Project ID {project[:255]} is not a valid project.")

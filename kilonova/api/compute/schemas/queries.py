@@ -1,0 +1,20 @@
+"""Query parameters: unknown ones are passed over in old versions and refused in new ones."""
+
+from __future__ import annotations
+
+from kilonova.api.compute.schemas.types import NON_NEGATIVE, Schema, texts
+from kilonova.api.forms import Forms
+
+PAGE: Schema = {"limit": texts(NON_NEGATIVE), "marker": texts()}
+
+
+def query(properties: Schema, *, open: bool) -> Schema:
+    return {"type": "object", "properties": properties, "additionalProperties": open}
+
+
+def once(schema: Schema | None = None) -> Schema:
+    """A parameter that may not be repeated."""
+    return texts(schema) | {"maxItems": 1}
+
+
+NONE = Forms({(2, 1): query({}, open=True), (2, 102): query({}, open=False)})  # takes no parameters at all

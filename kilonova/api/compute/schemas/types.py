@@ -1,0 +1,84 @@
+"""Small forms that many requests share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+MAX_INT = 0x7FFFFFFF
+UUID: Schema = {"type": "string", "pattern": "^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"}
+# Printable, and neither beginning nor ending with a space.
+NAME: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": r"^(?!\s)[^\x00-\x1f\x7f]*[^\x00-\x1f\x7f\s]$",
+}
+NAME_OR_NONE: Schema = {"oneOf": [NAME, {"type": "null"}]}
+DESCRIPTION: Schema = {
+    "type": ["string", "null"],
+    "minLength": 0,
+    "maxLength": 255,
+    "pattern": r"^[^\x00-\x08\x0b\x0c\x0e-\x1f]*$",
+}
+BOOLEAN: Schema = {
+    "type": ["boolean", "string"],
+    "enum": [
+        *(True, "True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes"),
+        *(False, "False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"),
+    ],
+}
+POSITIVE: Schema = {
+    "type": ["integer", "string"],
+    "pattern": "^0*[1-9][0-9]*$",
+    "minimum": 1,
+    "maximum": MAX_INT,
+    "minLength": 1,
+    "maxLength": 10,
+}
+NON_NEGATIVE: Schema = {
+    "type": ["integer", "string"],
+    "pattern": "^[0-9]+$",
+    "minimum": 0,
+    "maximum": MAX_INT,
+    "minLength": 1,
+    "maxLength": 10,
+}
+METADATA: Schema = {
+    "type": "object",
+    "patternProperties": {"^[a-zA-Z0-9-_:. ]{1,255}$": {"type": "string", "maxLength": 255}},
+    "additionalProperties": False,
+}
+TAG: Schema = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]+$"}
+TAGS: Schema = {"type": "array", "items": TAG, "maxItems": 50}
+IPV4: Schema = {"type": "string", "format": "ipv4"}
+IPV6: Schema = {"type": "string", "format": "ipv6"}
+DISK_CONFIG: Schema = {"type": "string", "enum": ["AUTO", "MANUAL"]}
+
+TRUE_WORDS = frozenset({True, "1", "t", "true", "on", "y", "yes"})
+
+
+def is_true(value: Any) -> bool:
+    """Of the many ways the API takes to say so."""
+    return (value.lower() if isinstance(value, str) else value) in TRUE_WORDS
+
+
+def closed(properties: Schema, *required: str) -> Schema:
+    """An object that has these keys and no others."""
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def wrapped(key: str, content: Schema) -> Schema:
+    """`{"server": {…}}`: one key, the thing below it."""
+    return closed({key: content}, key)
+
+
+def nothing(key: str) -> Schema:
+    """An action without arguments."""
+    return closed({key: {}}, key)
+
+
+def texts(schema: Schema | None = None) -> Schema:
+    """A query parameter, which may be repeated."""
+    return {"type": "array", "items": schema or {"type": "string"}}

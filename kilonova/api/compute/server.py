@@ -1,0 +1,111 @@
+"""The server a request is about: found where it is, invisible to other projects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import OPERATION_HEADER, Call, nothing
+from kilonova.api.compute.server_create import idempotency_key
+from kilonova.api.rejected import Rejected
+from kilonova.domain.details import Details, details_document, details_from
+from kilonova.domain.host import HostState
+from kilonova.engine.accept import Ask
+from kilonova.operations.submit import submit
+from kilonova.store import rows
+from kilonova.store.hosts import judge_all, judge_host
+from kilonova.store.server_records import Record, find, from_cell
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+PATIENCE = 20  # looks, a tenth of a second apart, until a new server has left for its cell
+
+
+async def server_of(call: Call, *, deleted: bool = False, rule: str = "") -> Record:
+    server_id = call.path["server"]
+    record = await find(call.db, server_id, deleted=deleted)
+    if record is None or (record.project_id != call.caller.project_id and not call.caller.is_admin):
+        raise Rejected(404, f"Instance {server_id} could not be found.")
+    call.require(rule, project_id=record.project_id, user_id=record.user_id)
+    return record
+
+
+def check_unlocked(call: Call, record: Record) -> None:
+    if record.details.locked_by is not None and not call.caller.is_admin:
+        raise Rejected(409, f"Instance {record.id} is locked")
+
+
+def check_state(record: Record, verb: str, states: Iterable[str], *, busy: bool = False) -> None:
+    """`busy`: also while something is under way."""
+    text = f"Cannot '{verb}' instance {record.id} while it is in"
+    if record.vm_state not in states:
+        raise Rejected(409, f"{text} vm_state {record.vm_state}")
+    if not busy and record.task_state is not None:
+        raise Rejected(409, f"{text} task_state {record.task_state}")
+
+
+async def act(call: Call, operation: str, status: int = 202, **params: Any) -> Response:
+    """Hand the request to the engine; the answer names the operation."""
+    record = await server_of(call)
+    check_unlocked(call, record)
+    ask = Ask(kind=operation, server_id=record.id, cause=call.cause, params=params, key=idempotency_key(call))
+    accepted = await submit(call.engine, ask)
+    return nothing(status, {OPERATION_HEADER: accepted.operation_id})
+
+
+async def placed(call: Call, record: Record, verb: str) -> Record:
+    """What only the API writes is in the cell's row; a new server is there in a moment."""
+    for _ in range(PATIENCE):
+        if record.cell is not None:
+            return record
+        await call.engine.world.clock.sleep(0.1)
+        record = await server_of(call)
+    raise Rejected(409, f"Cannot '{verb}' instance {record.id} while it is in task_state {record.task_state}")
+
+
+async def change_details(call: Call, record: Record, edit: Callable[[Details], None], **columns: Any) -> Record:
+    """Read, change and write in one transaction. `edit` may run twice and may raise."""
+    assert record.cell is not None
+    now = call.now
+
+    async def body(tx: Tx) -> Record:
+        row = await rows.fetch(tx, cell.servers, lock=True, id=record.id, deleted=0)
+        if row is None:
+            raise Rejected(404, f"Instance {record.id} could not be found.")
+        details = details_from(row["details"])
+        edit(details)
+        values = {**columns, "details": details_document(details), "updated_at": now}
+        await rows.change(tx, cell.servers, values, id=record.id)
+        changed = await rows.fetch(tx, cell.servers, id=record.id)
+        assert changed is not None
+        return from_cell(record.cell or "", changed)
+
+    return await call.engine.write(call.db.cell(record.cell), body)
+
+
+async def host_states(call: Call, records: Sequence[Record]) -> dict[str, HostState]:
+    """Of the hosts of these servers; asked only for those who may know."""
+    down_after = call.engine.limits.service_down_time
+    if len(records) == 1:
+        return await _host_state(call, records[0], down_after)
+
+    async def body(tx: Tx) -> dict[str, HostState]:
+        return await judge_all(tx, down_after)
+
+    found: dict[str, HostState] = {}
+    for name in {record.cell for record in records if record.cell is not None and record.host}:
+        found |= await call.db.cell(name).read(body)
+    return found
+
+
+async def _host_state(call: Call, record: Record, down_after: float) -> dict[str, HostState]:
+    """Showing one server looks at one host, however many there are."""
+    host = record.host
+
+    async def body(tx: Tx) -> HostState | None:
+        return await judge_host(tx, host, down_after) if host is not None else None
+
+    state = await call.db.cell(record.cell).read(body, few=True) if record.cell is not None else None
+    return {} if state is None else {state.name: state}

@@ -1,0 +1,64 @@
+"""POST /servers/{server}/action: what can be done with a server, one route per action."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.compute.schemas import server_actions as schemas
+from kilonova.api.compute.server import act, server_of
+from kilonova.api.forms import Forms
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Handler, Route
+from kilonova.bus import question_subject
+from kilonova.domain.errors import NoAnswer
+from kilonova.domain.messages import ConsoleQuestion
+
+CONSOLE_SECONDS = 10.0
+
+
+async def start(call: Call) -> Response:
+    return await act(call, "start")
+
+
+async def stop(call: Call) -> Response:
+    return await act(call, "stop")
+
+
+async def reboot(call: Call) -> Response:
+    hard = call.body["reboot"]["type"].upper() == "HARD"
+    return await act(call, "hard_reboot" if hard else "reboot")
+
+
+async def console_output(call: Call) -> Response:
+    """Asked of the host itself."""
+    record = await server_of(call)
+    if record.host is None or record.copy is None:
+        raise Rejected(409, f"Instance {record.id} is not ready")
+    question = msgspec.json.encode(ConsoleQuestion(record.id, record.copy))
+    try:
+        text = await call.engine.world.bus.call(question_subject(record.host), question, timeout=CONSOLE_SECONDS)
+    except NoAnswer:
+        raise Rejected(409, f"The host of instance {record.id} does not answer; try again when it is back") from None
+    return answer({"output": _last_lines(msgspec.json.decode(text, type=str), call.body["os-getConsoleOutput"])})
+
+
+def _last_lines(text: str, wish: dict[str, int | str | None] | None) -> str:
+    length = (wish or {}).get("length")
+    if length is None or int(length) == -1:
+        return text
+    lines = text.splitlines()
+    return "\n".join(lines[-int(length) :] if int(length) else [])
+
+
+def _action(key: str, handler: Handler, rule: str, form: Forms) -> Route:
+    return Route(method="POST", path="/servers/{server}/action", handler=handler, rule=rule, body=form, action=key)
+
+
+ROUTES = [
+    _action("os-start", start, "os_compute_api:servers:start", schemas.START),
+    _action("os-stop", stop, "os_compute_api:servers:stop", schemas.STOP),
+    _action("reboot", reboot, "os_compute_api:servers:reboot", schemas.REBOOT),
+    _action("os-getConsoleOutput", console_output, "os_compute_api:os-console-output", schemas.CONSOLE_OUTPUT),
+]

@@ -1,0 +1,335 @@
+"""POST /servers: everything that can be known to be wrong is said before anything is stored."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import ipaddress
+import re
+import secrets
+import string
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import OPERATION_HEADER, Call, answer
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.rejected import Rejected
+from kilonova.domain.details import Details
+from kilonova.domain.errors import Refused
+from kilonova.domain.network import WantedPort
+from kilonova.domain.server import Flavor
+from kilonova.engine.accept import Key
+from kilonova.operations.submit import NewServer, create_many
+from kilonova.services.image.image import Image
+from kilonova.store.hosts import judge_all
+from kilonova.world import Tx
+
+ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
+FORCED_HOST = "os_compute_api:servers:create:forced_host"
+REQUESTED_HOST = "compute:servers:create:requested_destination"
+ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
+ZONES = ("nova",)
+MIB, GIB = 1024**2, 1024**3
+PASSWORD_LENGTH = 12
+KEY_LENGTH = 255
+MOST_AT_ONCE = 1000  # also where no quota ends it: they are all in one transaction
+
+
+async def create(call: Call) -> Response:
+    wish = call.body["server"]
+    count = _count(wish)
+    flavor = await _flavor(call, wish)
+    image = await _image(call, wish)
+    check_fit(call, flavor, image)
+    _check_devices(wish, image)
+    host = await _host(call, wish)
+    networks = await _networks(call, wish, count)
+    groups = [group["name"] for group in wish.get("security_groups", []) if "name" in group]
+    group_ids = await call.service.networks.check_security_groups(call.caller, groups) if groups else []
+    await check_files(call, wish)
+    details = await _details(call, wish, image, groups)
+    password = wish.get("adminPass") or new_password()
+    servers = [
+        NewServer(
+            name=_numbered(wish["name"], n, count),
+            flavor=flavor,
+            image=image.id if image is not None else "",
+            host=host,
+            details=_own_details(details, n, count, wish),
+            networks=[msgspec.to_builtins(port) for port in networks],
+            security_groups=group_ids,
+            secrets=_secrets(wish, password),
+        )
+        for n in range(count)
+    ]
+    made = await create_many(call.engine, servers, call.cause, idempotency_key(call))
+    return _answer(call, wish, made[0][0], made[0][1].operation_id, details, password, groups)
+
+
+def _answer(
+    call: Call, wish: dict[str, Any], server: str, operation: str, details: Details, password: str, groups: list[str]
+) -> Response:
+    headers = {OPERATION_HEADER: operation}
+    if is_true(wish.get("return_reservation_id", False)):
+        return answer({"reservation_id": details.reservation_id}, 202, headers)
+    href = call.url(f"/servers/{server}")
+    shown = {
+        "id": server,
+        "links": [
+            {"rel": "self", "href": href},
+            {"rel": "bookmark", "href": f"{call.service.public_url}/compute/servers/{server}"},
+        ],
+        "OS-DCF:diskConfig": details.disk_config,
+        "security_groups": [{"name": name} for name in (groups or ["default"])],
+        "adminPass": password,
+    }
+    return answer({"server": shown}, 202, {**headers, "Location": href})
+
+
+def idempotency_key(call: Call) -> Key | None:
+    given = call.request.headers.get("idempotency-key")
+    if given is None:
+        return None
+    if not 0 < len(given) <= KEY_LENGTH:
+        raise Rejected(400, f"An Idempotency-Key has 1 to {KEY_LENGTH} characters")
+    route = f"{call.route.method} {call.route.path}"
+    return Key(given, route, hashlib.sha256(msgspec.json.encode(call.body, order="sorted")).hexdigest())
+
+
+def _count(wish: dict[str, Any]) -> int:
+    """All of max_count are made; a quota that has no room for them refuses."""
+    low = int(wish.get("min_count", 1))
+    high = int(wish.get("max_count", low))
+    if low > high:
+        raise Rejected(400, "min_count must be <= max_count")
+    if high > MOST_AT_ONCE:
+        raise Rejected(403, f"Quota exceeded: one request makes at most {MOST_AT_ONCE} servers, not {high}.")
+    return high
+
+
+async def _flavor(call: Call, wish: dict[str, Any]) -> Flavor:
+    try:
+        found = await call.service.flavors.find(str(wish["flavorRef"]), caller=call.caller)
+    except Refused as why:
+        raise Rejected(400, why.message) from None
+    return found.shape()
+
+
+async def _image(call: Call, wish: dict[str, Any]) -> Image | None:
+    image_id = wish.get("imageRef", "")
+    if not image_id:
+        if wish.get("block_device_mapping") or wish.get("block_device_mapping_v2"):
+            return None
+        raise Rejected(400, "Invalid imageRef provided.")
+    return await find_image(call, image_id)
+
+
+async def find_image(call: Call, image_id: str) -> Image:
+    try:
+        image = await call.service.images.find(call.caller, image_id)
+    except Refused:
+        raise Rejected(400, f"Image {image_id} could not be found.") from None
+    if image.status != "active":
+        raise Rejected(400, f"Image {image_id} is not active.")
+    return image
+
+
+def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
+    """A disk of 0 takes whatever size the image has, so it needs a right."""
+    if image is not None and flavor.memory_mb < image.min_ram:
+        text = f"Flavor's memory is too small for requested image: {flavor.memory_mb} MB, it needs {image.min_ram} MB."
+        raise Rejected(400, text)
+    if flavor.disk_gb == 0:
+        if image is not None and not call.allows(ZERO_DISK):
+            raise Rejected(403, "Only volume-backed servers are allowed for flavors with zero disk.")
+        return
+    if image is not None and (image.size or 0) > flavor.disk_gb * GIB:
+        text = (
+            f"Flavor's disk is too small for requested image: {flavor.disk_gb * GIB} bytes, the image has {image.size}."
+        )
+        raise Rejected(400, text)
+    if image is not None and flavor.disk_gb < image.min_disk:
+        text = f"Flavor's disk is smaller than the minimum size specified in image metadata: {flavor.disk_gb} GB, "
+        raise Rejected(400, f"{text}minimum is {image.min_disk} GB.")
+
+
+def _check_devices(wish: dict[str, Any], image: Image | None) -> None:
+    """The image itself may be named as the first device; other devices need volumes, which come with part 4."""
+    if wish.get("block_device_mapping") and wish.get("block_device_mapping_v2"):
+        raise Rejected(400, "Using different block_device_mapping syntaxes is not allowed in the same request.")
+    for device in wish.get("block_device_mapping_v2", []):
+        root = device.get("source_type") == "image" and device.get("destination_type", "local") == "local"
+        if not root or image is None or (device.get("uuid") or device.get("image_id")) != image.id:
+            raise Rejected(400, "Block Device Mapping is Invalid: this cloud offers no volumes.")
+    if wish.get("block_device_mapping"):
+        raise Rejected(400, "Block Device Mapping is Invalid: this cloud offers no volumes.")
+
+
+async def _host(call: Call, wish: dict[str, Any]) -> str | None:
+    """`az:host` forces a host, `host` (2.74) asks the scheduler for it; either is the administrator's."""
+    zone, _, forced = wish.get("availability_zone", "").partition(":")
+    named = wish.get("host") or wish.get("hypervisor_hostname")
+    if forced and named:
+        raise Rejected(400, "Unable to specify an availability zone's host and a host together.")
+    host = forced.rpartition(":")[2] or forced.partition(":")[0] if forced else named
+    if host:
+        call.require(FORCED_HOST if forced else REQUESTED_HOST)
+        if host not in await _known_hosts(call):
+            raise Rejected(400, f"Compute host {host} could not be found.")
+        return str(host)
+    if zone and zone not in ZONES:
+        raise Rejected(400, "The requested availability zone is not available")
+    return None
+
+
+async def _known_hosts(call: Call) -> set[str]:
+    async def body(tx: Tx) -> set[str]:
+        return set(await judge_all(tx, call.engine.limits.service_down_time))
+
+    known: set[str] = set()
+    for name in call.db.cells():
+        known |= await call.db.cell(name).read(body)
+    return known
+
+
+async def _networks(call: Call, wish: dict[str, Any], count: int) -> list[WantedPort]:
+    given = wish.get("networks")
+    if given == "none":
+        return []
+    networks = call.service.networks
+    if given == "auto":
+        return await networks.choose(call.caller, None, auto=True)
+    if not given:
+        return await networks.choose(call.caller, None)
+    call.require(ATTACH_NETWORK)
+    if count > 1 and any(port.get("port") for port in given):
+        raise Rejected(400, "Unable to launch multiple instances with a single configured port ID.")
+    if count > 1 and any(port.get("fixed_ip") for port in given):
+        raise Rejected(400, "Invalid fixed IP Address: it cannot be given to several servers.")
+    return await networks.choose(call.caller, [_wanted(port) for port in given])
+
+
+def _wanted(port: dict[str, Any]) -> WantedPort:
+    if port.get("port"):
+        if port.get("fixed_ip"):
+            raise Rejected(400, f"Specified Fixed IP '{port['fixed_ip']}' cannot be used with port '{port['port']}'")
+        return WantedPort(port_id=port["port"], tag=port.get("tag", ""))
+    if not port.get("uuid"):
+        raise Rejected(400, "Bad network format: missing 'uuid'")
+    if not re.fullmatch(r"[0-9a-fA-F-]{32,36}", port["uuid"]):
+        raise Rejected(400, f"Bad networks format: network uuid is not in proper format ({port['uuid'][:40]})")
+    return WantedPort(network_id=port["uuid"], fixed_ip=port.get("fixed_ip", ""), tag=port.get("tag", ""))
+
+
+async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups: list[str]) -> Details:
+    key_name = wish.get("key_name")
+    if key_name is not None:
+        await find_key(call, key_name)
+    if wish.get("user_data") is not None:
+        check_user_data(wish["user_data"])
+    metadata = wish.get("metadata", {})
+    await call.service.quotas.check_metadata(call.caller, len(metadata))
+    zone = wish.get("availability_zone", "").partition(":")[0] or None
+    description = wish.get("description") if call.at(2, 19) else wish["name"]
+    hints = call.body.get("os:scheduler_hints") or call.body.get("OS-SCH-HNT:scheduler_hints") or {}
+    return Details(
+        metadata=metadata,
+        tags=list(dict.fromkeys(wish.get("tags", []))),
+        description=description,
+        hostname=wish.get("hostname") or "",
+        key_name=key_name,
+        user_data=wish.get("user_data"),
+        config_drive=is_true(wish.get("config_drive") or False),
+        disk_config=wish.get("OS-DCF:diskConfig", "MANUAL"),
+        access_ip_v4=wish.get("accessIPv4", ""),
+        access_ip_v6=plain_address(wish.get("accessIPv6")),
+        availability_zone=zone,
+        pinned_zone=zone,
+        reservation_id=f"r-{_random_text(string.ascii_lowercase + string.digits, 8)}",
+        security_groups=groups or ["default"],
+        image_properties=dict(image.properties) if image is not None else {},
+        trusted_image_certificates=wish.get("trusted_image_certificates"),
+        scheduler_hints={name: value if isinstance(value, list) else [value] for name, value in hints.items()},
+    )
+
+
+async def find_key(call: Call, name: str) -> None:
+    try:
+        await call.service.keypairs.find(call.caller.user_id, name)
+    except Refused:
+        raise Rejected(400, "Invalid key_name provided.") from None
+
+
+def check_user_data(text: str) -> None:
+    _decoded(text, "user_data")
+
+
+def _own_details(details: Details, n: int, count: int, wish: dict[str, Any]) -> Details:
+    """Several servers of one request differ by their number."""
+    if count > 1 and wish.get("hostname"):
+        raise Rejected(400, "Cannot create multiple servers with a specific hostname.")
+    hostname = details.hostname or hostname_from(_numbered(wish["name"], n, count))
+    return msgspec.structs.replace(details, launch_index=n, hostname=hostname or f"server-{n}")
+
+
+def plain_address(address: str | None) -> str:
+    """The shortest form: one address, one text."""
+    return str(ipaddress.ip_address(address)) if address else ""
+
+
+def hostname_from(name: str) -> str:
+    """A label that DNS takes, made from a name that people take."""
+    label = re.sub(r"[^a-z0-9-]", "", re.sub(r"[ _.]", "-", name.lower()))
+    return label.strip("-")[:63].strip("-")
+
+
+def _numbered(name: str, n: int, count: int) -> str:
+    return name if count == 1 else f"{name[:250]}-{n + 1}"
+
+
+async def check_files(call: Call, wish: dict[str, Any]) -> None:
+    """How many files, how large, how long their paths: each has its quota."""
+    files = wish.get("personality", [])
+    if not files:
+        return
+    limits = await call.service.quotas.show(call.caller.project_id, call.caller.user_id)
+    amounts = {
+        "injected_files": len(files),
+        "injected_file_path_bytes": max(len(file["path"].encode()) for file in files),
+        "injected_file_content_bytes": max(len(_decoded(file["contents"], file["path"])) for file in files),
+    }
+    for resource, amount in amounts.items():
+        if 0 <= limits[resource].limit < amount:
+            raise Rejected(403, f"Quota exceeded for {resource}: {amount} of {limits[resource].limit}")
+
+
+def _secrets(wish: dict[str, Any], password: str) -> dict[str, Any]:
+    files = [(file["path"], file["contents"]) for file in wish.get("personality", [])]
+    for path, contents in files:
+        _decoded(contents, f"the contents of {path}")
+    return {"admin_pass": password, **({"files": files} if files else {})}
+
+
+def _decoded(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise Rejected(400, f"Invalid input: {what} is not in base64") from None
+
+
+def new_password() -> str:
+    """Nova's alphabet: nothing that looks like something else."""
+    return _random_text("23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", PASSWORD_LENGTH)
+
+
+def _random_text(alphabet: str, length: int) -> str:
+    """Every character is equally likely: bytes above the last whole alphabet are passed over. The kernel is asked once;
+    secrets.choice asks it for each character, twenty times per create."""
+    size = len(alphabet)
+    usable, text = 256 - 256 % size, ""
+    while len(text) < length:
+        text += "".join(alphabet[byte % size] for byte in secrets.token_bytes(2 * length) if byte < usable)
+    return text[:length]

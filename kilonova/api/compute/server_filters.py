@@ -1,0 +1,269 @@
+"""Which servers a list shows, and in which order: Nova's filters, with those that need a right left out without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+
+from kilonova.api.call import Call
+from kilonova.api.compute.paging import limit_of, time_of
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server_view import zone_of
+from kilonova.api.rejected import Rejected
+from kilonova.domain.status import status_of, vm_states_of
+from kilonova.store.server_records import Order, Page, Record, Wanted, find
+
+Getter = Callable[[Record], Any]
+Test = Callable[[Record], bool]
+
+ALL_FILTERS = "os_compute_api:servers:allow_all_filters"
+LATE = {(2, 5): ("ip6",), (2, 26): ("tags", "tags-any", "not-tags", "not-tags-any"), (2, 66): ("changes-before",)}
+LATE |= {(2, 73): ("locked",), (2, 90): ("hostname",)}
+LATE[2, 83] = (
+    *("availability_zone", "config_drive", "key_name", "created_at", "launched_at", "terminated_at", "power_state"),
+    *("task_state", "vm_state", "progress", "user_id"),
+)
+FOR_ALL = {"reservation_id", "name", "display_name", "status", "image", "image_ref", "flavor", "instance_type_id", "ip"}
+FOR_ALL |= {"changes-since"}
+NOT_FILTERS = {"limit", "marker", "sort_key", "sort_dir", "all_tenants"}
+MOST_PATTERN = 255
+EXPRESSION_BYTES = 1 << 20
+
+
+def _is(getter: Getter) -> Callable[[list[str]], Test]:
+    def make(values: list[str]) -> Test:
+        wanted = set(values)
+        return lambda record: str(getter(record)) in wanted
+
+    return make
+
+
+def _matches(getter: Getter) -> Callable[[list[str]], Test]:
+    def make(values: list[str]) -> Test:
+        fits = expression(values[-1])
+        return lambda record: any(fits(text) for text in getter(record))
+
+    return make
+
+
+def expression(text: str) -> Callable[[str], bool]:
+    """A stranger's regular expression: judged in linear time by the engine of our schemas, so that none can run for
+    ever. One that is none, or too large, is taken literally."""
+    try:
+        limited = jsonschema_rs.RegexOptions(size_limit=EXPRESSION_BYTES)
+        return jsonschema_rs.Draft202012Validator({"pattern": text[:MOST_PATTERN]}, pattern_options=limited).is_valid
+    except (ValueError, jsonschema_rs.ValidationError):
+        return lambda value: text in value
+
+
+def _flag(getter: Getter) -> Callable[[list[str]], Test]:
+    def make(values: list[str]) -> Test:
+        wanted = is_true(values[-1])
+        return lambda record: bool(getter(record)) is wanted
+
+    return make
+
+
+def _addresses(version: int) -> Getter:
+    return lambda record: [a["address"] for vif in record.vifs for a in vif["addresses"] if a["version"] == version]
+
+
+def _tags(every: bool, negated: bool) -> Callable[[list[str]], Test]:
+    def make(values: list[str]) -> Test:
+        wanted = {tag for value in values for tag in value.split(",")}
+
+        def test(record: Record) -> bool:
+            has = wanted.intersection(record.details.tags)
+            return (has == wanted if every else bool(has)) is not negated
+
+        return test
+
+    return make
+
+
+def _moment(getter: Getter, name: str) -> Callable[[list[str]], Test]:
+    def make(values: list[str]) -> Test:
+        at = time_of(values[-1], name)
+        return lambda record: getter(record) is not None and int(getter(record)) == int(at)
+
+    return make
+
+
+TESTS: dict[str, Callable[[list[str]], Test]] = {
+    "reservation_id": _is(lambda r: r.details.reservation_id),
+    "name": _matches(lambda r: [r.name]),
+    "display_name": _matches(lambda r: [r.name]),
+    "status": lambda values: _status(values),
+    "image": _is(lambda r: r.image_ref),
+    "image_ref": _is(lambda r: r.image_ref),
+    "flavor": _is(lambda r: r.flavor.id),
+    "instance_type_id": _is(lambda r: r.flavor.id),
+    "ip": _matches(_addresses(4)),
+    "ip6": _matches(_addresses(6)),
+    "tags": _tags(every=True, negated=False),
+    "tags-any": _tags(every=False, negated=False),
+    "not-tags": _tags(every=True, negated=True),
+    "not-tags-any": _tags(every=False, negated=True),
+    "locked": _flag(lambda r: r.details.locked_by is not None),
+    "locked_by": _is(lambda r: r.details.locked_by),
+    "hostname": _matches(lambda r: [r.details.hostname]),
+    "availability_zone": _is(zone_of),
+    "config_drive": _flag(lambda r: r.details.config_drive),
+    "key_name": _is(lambda r: r.details.key_name),
+    "created_at": _moment(lambda r: r.created_at, "created_at"),
+    "launched_at": _moment(lambda r: r.launched_at, "launched_at"),
+    "terminated_at": _moment(lambda r: r.terminated_at, "terminated_at"),
+    "power_state": _is(lambda r: r.power_state),
+    "task_state": _is(lambda r: r.task_state),
+    "vm_state": _is(lambda r: r.vm_state),
+    "progress": _is(lambda r: 0),
+    "user_id": _is(lambda r: r.user_id),
+    "host": _is(lambda r: r.host),
+    "node": _is(lambda r: r.host),
+    "uuid": _is(lambda r: r.id),
+    "launch_index": _is(lambda r: r.details.launch_index),
+    "kernel_id": _is(lambda r: ""),
+    "ramdisk_id": _is(lambda r: ""),
+    "description": _matches(lambda r: [r.details.description or ""]),
+    "display_description": _matches(lambda r: [r.details.description or ""]),
+    "root_device_name": _is(lambda r: r.details.root_device_name),
+    "access_ip_v4": _is(lambda r: r.details.access_ip_v4),
+    "access_ip_v6": _is(lambda r: r.details.access_ip_v6),
+    "auto_disk_config": _flag(lambda r: r.details.disk_config == "AUTO"),
+    "soft_deleted": _flag(lambda r: r.vm_state == "soft-delete"),
+}
+SORT: dict[str, Getter] = {
+    "access_ip_v4": lambda r: r.details.access_ip_v4,
+    "access_ip_v6": lambda r: r.details.access_ip_v6,
+    "auto_disk_config": lambda r: r.details.disk_config == "AUTO",
+    "availability_zone": zone_of,
+    "config_drive": lambda r: r.details.config_drive,
+    "created_at": lambda r: r.created_at,
+    "display_description": lambda r: r.details.description,
+    "display_name": lambda r: r.name,
+    "host": lambda r: r.host,
+    "hostname": lambda r: r.details.hostname,
+    "image_ref": lambda r: r.image_ref,
+    "instance_type_id": lambda r: r.flavor.id,
+    "key_name": lambda r: r.details.key_name,
+    "launch_index": lambda r: r.details.launch_index,
+    "launched_at": lambda r: r.launched_at,
+    "locked": lambda r: r.details.locked_by is not None,
+    "locked_by": lambda r: r.details.locked_by,
+    "node": lambda r: r.host,
+    "power_state": lambda r: r.power_state,
+    "project_id": lambda r: r.project_id,
+    "root_device_name": lambda r: r.details.root_device_name,
+    "task_state": lambda r: r.task_state,
+    "terminated_at": lambda r: r.terminated_at,
+    "updated_at": lambda r: r.updated_at,
+    "user_id": lambda r: r.user_id,
+    "uuid": lambda r: r.id,
+    "vm_state": lambda r: r.vm_state,
+}
+
+
+def _status(values: list[str]) -> Test:
+    wanted = {value.upper() for value in values}
+    return lambda record: status_of("deleted" if record.deleted else record.vm_state, record.task_state) in wanted
+
+
+async def asked(call: Call, all_tenants_rule: str) -> tuple[Wanted, Order, Page] | None:
+    """None: nothing can match."""
+    given = _allowed(call)
+    wanted = Wanted(project_id=_project(call, given, all_tenants_rule))
+    tests = [TESTS[name](values) for name, values in given.items() if name in TESTS]
+    if "status" in given and not _possible(call, given["status"]):
+        return None
+    _deleted(call, given, wanted)
+    if "host" in given and len(set(given["host"])) == 1:
+        wanted.host = given["host"][0]
+    tests += _changes(call, given, wanted)
+    if tests:
+        wanted.matches = lambda record: all(test(record) for test in tests)
+    return wanted, _order(call), await _page(call)
+
+
+def _allowed(call: Call) -> dict[str, list[str]]:
+    """Without the right to all filters, those of the version; others are passed over (from 2.75 the form refuses)."""
+    given = {name: call.query.getlist(name) for name in call.query if name not in NOT_FILTERS}
+    if call.allows(ALL_FILTERS):
+        return given
+    known = FOR_ALL | {name for since, names in LATE.items() if call.version >= since for name in names}
+    return {name: values for name, values in given.items() if name in known}
+
+
+def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
+    everybody = is_true(call.query.get("all_tenants") or False) or call.query.get("all_tenants") == ""
+    if call.query.get("all_tenants", "0").lower() not in ("", *_BOOLEANS):
+        raise Rejected(400, f"all_tenants: {call.query['all_tenants'][:40]!r} is neither true nor false")
+    if not everybody:
+        return call.caller.project_id
+    call.require(rule)
+    named = given.get("project_id") or given.get("tenant_id")
+    return named[-1] if named else None
+
+
+_BOOLEANS = {"1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"}
+
+
+def _possible(call: Call, statuses: list[str]) -> bool:
+    """An unknown status shows nothing, from 2.38 on it is an error."""
+    found = vm_states_of(statuses)
+    if not found and call.at(2, 38):
+        raise Rejected(400, f"Invalid status value: {statuses[-1][:60]}")
+    return bool(found)
+
+
+def _deleted(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
+    statuses = {status.upper() for status in given.get("status", [])}
+    if "DELETED" in statuses:
+        if not call.caller.is_admin:
+            raise Rejected(403, "Only administrators may list deleted instances")
+        wanted.deleted = None if len(statuses) > 1 else True
+    elif "deleted" in given:
+        wanted.deleted = is_true(given["deleted"][-1])
+
+
+def _changes(call: Call, given: dict[str, list[str]], wanted: Wanted) -> list[Test]:
+    """Changes include deletions."""
+    tests: list[Test] = []
+    since, before = given.get("changes-since"), given.get("changes-before")
+    if since:
+        earliest = time_of(since[-1], "changes-since")
+        tests.append(lambda record: record.updated_at >= earliest)
+    if before:
+        latest = time_of(before[-1], "changes-before")
+        if since and latest < time_of(since[-1], "changes-since"):
+            raise Rejected(400, "The value of changes-since must be less than or equal to changes-before.")
+        tests.append(lambda record: record.updated_at <= latest)
+    if (since or before) and "deleted" not in given and "status" not in given:
+        wanted.deleted = None
+    return tests
+
+
+def _order(call: Call) -> Order:
+    keys, directions = call.query.getlist("sort_key"), call.query.getlist("sort_dir")
+    if len(directions) > len(keys) and not (len(directions) == 1 and not keys):
+        raise Rejected(400, "Sort direction array is longer than the sort keys")
+    if {"host", "node"}.intersection(keys) and not call.allows(ALL_FILTERS):
+        raise Rejected(403, "Only administrators can sort servers by host or node")
+    pairs = []
+    for n, key in enumerate(keys):
+        direction = directions[n] if n < len(directions) else directions[0] if directions else "desc"
+        pairs.append((SORT.get(key, lambda record: ""), direction == "desc"))
+    if not keys and directions == ["asc"]:
+        pairs = [(SORT["created_at"], False), (SORT["uuid"], False)]
+    return Order(pairs)
+
+
+async def _page(call: Call) -> Page:
+    page = Page(limit_of(call))
+    marker = call.query.get("marker")
+    if marker:
+        page.after = await find(call.db, marker, deleted=True)
+        if page.after is None or (page.after.project_id != call.caller.project_id and not call.caller.is_admin):
+            raise Rejected(400, f"marker [{marker[:60]}] not found")
+    return page

@@ -1,0 +1,102 @@
+"""POST /servers/{server}/action rebuild: the server is made anew from an image, on its host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import OPERATION_HEADER, Call, answer
+from kilonova.api.compute.schemas import servers as schemas
+from kilonova.api.compute.server import check_unlocked, server_of
+from kilonova.api.compute.server_create import (
+    check_files,
+    check_fit,
+    check_user_data,
+    find_image,
+    find_key,
+    idempotency_key,
+    new_password,
+    plain_address,
+)
+from kilonova.api.compute.server_view import ServerView
+from kilonova.api.routes import Route
+from kilonova.engine.accept import Ask
+from kilonova.operations.submit import submit
+from kilonova.store.server_records import Record
+
+RULE = "os_compute_api:servers:rebuild"
+
+
+async def rebuild(call: Call) -> Response:
+    record, wish = await server_of(call), call.body["rebuild"]
+    check_unlocked(call, record)
+    image = await find_image(call, wish["imageRef"])
+    check_fit(call, record.flavor, image)
+    await check_files(call, wish)
+    params: dict[str, Any] = {
+        "image": image.id,
+        "image_properties": dict(image.properties),
+        "details": await _details(call, wish),
+    }
+    if "name" in wish:
+        params["name"] = wish["name"]
+    password = wish.get("adminPass") or new_password()
+    files = [(file["path"], file["contents"]) for file in wish.get("personality", [])]
+    ask = Ask(
+        kind="rebuild",
+        server_id=record.id,
+        cause=call.cause,
+        params=params,
+        secrets={"admin_pass": password, **({"files": files} if files else {})},
+        key=idempotency_key(call),
+    )
+    accepted = await submit(call.engine, ask)
+    shown = {**_shown(call, await server_of(call)), "adminPass": password}
+    return answer({"server": shown}, 202, {OPERATION_HEADER: accepted.operation_id})
+
+
+async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
+    """What the request says of the server beside its image; what it does not name stays."""
+    if wish.get("user_data"):
+        check_user_data(wish["user_data"])
+    if wish.get("key_name"):
+        await find_key(call, wish["key_name"])
+    if "metadata" in wish:
+        await call.service.quotas.check_metadata(call.caller, len(wish["metadata"]))
+    names = {
+        "metadata": "metadata",
+        "description": "description",
+        "key_name": "key_name",
+        "user_data": "user_data",
+        "hostname": "hostname",
+        "trusted_image_certificates": "trusted_image_certificates",
+        "OS-DCF:diskConfig": "disk_config",
+    }
+    told = {name: wish[key] for key, name in names.items() if key in wish}
+    addresses = {"accessIPv4": "access_ip_v4", "accessIPv6": "access_ip_v6"}
+    return told | {name: plain_address(wish[key]) for key, name in addresses.items() if key in wish}
+
+
+def _shown(call: Call, record: Record) -> dict[str, Any]:
+    view = ServerView(call, one=True)
+    if call.at(2, 75):
+        return {**view.whole(record), "user_data": record.details.user_data}
+    shown = view.core(record)
+    if call.at(2, 54):
+        shown["key_name"] = record.details.key_name
+    if call.at(2, 57):
+        shown["user_data"] = record.details.user_data
+    return shown
+
+
+ROUTES = [
+    Route(
+        method="POST",
+        path="/servers/{server}/action",
+        handler=rebuild,
+        rule=RULE,
+        body=schemas.REBUILD,
+        action="rebuild",
+    )
+]

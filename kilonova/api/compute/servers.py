@@ -1,0 +1,115 @@
+"""/servers: list, show, create, change, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
+from kilonova.api.compute import server_filters
+from kilonova.api.compute.paging import next_links
+from kilonova.api.compute.schemas import servers as schemas
+from kilonova.api.compute.server import change_details, check_unlocked, host_states, placed, server_of
+from kilonova.api.compute.server_create import create, idempotency_key, plain_address
+from kilonova.api.compute.server_view import HOST_STATUS, HOST_STATUS_UNKNOWN, ServerView, brief, zone_of
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route
+from kilonova.domain.details import Details
+from kilonova.engine.accept import Ask
+from kilonova.operations.submit import submit
+from kilonova.store.server_records import Record, page
+
+RULE = "os_compute_api:servers:"
+
+
+async def list_(call: Call) -> Response:
+    found, limit = await _page(call, f"{RULE}index:get_all_tenants")
+    return _answer(call, "/servers", [brief(call, record) for record in found], limit)
+
+
+async def detail(call: Call) -> Response:
+    found, limit = await _page(call, f"{RULE}detail:get_all_tenants")
+    view = ServerView(call, await _hosts(call, found))
+    return _answer(call, "/servers/detail", [view.whole(record) for record in found], limit)
+
+
+async def _page(call: Call, all_tenants_rule: str) -> tuple[list[Record], int]:
+    asked = await server_filters.asked(call, all_tenants_rule)
+    if asked is None:
+        return [], 1
+    wanted, order, paging = asked
+    return await page(call.db, wanted, order, paging), paging.limit
+
+
+def _answer(call: Call, path: str, shown: list[dict[str, Any]], limit: int) -> Response:
+    content: dict[str, Any] = {"servers": shown}
+    following = next_links(call, path, shown, limit, shown[-1]["id"] if shown else "")
+    if following is not None:
+        content["servers_links"] = following
+    return answer(content)
+
+
+async def show(call: Call) -> Response:
+    record = await server_of(call)
+    view = ServerView(call, await _hosts(call, [record]), one=True)
+    return answer({"server": view.whole(record)})
+
+
+async def _hosts(call: Call, records: list[Record]) -> Any:
+    if not call.at(2, 16) or not (call.allows(HOST_STATUS) or call.allows(HOST_STATUS_UNKNOWN)):
+        return {}
+    return await host_states(call, records)
+
+
+async def update(call: Call) -> Response:
+    record = await placed(call, await server_of(call), "update")
+    wish = call.body["server"]
+    columns = {"name": wish["name"]} if "name" in wish else {}
+
+    def edit(details: Details) -> None:
+        if "OS-DCF:diskConfig" in wish:
+            details.disk_config = wish["OS-DCF:diskConfig"]
+        for key, name in (("accessIPv4", "access_ip_v4"), ("accessIPv6", "access_ip_v6")):
+            if key in wish:
+                setattr(details, name, plain_address(wish[key]))
+        if "description" in wish:
+            details.description = wish["description"]
+        if "hostname" in wish:
+            details.hostname = wish["hostname"]
+        if "pinned_availability_zone" in wish:
+            _pin(record, details, wish["pinned_availability_zone"])
+
+    changed = await change_details(call, record, edit, **columns)
+    view = ServerView(call, await _hosts(call, [changed]) if call.at(2, 75) else None, one=True)
+    return answer({"server": view.whole(changed) if call.at(2, 75) else view.core(changed)})
+
+
+def _pin(record: Record, details: Details, zone: str | None) -> None:
+    """It can be unpinned, and pinned to where it is; moving it is another thing."""
+    if zone is None or zone == details.pinned_zone:
+        details.pinned_zone = zone
+        return
+    if details.pinned_zone is not None:
+        raise Rejected(409, f"Instance {record.id} is pinned to {details.pinned_zone}; unpin it first")
+    if zone != zone_of(record):
+        raise Rejected(400, f"Instance {record.id} is in {zone_of(record)}, not in {zone}")
+    details.pinned_zone = zone
+
+
+async def delete(call: Call) -> Response:
+    record = await server_of(call)
+    check_unlocked(call, record)
+    ask = Ask(kind="delete", server_id=record.id, cause=call.cause, key=idempotency_key(call))
+    accepted = await submit(call.engine, ask)
+    return nothing(204, {OPERATION_HEADER: accepted.operation_id})
+
+
+ROUTES = [
+    Route(method="GET", path="/servers", handler=list_, rule=f"{RULE}index", query=schemas.LIST),
+    Route(method="GET", path="/servers/detail", handler=detail, rule=f"{RULE}detail", query=schemas.LIST),
+    Route(method="POST", path="/servers", handler=create, rule=f"{RULE}create", body=schemas.CREATE),
+    Route(method="GET", path="/servers/{server}", handler=show, rule=f"{RULE}show"),
+    Route(method="PUT", path="/servers/{server}", handler=update, rule=f"{RULE}update", body=schemas.UPDATE),
+    Route(method="DELETE", path="/servers/{server}", handler=delete, rule=f"{RULE}delete"),
+]

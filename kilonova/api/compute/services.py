@@ -1,0 +1,195 @@
+"""/os-services: the agent of each host as nova-compute, and each worker as nova-conductor and nova-scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.compute.ids import Asked
+from kilonova.api.compute.schemas import services as forms
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server_view import microseconds
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Handler, Route
+from kilonova.domain.errors import Refused
+from kilonova.operations.forget_host import forget_host
+from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
+from kilonova.services.compute.hosts import HostRecord, Worker, number_of, read_hosts, read_workers, service_id
+
+RULE = "os_compute_api:os-services:"
+COMPUTE, CONDUCTOR, SCHEDULER = "nova-compute", "nova-conductor", "nova-scheduler"
+ZONE, INTERNAL_ZONE = "nova", "internal"
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """One service, whatever it stands for."""
+
+    id: str
+    binary: str
+    host: str
+    zone: str
+    is_up: bool
+    updated_at: float
+    disabled: bool = False
+    disabled_reason: str | None = None
+    forced_down: bool = False
+
+
+async def read_services(call: Call) -> list[Listed]:
+    limits = call.engine.limits
+    workers = await read_workers(call.db, limits.lease_seconds)
+    hosts = await read_hosts(call.db, limits.service_down_time)
+    inner = [_of_worker(worker, binary) for binary in (SCHEDULER, CONDUCTOR) for worker in workers]
+    return inner + [of_host(host) for host in hosts]
+
+
+def of_host(host: HostRecord) -> Listed:
+    return Listed(
+        id=host.id,
+        binary=COMPUTE,
+        host=host.name,
+        zone=ZONE,
+        is_up=host.state.is_up,
+        updated_at=host.last_seen,
+        disabled=host.disabled,
+        disabled_reason=host.disabled_reason,
+        forced_down=host.forced_down,
+    )
+
+
+def _of_worker(worker: Worker, binary: str) -> Listed:
+    return Listed(
+        id=service_id(worker, binary),
+        binary=binary,
+        host=f"{worker.kind}-{worker.id[:8]}",
+        zone=INTERNAL_ZONE,
+        is_up=True,  # one that is not has left no record
+        updated_at=worker.renewed_at,
+    )
+
+
+def view(call: Call, service: Listed) -> dict[str, Any]:
+    shown = {
+        "binary": service.binary,
+        "host": service.host,
+        "id": service.id if call.at(2, 53) else number_of(service.id),
+        "zone": service.zone,
+        "status": "disabled" if service.disabled else "enabled",
+        "state": "up" if service.is_up else "down",
+        "updated_at": microseconds(service.updated_at),
+        "disabled_reason": service.disabled_reason,
+    }
+    return shown | ({"forced_down": service.forced_down} if call.at(2, 11) else {})
+
+
+async def list_(call: Call) -> Response:
+    wanted = {name: call.query[name] for name in ("host", "binary") if call.query.get(name)}
+    found = [
+        one
+        for one in await read_services(call)
+        if one.host == wanted.get("host", one.host) and one.binary == wanted.get("binary", one.binary)
+    ]
+    return answer({"services": [view(call, one) for one in found]})
+
+
+# -- until 2.52: an action, with the host in the body -----------------------------------------------------------------
+
+
+async def act(call: Call) -> Response:
+    action, host, binary = call.path["service"], call.body["host"], call.body["binary"]
+    shown: dict[str, Any] = {"host": host, "binary": binary}
+    if action not in ("enable", "disable", "disable-log-reason") and (action != "force-down" or not call.at(2, 11)):
+        raise Rejected(404, "Unknown action")
+    needed = {"disable-log-reason": "disabled_reason", "force-down": "forced_down"}.get(action)
+    if needed and needed not in call.body:
+        raise Rejected(400, f"Missing {needed} field")
+    _refuse_other(binary)
+    await _known(call, host, binary)
+    if action == "enable":
+        await enable(call.engine, host)
+        shown["status"] = "enabled"
+    elif action == "force-down":
+        shown["forced_down"] = is_true(call.body["forced_down"])
+        await _force(call, host, shown["forced_down"])
+    else:
+        reason = call.body["disabled_reason"] if needed else ""
+        await disable(call.engine, host, reason)
+        shown |= {"status": "disabled"} | ({"disabled_reason": reason} if reason else {})
+    return answer({"service": shown})
+
+
+async def _known(call: Call, host: str, binary: str) -> None:
+    try:
+        await find_host(call.engine, host)
+    except Refused as why:
+        raise Rejected(404, f"Could not find binary {binary} on host {host}.") from why
+
+
+# -- from 2.53 on: the service itself ---------------------------------------------------------------------------------
+
+
+async def update(call: Call) -> Response:
+    wish, status = call.body, call.body.get("status")
+    service = await _find(call)
+    _refuse_other(service.binary)
+    if status == "enabled" and wish.get("disabled_reason"):
+        raise Rejected(400, "Specifying 'disabled_reason' with status 'enabled' is invalid.")
+    if status is None and "forced_down" not in wish:
+        text = "No updates were requested. Fields 'status' or 'forced_down' should be specified."
+        raise Rejected(400, text)
+    if "forced_down" in wish:  # first: it is the one that may be refused
+        await _force(call, service.host, is_true(wish["forced_down"]))
+    if status == "enabled":
+        await enable(call.engine, service.host)
+    elif status == "disabled":
+        await disable(call.engine, service.host, wish.get("disabled_reason", ""))
+    return answer({"service": view(call, await _find(call))})
+
+
+async def delete(call: Call) -> Response:
+    service = await _find(call)
+    if service.binary != COMPUTE:
+        raise Rejected(409, f"{service.binary} on {service.host} is at work; its record goes when it stops.")
+    hosts = await read_hosts(call.db, call.engine.limits.service_down_time)
+    for host in hosts:
+        if host.id == service.id:
+            await forget_host(call.engine, host.cell, host.name, host.provider_id)
+    return nothing(204)
+
+
+async def _find(call: Call) -> Listed:
+    wanted = Asked(call, call.path["service"])
+    if not wanted.is_well:
+        raise Rejected(400, wanted.fault)
+    for service in await read_services(call):
+        if wanted.means(service.id):
+            return service
+    raise Rejected(404, f"Service {wanted.given} could not be found.")
+
+
+def _refuse_other(binary: str) -> None:
+    if binary != COMPUTE:
+        text = f"Updating a {binary} service is not supported. Only nova-compute services can be updated."
+        raise Rejected(400, text)
+
+
+async def _force(call: Call, host: str, down: bool) -> None:
+    try:
+        await (declare_down if down else declare_up)(call.engine, host)
+    except Refused as why:
+        raise Rejected(404 if why.code == "no_such_host" else 400, why.message) from why
+
+
+def _route(method: str, path: str, handler: Handler, rule: str, **more: Any) -> Route:
+    return Route(method=method, path=path, handler=handler, rule=RULE + rule, **more)
+
+
+ROUTES = [
+    _route("GET", "/os-services", list_, "list", query=forms.LIST),
+    _route("PUT", "/os-services/{service}", act, "update", body=forms.ACT, until=(2, 52)),
+    _route("PUT", "/os-services/{service}", update, "update", body=forms.UPDATE, since=(2, 53)),
+    _route("DELETE", "/os-services/{service}", delete, "delete"),
+]

@@ -1,0 +1,67 @@
+"""Discovery: which versions there are. Needs no token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.compute.manner import MAX, MIN, text_of
+from kilonova.api.routes import PUBLIC, Route
+
+DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
+
+
+def _version(call: Call, *, legacy: bool) -> dict[str, Any]:
+    path = "/compute/v2/" if legacy else "/compute/v2.1/"
+    return {
+        "id": "v2.0" if legacy else "v2.1",
+        "status": "DEPRECATED" if legacy else "CURRENT",
+        "version": "" if legacy else text_of(MAX),
+        "min_version": "" if legacy else text_of(MIN),
+        "updated": "2011-01-21T11:33:21Z" if legacy else "2013-07-23T11:33:21Z",
+        "links": [{"rel": "self", "href": f"{call.service.public_url}{path}"}],
+    }
+
+
+def _whole(call: Call, *, legacy: bool) -> dict[str, Any]:
+    version = _version(call, legacy=legacy)
+    kind = f"application/vnd.openstack.compute+json;version={'2' if legacy else '2.1'}"
+    media = [{"base": "application/json", "type": kind}]
+    return {**version, "links": [*version["links"], DOCUMENTATION], "media-types": media}
+
+
+async def list_(call: Call) -> Response:
+    return answer({"versions": [_version(call, legacy=True), _version(call, legacy=False)]})
+
+
+async def show(call: Call) -> Response:
+    return answer({"version": _whole(call, legacy=False)})
+
+
+async def show_legacy(call: Call) -> Response:
+    return answer({"version": _whole(call, legacy=True)})
+
+
+async def choices(call: Call) -> Response:
+    """A path without a version."""
+    found = []
+    for legacy in (True, False):
+        version = _whole(call, legacy=legacy)
+        href = version["links"][0]["href"].rstrip("/") + call.request.scope["face_path"]
+        found.append(
+            {
+                "id": version["id"],
+                "status": version["status"],
+                "links": [{"rel": "self", "href": href}],
+                "media-types": version["media-types"],
+            }
+        )
+    return answer({"choices": found}, 300)
+
+
+ELSEWHERE = Route(method="GET", path="", handler=choices, rule=PUBLIC)
+ROOT_ROUTES = [Route(method="GET", path="/", handler=list_, rule=PUBLIC)]
+ROUTES = [Route(method="GET", path="/", handler=show, rule=PUBLIC)]
+LEGACY_ROUTES = [Route(method="GET", path="/", handler=show_legacy, rule=PUBLIC)]

@@ -1,0 +1,34 @@
+"""/openapi/{service}: the routes of a service as OpenAPI, in the newest version or the one asked for."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.face import Face
+from kilonova.api.openapi import document
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Version
+
+
+async def show(call: Call) -> Response:
+    faces = call.service.faces
+    name = call.path["service"]
+    if name not in faces:
+        raise Rejected(404, f"there is no service {name[:40]!r}; there are {', '.join(sorted(faces))}")
+    face = faces[name]
+    assert isinstance(face, Face)
+    version = _version(call, face)
+    return answer(
+        document(f"Kilonova: {name}", face.router.routes, version, f"{call.service.public_url}{face.manner.prefix}")
+    )
+
+
+def _version(call: Call, face: Face) -> Version:
+    given = call.query.get("version")
+    if given is None:
+        return face.manner.newest
+    major, _, minor = given.partition(".")
+    if not (major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()) or len(given) > 12:
+        raise Rejected(400, f"version={given[:40]} is not allowed; say it as 2.1")
+    return int(major), int(minor)

@@ -1,0 +1,67 @@
+"""The first start of a cloud: identity is seeded, and the passwords of its first users are kept in the data directory.
+
+Safe to kill at any moment: a password is in its file before the transaction that seeds identity, so the next start
+finds it there and uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kilonova.domain.errors import StoreError
+from kilonova.services.identity.first import FirstCloud
+from kilonova.services.identity.login import Which
+from kilonova.services.identity.projects import DEFAULT_DOMAIN
+from kilonova.services.identity.service import Identity
+from kilonova.store.clouds import CLOUDS, CLOUDS_NAME, read_account
+from kilonova.store.directory import DataDirectory, read_secret
+
+ADMIN, DEMO = "admin", "demo"
+PASSWORD_NAMES = {user: f"{user}.password" for user in (ADMIN, DEMO)}
+
+
+async def first_identity(
+    identity: Identity, data: DataDirectory, *, admin_password_file: str, new_password: Callable[[], str]
+) -> None:
+    """Seeds identity unless that is done, by this process or another."""
+    if await identity.is_prepared():
+        await identity.prepare()
+        return
+    if admin_password_file:
+        admin = read_secret(Path(admin_password_file))
+    else:
+        admin = data.secret(PASSWORD_NAMES[ADMIN], new_password)
+    demo = data.secret(PASSWORD_NAMES[DEMO], new_password)
+    await identity.prepare(FirstCloud(admin_password=admin, demo_password=demo))
+
+
+async def known_passwords(identity: Identity, directory: Path, *, admin_password_file: str) -> dict[str, str]:
+    """Those that are known here and right, by user: another api process may have seeded, or somebody changed one."""
+
+    async def right_one(cloud: str, user: str) -> str | None:
+        for password in _candidates(directory, cloud, user, admin_password_file):
+            if await identity.is_password(Which(name=user, domain_id=DEFAULT_DOMAIN), password):
+                return password
+        return None
+
+    found = await asyncio.gather(*(right_one(cloud, user) for cloud, user in CLOUDS.items()))
+    return {user: password for user, password in zip(CLOUDS.values(), found, strict=True) if password is not None}
+
+
+def _candidates(directory: Path, cloud: str, user: str, admin_password_file: str) -> Iterator[str]:
+    """Where the password may stand. One that was changed since the first start is in clouds.yaml, perhaps."""
+    is_given = bool(admin_password_file) and user == ADMIN
+    tried = ""
+    try:
+        tried = read_secret(Path(admin_password_file) if is_given else directory / PASSWORD_NAMES[user])
+        yield tried
+    except StoreError:
+        pass
+    try:
+        account = read_account(directory / CLOUDS_NAME, cloud)
+    except StoreError:
+        return
+    if account.username == user and account.password != tried:
+        yield account.password

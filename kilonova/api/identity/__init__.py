@@ -1,0 +1,1 @@
+"""Identity v3 over HTTP, as Keystone speaks it."""

@@ -1,0 +1,91 @@
+"""/role_assignments: who has which role where; on demand with names, or with all that follows from groups and roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.identity.rules import Target, own_domain, require
+from kilonova.api.identity.view import collection, is_true
+from kilonova.api.rejected import Rejected
+from kilonova.domain.caller import Named
+from kilonova.services.identity.assignments import BY_USER, THE_SYSTEM, Grant, Wanted
+from kilonova.services.identity.names import names_of
+from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, Scope
+
+Names = Mapping[str, Named]
+
+
+async def list_(call: Call) -> Response:
+    identity, own = call.service.identity, own_domain(call)
+    require(call, "list_role_assignments", Target(domain_id=own))
+    await identity.look()
+    found = await identity.assignments.list(_wanted(call))
+    with_names = is_true(call.query.get("include_names"))
+    names: Names = {}
+    if with_names or own is not None:
+        ids = [each for grant in found for each in (grant.actor_id, grant.role_id, grant.target.id)]
+        names = await names_of(identity.records, ids)
+    if own is not None:
+        found = [grant for grant in found if _home(grant, names) == own]
+    shown = [_shown(call, grant, names if with_names else {}) for grant in found]
+    return answer(collection(call, "role_assignments", shown))
+
+
+def _wanted(call: Call) -> Wanted:
+    query = call.query
+    asked = [name for name in ("scope.project.id", "scope.domain.id", "scope.system") if query.get(name)]
+    if len(asked) > 1:
+        raise Rejected(400, f"Say {asked[0]} or {asked[1]}, not both.")
+    if query.get("user.id") and query.get("group.id"):
+        raise Rejected(400, "Say user.id or group.id, not both.")
+    effective = is_true(query.get("effective"))
+    if effective and query.get("group.id"):
+        raise Rejected(400, "An effective list has users only; group.id would find nothing in it.")
+    target = Scope()
+    if query.get("scope.system"):
+        target = THE_SYSTEM
+    elif asked:
+        kind = PROJECT if asked[0] == "scope.project.id" else DOMAIN
+        target = Scope(kind, query[asked[0]])
+    return Wanted(
+        user_id=query.get("user.id", ""),
+        group_id=query.get("group.id", ""),
+        role_id=query.get("role.id", ""),
+        target=target,
+        effective=effective,
+    )
+
+
+def _home(grant: Grant, names: Names) -> str:
+    """The domain that the target is or is in."""
+    place = names.get(grant.target.id)
+    return "" if place is None else place.domain_id or place.id
+
+
+def _shown(call: Call, grant: Grant, names: Names) -> dict[str, Any]:
+    kind, target = grant.target.kind, grant.target.id
+    shown: dict[str, Any] = {
+        "role": _named(grant.role_id, names),
+        grant.actor: _named(grant.actor_id, names),
+        "scope": {"system": {"all": True}} if kind == SYSTEM else {kind: _named(target, names)},
+    }
+    place = "/system" if kind == SYSTEM else f"/{kind}s/{target}"
+    through = f"groups/{grant.group_id}" if grant.group_id else f"{grant.actor}s/{grant.actor_id}"
+    links = {"assignment": call.url(f"{place}/{through}/roles/{grant.prior_id or grant.role_id}")}
+    if grant.actor == BY_USER and grant.group_id:
+        links["membership"] = call.url(f"/groups/{grant.group_id}/users/{grant.actor_id}")
+    if grant.prior_id:
+        links["prior_role"] = call.url(f"/roles/{grant.prior_id}/implies/{grant.role_id}")
+    return {**shown, "links": links}
+
+
+def _named(record_id: str, names: Names) -> dict[str, Any]:
+    named = names.get(record_id)
+    if named is None:
+        return {"id": record_id}
+    shown: dict[str, Any] = {"id": record_id, "name": named.name}
+    return {**shown, "domain": {"id": named.domain_id, "name": named.domain_name}} if named.domain_id else shown

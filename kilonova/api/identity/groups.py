@@ -1,0 +1,87 @@
+"""/groups and who is in them."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.identity import view
+from kilonova.api.identity.projects import home_of
+from kilonova.api.identity.rules import Target, own_domain, require
+from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.rejected import Rejected
+from kilonova.services.identity.groups import GROUP
+from kilonova.services.identity.records import Record, missing
+
+
+async def list_(call: Call) -> Response:
+    own = own_domain(call)
+    require(call, "list_groups", Target(domain_id=own))
+    asked, page = filters(call, GROUP), page_of(call)
+    if own is not None:
+        if asked.get("domain_id", own) != own:
+            return answer(collection(call, "groups", []))
+        asked["domain_id"] = own
+    found = await call.service.identity.records.page(GROUP, asked, page)
+    shown, following = paged(call, "groups", found, page)
+    return answer(collection(call, "groups", [member(call, "groups", group) for group in shown], following))
+
+
+async def show(call: Call) -> Response:
+    return _one(call, await _found(call, "get_group"))
+
+
+async def create(call: Call) -> Response:
+    wish = call.body["group"]
+    home = wish.get("domain_id") or home_of(call)
+    require(call, "manage_groups", Target(domain_id=home))
+    return _one(call, await call.service.identity.groups.create(wish, home), 201)
+
+
+async def change(call: Call) -> Response:
+    group = await _found(call, "manage_groups")
+    return _one(call, await call.service.identity.groups.change(group["id"], change_of(call, "group", group["id"])))
+
+
+async def delete(call: Call) -> Response:
+    group = await _found(call, "manage_groups")
+    await call.service.identity.groups.delete(group["id"])
+    return nothing()
+
+
+async def list_users(call: Call) -> Response:
+    group = await _found(call, "get_group")
+    found = await call.service.identity.groups.users_in(group["id"])
+    return answer(collection(call, "users", [view.user(call, user) for user in found]))
+
+
+async def add_user(call: Call) -> Response:
+    group = await _found(call, "manage_groups")
+    await call.service.identity.groups.add(group["id"], call.path["user"])
+    return nothing()
+
+
+async def has_user(call: Call) -> Response:
+    group, user_id = await _found(call, "get_group"), call.path["user"]
+    if not await call.service.identity.groups.has(group["id"], user_id):
+        raise Rejected(404, f"User {user_id[:255]} is not in group {group['id']}.")
+    return nothing()
+
+
+async def remove_user(call: Call) -> Response:
+    group = await _found(call, "manage_groups")
+    await call.service.identity.groups.remove(group["id"], call.path["user"])
+    return nothing()
+
+
+async def _found(call: Call, rule: str) -> Record:
+    group_id = call.path["group"]
+    group = await call.service.identity.records.find(GROUP, group_id)
+    require(call, rule, Target(domain_id=None if group is None else group["domain_id"]))
+    if group is None:
+        raise missing("group", group_id)
+    return group
+
+
+def _one(call: Call, group: Record, status: int = 200) -> Response:
+    return answer({"group": member(call, "groups", group)}, status)

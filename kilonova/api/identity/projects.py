@@ -1,0 +1,161 @@
+"""/projects, with their tags, and those of one user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
+from kilonova.api.identity.rules import Target, may, own_domain, require
+from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.rejected import Rejected
+from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT
+from kilonova.services.identity.records import Page, Record, missing
+from kilonova.services.identity.users import USER
+
+
+def home_of(call: Call) -> str:
+    """Where something is made when the body names no domain."""
+    caller = call.caller
+    if caller.domain is not None:
+        return caller.domain.id
+    return caller.project.domain_id if caller.project is not None else DEFAULT_DOMAIN
+
+
+async def list_(call: Call) -> Response:
+    own = own_domain(call)
+    require(call, "list_projects", Target(domain_id=own))
+    asked = {"is_domain": 0, **filters(call, PROJECT)}
+    if own is not None:
+        if asked.get("domain_id", own) != own:
+            return answer(collection(call, "projects", []))
+        asked["domain_id"] = own
+    by_tags, page = _by_tags(call), page_of(call)
+    found = await call.service.identity.records.page(PROJECT, asked, Page(page.marker) if by_tags else page)
+    found = [project for project in found if _fits(set(project["tags"]), by_tags)][: page.limit]
+    shown, following = paged(call, "projects", found, page)
+    return answer(collection(call, "projects", [member(call, "projects", project) for project in shown], following))
+
+
+def _by_tags(call: Call) -> dict[str, set[str]]:
+    names = ("tags", "tags-any", "not-tags", "not-tags-any")
+    return {name: set(call.query[name].split(",")) for name in names if name in call.query}
+
+
+def _fits(tags: set[str], asked: dict[str, set[str]]) -> bool:
+    tests: dict[str, Callable[[set[str]], bool]] = {
+        "tags": lambda wanted: wanted <= tags,
+        "tags-any": lambda wanted: bool(wanted & tags),
+        "not-tags": lambda wanted: not wanted <= tags,
+        "not-tags-any": lambda wanted: not wanted & tags,
+    }
+    return all(tests[name](wanted) for name, wanted in asked.items())
+
+
+async def list_of_user(call: Call) -> Response:
+    user_id = call.path["user"]
+    user = await call.service.identity.records.find(USER, user_id)
+    home = None if user is None else user["domain_id"]
+    require(call, "list_user_projects", Target(domain_id=home, user_id=user_id))
+    if user is None:
+        raise missing("user", user_id)
+    found = await call.service.identity.assignments.projects_of(user_id)
+    return answer(collection(call, "projects", [member(call, "projects", project) for project in found]))
+
+
+async def show(call: Call) -> Response:
+    return _one(call, await _found(call, "get_project"))
+
+
+async def create(call: Call) -> Response:
+    wish: dict[str, Any] = call.body["project"]
+    home = wish.get("domain_id") or ("" if wish.get("is_domain") or wish.get("parent_id") else home_of(call))
+    await _require_create(call, wish, home)
+    return _one(call, await call.service.identity.projects.create(wish, home), 201)
+
+
+async def _require_create(call: Call, wish: dict[str, Any], home: str) -> None:
+    """A domain's manager makes projects in it, and no domains."""
+    if not home and wish.get("parent_id") and not may(call, "manage_domains"):
+        parent = await call.service.identity.records.find(PROJECT, wish["parent_id"])
+        home = "" if parent is None else parent["domain_id"] or parent["id"]
+    require(call, "manage_domains" if wish.get("is_domain") else "manage_projects", Target(domain_id=home or None))
+
+
+async def change(call: Call) -> Response:
+    project = await _found(call, "manage_projects")
+    wish = change_of(call, "project", project["id"])
+    return _one(call, await call.service.identity.projects.change(PROJECT, project["id"], wish))
+
+
+async def delete(call: Call) -> Response:
+    project = await _found(call, "manage_projects")
+    await call.service.identity.projects.delete(PROJECT, project["id"])
+    return nothing()
+
+
+async def _found(call: Call, rule: str) -> Record:
+    project_id = call.path["project"]
+    project = await call.service.identity.records.find(PROJECT, project_id)
+    home = None if project is None else project["domain_id"] or None
+    require(call, rule, Target(domain_id=home, project_id=project_id))
+    if project is None:
+        raise missing("project", project_id)
+    return project
+
+
+def _one(call: Call, project: Record, status: int = 200) -> Response:
+    return answer({"project": member(call, "projects", project)}, status)
+
+
+# -- tags -------------------------------------------------------------------------------------------------------------
+
+
+async def list_tags(call: Call) -> Response:
+    project = await _found(call, "get_project")
+    return _tags(call, project["tags"])
+
+
+async def set_tags(call: Call) -> Response:
+    project = await _found(call, "manage_projects")
+    return _tags(call, await call.service.identity.projects.set_tags(project["id"], call.body["tags"]))
+
+
+async def delete_tags(call: Call) -> Response:
+    project = await _found(call, "manage_projects")
+    await call.service.identity.projects.set_tags(project["id"], [])
+    return nothing()
+
+
+async def has_tag(call: Call) -> Response:
+    _refuse_absent(call, await _found(call, "get_project"))
+    return nothing()
+
+
+async def add_tag(call: Call) -> Response:
+    project, tag = await _found(call, "manage_projects"), call.path["tag"]
+    ONE_TAG.check(tag, call.version)
+    tags = list(dict.fromkeys([*project["tags"], tag]))
+    TAGS_CHANGE.check({"tags": tags}, call.version)
+    await call.service.identity.projects.set_tags(project["id"], tags)
+    return nothing(201, {"Location": call.url(f"/projects/{project['id']}/tags/{tag}")} if tag.isascii() else None)
+
+
+async def delete_tag(call: Call) -> Response:
+    project = await _found(call, "manage_projects")
+    _refuse_absent(call, project)
+    left = [tag for tag in project["tags"] if tag != call.path["tag"]]
+    await call.service.identity.projects.set_tags(project["id"], left)
+    return nothing()
+
+
+def _refuse_absent(call: Call, project: Record) -> None:
+    if call.path["tag"] not in project["tags"]:
+        raise Rejected(404, f"Could not find project tag: {call.path['tag'][:255]}.")
+
+
+def _tags(call: Call, tags: list[str]) -> Response:
+    return answer({"tags": tags, "links": {"self": call.url(call.request.scope["face_path"])}})

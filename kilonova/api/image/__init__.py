@@ -1,0 +1,1 @@
+"""Image v2's HTTP, with Glance's paths and words."""

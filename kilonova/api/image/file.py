@@ -1,0 +1,93 @@
+"""/v2/images/{image}/file: the bytes, in and out, never more than a piece of them in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from kilonova.api.call import Call, nothing
+from kilonova.api.image.images import image_of
+from kilonova.api.rejected import Rejected
+from kilonova.services.image.image import DEACTIVATED
+
+BYTES = "application/octet-stream"
+PIECE = 512 * 1024
+_RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})", re.IGNORECASE)
+_SIZE = re.compile(r"[0-9]{1,19}")
+
+
+async def upload(call: Call) -> Response:
+    headers = call.request.headers
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != BYTES:
+        raise Rejected(415, f"The data of an image comes as {BYTES}.")
+    told = headers.get("x-openstack-image-size") or headers.get("content-length")
+    if told is not None and not _SIZE.fullmatch(told):
+        raise Rejected(400, "Invalid image size in the request's headers.")
+    image = await image_of(call, "upload_image")
+    await call.service.images.upload(image, call.request.stream(), int(told) if told is not None else None)
+    return nothing()
+
+
+async def download(call: Call) -> Response:
+    image = await image_of(call, "download_image")
+    if image.status == DEACTIVATED and not call.caller.is_admin:
+        raise Rejected(403, "The requested image has been deactivated. Its data may not be downloaded.")
+    if not image.has_bytes or image.size is None:
+        return nothing()
+    headers = {"Content-MD5": image.checksum or "", "Accept-Ranges": "bytes"}
+    start, end, status = 0, image.size, 200
+    if (asked := call.request.headers.get("range")) is not None:
+        (start, end), status = range_of(asked, image.size), 206
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{image.size}"
+    headers["Content-Length"] = str(end - start)
+    return FileResponse(await call.service.images.open(image), start, end - start, status, headers)
+
+
+def range_of(asked: str, size: int) -> tuple[int, int]:
+    """The first byte, and the first one after the last."""
+    if "," in asked:
+        raise Rejected(400, "Requests with several ranges are not supported; ask for one after the other.")
+    found = _RANGE.fullmatch(asked.strip())
+    if found is None or found[1] == found[2] == "":
+        raise _no_range(size)
+    if not found[1]:
+        start, end = max(0, size - int(found[2])), size
+    else:
+        start, end = int(found[1]), min(size, int(found[2]) + 1) if found[2] else size
+    if start >= end:
+        raise _no_range(size)
+    return start, end
+
+
+def _no_range(size: int) -> Rejected:
+    text = f"The range cannot be had: the image has {size} bytes."
+    return Rejected(416, text, headers={"Content-Range": f"bytes */{size}"})
+
+
+class FileResponse(StreamingResponse):
+    """A part of an open file, which is closed however the answer ends: also when nobody waits for it any more."""
+
+    def __init__(self, file: BinaryIO, start: int, length: int, status: int, headers: dict[str, str]) -> None:
+        super().__init__(_pieces(file, start, length), status, headers, BYTES)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
+
+
+async def _pieces(file: BinaryIO, start: int, length: int) -> AsyncIterator[bytes]:
+    await asyncio.to_thread(file.seek, start)
+    while length > 0:
+        piece = await asyncio.to_thread(file.read, min(PIECE, length))
+        if not piece:
+            return
+        length -= len(piece)
+        yield piece

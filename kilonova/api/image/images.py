@@ -1,0 +1,99 @@
+"""/v2/images: create, list, show, change, delete, and whether an image may be used."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.image import rules
+from kilonova.api.image.attributes import check_settable, new_image
+from kilonova.api.image.filters import wanted_of
+from kilonova.api.image.patch import apply, read_changes
+from kilonova.api.image.view import LIST_SCHEMA, image_view
+from kilonova.api.rejected import Rejected
+from kilonova.services.image.image import ACTIVE, DEACTIVATED, Image
+
+
+async def image_of(call: Call, rule: str) -> Image:
+    """The image of the address, if the caller may see it and this rule allows what it wants."""
+    image = await call.service.images.find(call.caller, call.path["image"])
+    rules.require(call.caller, rule, image)
+    return image
+
+
+async def create(call: Call) -> Response:
+    check_settable(call.body, new=True)
+    caller = call.caller
+    image = new_image(call.body, caller.project_id)
+    if image.owner != caller.project_id and not caller.is_admin:
+        raise Rejected(403, "You are not permitted to create images owned by another project.")
+    rules.require(caller, "add_image", image)
+    rules.require_visibility(caller, image, image.visibility)
+    made = await call.service.images.create(image)
+    return answer(image_view(made), 201, {"Location": call.url(f"/v2/images/{made.id}")})
+
+
+async def list_(call: Call) -> Response:
+    rules.require(call.caller, "get_images")
+    wanted = wanted_of(call.query)
+    found = await call.service.images.list_(call.caller, wanted._replace(limit=wanted.limit + 1))
+    shown = found[: wanted.limit]  # one more was asked for, to know whether there is a next page
+    query = [(name, value) for name, value in call.query.multi_items() if name != "marker"]
+    body: dict[str, Any] = {"images": [image_view(image) for image in shown], "first": _page(query)}
+    if shown and len(found) > len(shown):
+        body["next"] = _page([*query, ("marker", shown[-1].id)])
+    body["schema"] = LIST_SCHEMA
+    return answer(body)
+
+
+def _page(query: list[tuple[str, str]]) -> str:
+    return f"/v2/images?{urlencode(query)}" if query else "/v2/images"
+
+
+async def show(call: Call) -> Response:
+    return answer(image_view(await image_of(call, "get_image")))
+
+
+async def update(call: Call) -> Response:
+    changes = await read_changes(call.request)
+    caller = call.caller
+
+    def edit(image: Image) -> Image:
+        rules.require(caller, "modify_image", image)
+        for change in changes:
+            image = apply(change, image, caller)
+        return image
+
+    return answer(image_view(await call.service.images.change(caller, call.path["image"], edit)))
+
+
+async def delete(call: Call) -> Response:
+    def check(image: Image) -> None:
+        rules.require(call.caller, "delete_image", image)
+
+    await call.service.images.delete(call.caller, call.path["image"], check)
+    return nothing()
+
+
+async def deactivate(call: Call) -> Response:
+    await _switch(call, "deactivate", ACTIVE, DEACTIVATED)
+    return nothing()
+
+
+async def reactivate(call: Call) -> Response:
+    await _switch(call, "reactivate", DEACTIVATED, ACTIVE)
+    return nothing()
+
+
+async def _switch(call: Call, rule: str, before: str, after: str) -> None:
+    def edit(image: Image) -> Image:
+        rules.require(call.caller, rule, image)
+        if image.status not in (before, after):
+            raise Rejected(403, f"Not allowed to {rule} an image that is {image.status}.")
+        return msgspec.structs.replace(image, status=after)
+
+    await call.service.images.change(call.caller, call.path["image"], edit)

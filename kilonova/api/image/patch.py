@@ -1,0 +1,132 @@
+"""PATCH: changes in two writings of JSON patch. All of a request's changes are made, or none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+
+from kilonova.api.image import rules
+from kilonova.api.image.attributes import FIELDS, MOST_SHOWN, check_settable, with_attribute
+from kilonova.api.image.schemas import IMAGE_FORM
+from kilonova.api.reading import NUL, read_body
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import EVER
+from kilonova.domain.caller import Caller
+from kilonova.services.image.image import QUEUED, Image
+
+OLD, NEW = "application/openstack-images-v2.0-json-patch", "application/openstack-images-v2.1-json-patch"
+OPERATIONS = ("add", "remove", "replace")
+MOST_CHANGES = 1000
+FORMATS = ("container_format", "disk_format")
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+
+
+class Change(NamedTuple):
+    operation: str
+    name: str
+    value: Any
+    only_new: bool  # the old writing does not let `add` replace
+
+
+async def read_changes(request: Request) -> list[Change]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (OLD, NEW):
+        allowed = f"{OLD}, {NEW}"
+        raise Rejected(415, f"A change of an image is one of {allowed}", headers={"Accept-Patch": allowed})
+    body = _decoded(await read_body(request))
+    if not isinstance(body, list):
+        raise Rejected(400, "Request body must be a JSON array of operation objects.")
+    if len(body) > MOST_CHANGES:
+        raise Rejected(413, f"A request may make {MOST_CHANGES} changes.")
+    return [_change(one, kind == OLD) for one in body]
+
+
+def _decoded(body: bytes) -> Any:
+    if NUL in body:  # no database takes it in a text
+        raise Rejected(400, "A text may not hold the character NUL")
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Rejected(400, "Malformed request body") from None
+
+
+def _change(raw: Any, is_old: bool) -> Change:
+    if not isinstance(raw, dict):
+        raise Rejected(400, "Operations must be JSON objects.")
+    operation, path = _old_writing(raw) if is_old else _new_writing(raw)
+    name = _name_in(path)
+    check_settable([name], new=False)
+    if operation == "remove":
+        return Change(operation, name, None, is_old)
+    if "value" not in raw:
+        raise Rejected(400, f'Operation "{operation}" requires a member named "value".')
+    IMAGE_FORM.check({name: raw["value"]}, EVER)
+    return Change(operation, name, raw["value"], is_old)
+
+
+def _old_writing(raw: dict[str, Any]) -> tuple[str, Any]:
+    """{"add": "/name", "value": "web"}"""
+    named = [operation for operation in OPERATIONS if operation in raw]
+    if len(named) != 1:
+        raise Rejected(400, 'Operation objects must contain exactly one member named "add", "remove", or "replace".')
+    return named[0], raw[named[0]]
+
+
+def _new_writing(raw: dict[str, Any]) -> tuple[str, Any]:
+    """{"op": "add", "path": "/name", "value": "web"}"""
+    operation = raw.get("op")
+    if operation not in OPERATIONS:
+        raise Rejected(400, f"An operation's `op` must be one of {', '.join(OPERATIONS)}.")
+    if "path" not in raw:
+        raise Rejected(400, "An operation must have a `path`.")
+    return operation, raw["path"]
+
+
+def _name_in(pointer: Any) -> str:
+    """A JSON pointer with one part: nothing of an image has parts of its own that could be changed."""
+    if not isinstance(pointer, str) or not pointer.startswith("/"):
+        raise Rejected(400, 'A path must be a text that starts with "/".')
+    if _BAD_ESCAPE.search(pointer):
+        raise Rejected(400, 'A path has "~" that is not part of "~0" or "~1".')
+    name = pointer[1:].partition("/")[0].replace("~1", "/").replace("~0", "~").strip()
+    if not name or ("/" in pointer[1:] and name != "locations"):
+        raise Rejected(400, f"Invalid JSON pointer for this resource: '{pointer[:MOST_SHOWN]}'")
+    return name
+
+
+def apply(change: Change, image: Image, caller: Caller) -> Image:
+    if change.name in FIELDS:
+        return _with_attribute(change, image, caller)
+    properties, is_there = dict(image.properties), change.name in image.properties
+    if change.operation == "add":
+        if is_there and change.only_new:
+            raise _already(change.name)
+    elif not is_there:
+        raise Rejected(409, f"Property {change.name[:MOST_SHOWN]} does not exist.")
+    if change.operation == "remove":
+        del properties[change.name]
+    else:
+        properties[change.name] = change.value
+    return msgspec.structs.replace(image, properties=properties)
+
+
+def _with_attribute(change: Change, image: Image, caller: Caller) -> Image:
+    name, value = change.name, change.value
+    if change.operation == "remove":
+        raise Rejected(403, f"Property {name} may not be removed.")
+    if change.operation == "add" and change.only_new:
+        raise _already(name)
+    if name == "owner" and not caller.is_admin:
+        raise Rejected(403, "Owner can't be updated by non admin.")
+    if name in FORMATS and image.status != QUEUED:
+        raise Rejected(403, f"Attribute {name} can be only replaced for a queued image.")
+    if name == "visibility":
+        rules.require_visibility(caller, image, value)
+    return with_attribute(image, name, value)
+
+
+def _already(name: str) -> Rejected:
+    return Rejected(409, f"Property {name[:MOST_SHOWN]} already present.")

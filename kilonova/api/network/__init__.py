@@ -1,0 +1,1 @@
+"""Network v2.0 over HTTP, as Neutron speaks it."""

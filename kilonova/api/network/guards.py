@@ -1,0 +1,91 @@
+"""Who may set and see which attribute; and whose network counts, where a thing lies inside one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kilonova.api.call import Call
+from kilonova.api.rejected import Rejected
+from kilonova.policy.network import BY_ADMINS, SEEN_BY_ADMINS
+from kilonova.services.network.kinds import Thing
+from kilonova.services.network.owners import OF_THE_NETWORK
+
+Wish = Mapping[str, Any]
+HARMLESS: tuple[Any, ...] = (None, False, "", {}, [])  # at a create, to say what is so anyway needs no permission
+
+
+def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
+    """Attributes that this caller does not see."""
+    return tuple(name for name in SEEN_BY_ADMINS.get(noun, ()) if not call.allows(f"get_{noun}:{name}"))
+
+
+async def guard_new(call: Call, noun: str, wish: dict[str, Any]) -> None:
+    """Raises `Rejected` (403), or `Refused` when the network it should lie in is not to be seen."""
+    _require_all(call, "create", noun, (name for name in _attributes(noun, wish)))
+    if noun == "subnet":
+        network = await _network(call, wish["network_id"])
+        call.require(project_id=network["project_id"])
+    elif noun == "port":
+        network = await _network(call, wish["network_id"])
+        if not network["shared"]:
+            call.require(project_id=network["project_id"])
+        _guard_port(call, "create", wish, network)
+    elif noun == "security_group_rule":
+        viewer = None if call.allows("get_security_group", project_id="") else call.caller.project_id
+        group = await call.service.networks.groups.show(viewer, wish["security_group_id"])
+        call.require(project_id=group["project_id"])
+        wish["project_id"] = group["project_id"]  # whoever has the group has its rules
+
+
+async def guard_change(call: Call, noun: str, thing: Thing, wish: Wish) -> None:
+    """An update, or (without a wish) a delete, of a thing that the caller sees."""
+    is_delete = call.route.rule == f"delete_{noun}"
+    if noun == "port" and not call.allows(call.route.rule, project_id=thing["project_id"]):
+        network = await _network(call, thing["network_id"])
+        if not is_delete or not call.allows(call.route.rule, project_id=network["project_id"]):
+            raise Rejected(403, f"Policy doesn't allow {call.route.rule} to be performed.")
+    elif noun != "port":
+        call.require(project_id=thing["project_id"])
+    _require_all(call, "update", noun, _attributes(noun, wish, changing=True))
+    if noun == "port" and wish:
+        _guard_port(call, "update", wish, await _network(call, thing["network_id"]))
+
+
+async def _network(call: Call, network_id: str) -> Thing:
+    viewer = None if call.allows("get_network", project_id="") else call.caller.project_id
+    return await call.service.networks.networks.show(viewer, network_id)
+
+
+def _require_all(call: Call, verb: str, noun: str, names: Iterable[str]) -> None:
+    for name in names:
+        call.require(f"{verb}_{noun}:{name}")
+
+
+def _attributes(noun: str, wish: Wish, *, changing: bool = False) -> list[str]:
+    """Those of the wish that only administrators may set; `a:b` lies inside of a."""
+    found = []
+    for name in BY_ADMINS.get(noun, ()):
+        if noun == "router":
+            outer, _, inner = name.partition(":")
+            inside = wish.get(outer) or {}
+            if inner in inside:
+                found.append(name)
+        elif name in wish and (changing or wish[name] not in HARMLESS):
+            found.append(name)
+    return found
+
+
+def _guard_port(call: Call, verb: str, wish: Wish, network: Thing) -> None:
+    fixed = wish.get("fixed_ips") or []
+    asked = {
+        "mac_address": wish.get("mac_address"),
+        "port_security_enabled": wish.get("port_security_enabled", True) is False,
+        "allowed_address_pairs": wish.get("allowed_address_pairs"),
+        "device_owner": (wish.get("device_owner") or "").startswith(OF_THE_NETWORK),
+        "fixed_ips:ip_address": any("ip_address" in each for each in fixed),
+        "fixed_ips:subnet_id": not network["shared"] and any("subnet_id" in each for each in fixed),
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            call.require(f"{verb}_port:{name}", project_id=network["project_id"])

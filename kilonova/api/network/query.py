@@ -1,0 +1,83 @@
+"""What a list is asked for: filters, order, page, fields; and the addresses of the pages before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlencode
+
+from kilonova.api.call import Call
+from kilonova.api.rejected import Rejected
+from kilonova.services.network.addresses import address_of
+from kilonova.services.network.kinds import Thing
+from kilonova.services.network.listing import Search
+
+RESERVED = frozenset({"fields", "limit", "marker", "page_reverse", "sort_key", "sort_dir"})
+PARTS_OF_FIXED_IPS = ("ip_address", "subnet_id")
+
+
+def search_of(call: Call, hidden: Iterable[str]) -> Search:
+    query = call.query
+    filters: dict[str, list[str]] = {}
+    for name in query:
+        if name in hidden:
+            raise Rejected(400, f"{name} is not an attribute that you may filter by.")
+        if name == "fixed_ips":
+            for text in query.getlist(name):
+                part, value = _part(text)
+                filters.setdefault(f"fixed_ips.{part}", []).append(value)
+        elif name not in RESERVED:
+            filters[name] = query.getlist(name)
+    keys, ways = query.getlist("sort_key"), query.getlist("sort_dir")
+    if len(keys) != len(ways):
+        raise Rejected(400, "The number of sort_keys and sort_dirs must be the same.")
+    if not hidden_free(keys, hidden):
+        raise Rejected(400, "There is a sort_key that you may not sort by.")
+    limit = int(query.get("limit", "0"))
+    return Search(
+        filters=filters,
+        sorts=tuple((key, way == "asc") for key, way in zip(keys, ways, strict=True)),
+        limit=limit,
+        marker=query.get("marker", "") if limit else "",  # as Neutron: without a limit there are no pages
+        reverse=bool(limit) and is_reverse(call),
+    )
+
+
+def hidden_free(names: Iterable[str], hidden: Iterable[str]) -> bool:
+    return not set(names) & set(hidden)
+
+
+def is_reverse(call: Call) -> bool:
+    return call.query.get("page_reverse", "").lower() == "true"
+
+
+def _part(text: str) -> tuple[str, str]:
+    """`ip_address=10.0.0.3` or `subnet_id=…`, as the value of `fixed_ips`."""
+    part, equals, value = text.partition("=")
+    if not equals or part not in PARTS_OF_FIXED_IPS:
+        raise Rejected(400, "fixed_ips is filtered by ip_address=… or subnet_id=…")
+    return part, str(address_of(value)) if part == "ip_address" else value
+
+
+def only_fields(call: Call, thing: Thing) -> Thing:
+    """Those that were asked for; unknown names are passed over, none means all."""
+    fields = call.query.getlist("fields")
+    if not fields:
+        return thing
+    return {name: thing[name] for name in fields if name in thing}
+
+
+def links(call: Call, path: str, things: Sequence[Thing], search: Search) -> list[dict[str, str]]:
+    if not search.limit or not things:
+        return []
+    full, found = len(things) >= search.limit, []
+    if full or search.reverse:
+        found.append({"rel": "next", "href": _page(call, path, things[-1]["id"], reverse=False)})
+    if (full or not search.reverse) and (search.marker or search.reverse):
+        found.append({"rel": "previous", "href": _page(call, path, things[0]["id"], reverse=True)})
+    return found
+
+
+def _page(call: Call, path: str, marker: str, *, reverse: bool) -> str:
+    kept = [(name, value) for name, value in call.query.multi_items() if name not in ("marker", "page_reverse")]
+    turned = [("page_reverse", "True")] if reverse else []
+    return call.url(f"{path}?{urlencode([*kept, ('marker', marker), *turned])}")

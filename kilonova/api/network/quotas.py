@@ -1,0 +1,65 @@
+"""How much each project may have."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.network.collection import whole_numbers
+from kilonova.api.rejected import Rejected
+
+LONGEST_PROJECT = 255
+
+
+def _project(call: Call) -> str:
+    """The one of the address; another than the caller's own is for administrators."""
+    project_id = call.path["project"]
+    if len(project_id) > LONGEST_PROJECT:
+        raise Rejected(404, "There is no such project.")
+    call.require(project_id=project_id)
+    return project_id
+
+
+async def list_(call: Call) -> Response:
+    """Of projects whose limits an administrator has set."""
+    call.require(project_id="")
+    found = await call.service.networks.quotas.all()
+    return answer(
+        {"quotas": [{**limits, "project_id": project, "tenant_id": project} for project, limits in found.items()]}
+    )
+
+
+async def show(call: Call) -> Response:
+    """As they count now."""
+    return answer({"quota": await call.service.networks.quotas.show(_project(call))})
+
+
+async def default(call: Call) -> Response:
+    """What a project has of which nobody said anything else."""
+    _project(call)
+    return answer({"quota": call.service.networks.quotas.defaults})
+
+
+async def details(call: Call) -> Response:
+    """With what is used."""
+    project_id, quotas = _project(call), call.service.networks.quotas
+    limits, used = await quotas.show(project_id), await quotas.usage(project_id)
+    told = {name: {"limit": limit, "used": used[name], "reserved": 0} for name, limit in limits.items()}
+    return answer({"quota": told})
+
+
+async def update(call: Call) -> Response:
+    """With `check_limit`, no limit goes below what is used."""
+    project_id, quotas = _project(call), call.service.networks.quotas
+    wanted = whole_numbers(call.body["quota"])
+    check, force = wanted.pop("check_limit", False), wanted.pop("force", False)
+    if check and force:
+        raise Rejected(400, "Say check_limit or force, not both.", "InvalidInput")
+    await quotas.set(project_id, wanted, check=check)
+    return answer({"quota": await quotas.show(project_id)})
+
+
+async def reset(call: Call) -> Response:
+    """To the defaults."""
+    await call.service.networks.quotas.reset(_project(call))
+    return nothing()

@@ -1,0 +1,33 @@
+"""Joining subnets to routers and parting them."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.network.collection import viewer_of
+from kilonova.api.rejected import Rejected
+
+
+async def _router(call: Call) -> str:
+    """Its id; the caller must see it, and it must be the caller's to change."""
+    router = await call.service.networks.routers.show(viewer_of(call, "get_router"), call.path["id"])
+    call.require(project_id=router["project_id"])
+    router_id: str = router["id"]
+    return router_id
+
+
+async def add_interface(call: Call) -> Response:
+    """By a subnet, whose gateway the router becomes, or by a port."""
+    if len(call.body) != 1:
+        raise Rejected(400, "Bad router request: say either subnet_id or port_id, not both.", "BadRequest")
+    interfaces = call.service.networks.interfaces
+    viewer = viewer_of(call, call.route.rule)
+    return answer(await interfaces.add(viewer, await _router(call), **call.body))
+
+
+async def remove_interface(call: Call) -> Response:
+    """By a subnet, a port, or both, which must then belong together."""
+    interfaces = call.service.networks.interfaces
+    viewer = viewer_of(call, call.route.rule)
+    return answer(await interfaces.remove(viewer, await _router(call), **call.body))

@@ -1,0 +1,19 @@
+"""Availability zones, and agents: there are none, this Network needs no other process."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.services.network.networks import ZONE
+
+
+async def zones(call: Call) -> Response:
+    """One, for networks and for routers."""
+    found = [{"name": ZONE, "resource": kind, "state": "available"} for kind in ("network", "router")]
+    return answer({"availability_zones": found})
+
+
+async def agents(call: Call) -> Response:
+    """None."""
+    return answer({"agents": []})

@@ -1,0 +1,44 @@
+"""What the API keeps of a server beside its states: written when it is created and by the owner afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One JSON document of the server's row. Absent keys have their default, so old rows stay readable."""
+
+    metadata: dict[str, str] = {}
+    tags: list[str] = []
+    description: str | None = None
+    hostname: str = ""
+    key_name: str | None = None
+    user_data: str | None = None  # base64, as given
+    config_drive: bool = False
+    disk_config: str = "MANUAL"
+    access_ip_v4: str = ""
+    access_ip_v6: str = ""
+    availability_zone: str | None = None  # where it is
+    pinned_zone: str | None = None  # what the request asked for: binds later moves
+    reservation_id: str = ""
+    launch_index: int = 0
+    security_groups: list[str] = []  # names asked for, shown until there are ports
+    root_device_name: str = "/dev/vda"
+    image_properties: dict[str, str] = {}
+    trusted_image_certificates: list[str] | None = None
+    scheduler_hints: dict[str, Any] = {}
+    locked_by: str | None = None  # owner | admin
+    locked_reason: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(Details)
+
+
+def details_from(document: str | bytes | None) -> Details:
+    return _DECODER.decode(document) if document else Details()
+
+
+def details_document(details: Details) -> str:
+    return msgspec.json.encode(details).decode()

@@ -1,0 +1,91 @@
+"""A host that is taken out of the cloud for good: its record, its place in the books, its cell.
+
+Refused while anything of anybody is there, or while its agent answers: it would only join again. The record in the
+cell goes last, so that a request that was cut off can be repeated.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, func, or_, select
+
+from kilonova.domain.errors import Refused
+from kilonova.engine.core import Engine
+from kilonova.placement.inventories import set_accepting
+from kilonova.placement.refusals import NoSuchProvider
+from kilonova.placement.removal import remove_provider
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.world import Store, Tx
+
+_SERVERS = Sql(
+    select(func.count().label("n")).where(cell.servers.c.host == bindparam("host"), cell.servers.c.deleted == 0)
+)
+_MOVES = Sql(
+    select(func.count().label("n")).where(
+        cell.migrations.c.open == 1,
+        or_(cell.migrations.c.source_host == bindparam("host"), cell.migrations.c.dest_host == bindparam("host")),
+    )
+)
+_COPIES = Sql(select(func.count().label("n")).where(cell.copies.c.host == bindparam("host")))
+_DEBTS = Sql(select(func.count().label("n")).where(cell.debts.c.host == bindparam("host")))
+REASONS = (
+    (_SERVERS, "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."),
+    (
+        _MOVES,
+        "Unable to delete compute service that has in-progress migrations. "
+        "Complete the migrations or delete the instances first.",
+    ),
+    (_COPIES, "Unable to delete compute service whose host holds copies of servers. Wait until they are removed."),
+    (
+        _DEBTS,
+        "Unable to delete compute service whose host has copies to remove. Let its agent answer for that.",
+    ),
+)
+
+
+async def forget_host(engine: Engine, cell_name: str, name: str, provider: str) -> None:
+    db, journal = engine.world.db, engine.world.db.cell(cell_name)
+
+    async def check(tx: Tx) -> None:
+        await _refuse_unless_empty(tx, name, engine.limits.service_down_time)
+
+    async def drop(tx: Tx) -> None:
+        await rows.fetch(tx, cell.hosts, lock=True, name=name)
+        await check(tx)
+        await rows.remove(tx, cell.hosts, name=name)
+
+    async def unmap(tx: Tx) -> None:
+        await rows.remove(tx, control.host_mappings, host=name)
+
+    await journal.read(check)
+    await _close(db.placement, provider)
+    await remove_provider(db.placement, provider)
+    await engine.write(db.control, unmap)
+    await engine.write(journal, drop)
+    # An agent that registered meanwhile made the provider again; left behind, its name would keep the host out.
+    await remove_provider(db.placement, provider)
+
+
+async def _close(placement: Store, provider: str) -> None:
+    try:
+        await set_accepting(placement, provider, False)
+    except NoSuchProvider:
+        return  # an earlier request came so far
+
+
+async def _refuse_unless_empty(tx: Tx, name: str, down_after: float) -> None:
+    row = await rows.fetch(tx, cell.hosts, name=name)
+    if row is None:
+        return
+    for statement, sentence in REASONS:
+        found = await tx.one(statement, host=name)
+        if found is not None and found["n"]:
+            raise Refused("host_in_use", sentence)
+    silent = await tx.now() - row["last_seen"]
+    if silent <= down_after:
+        raise Refused(
+            "host_in_use",
+            f"{name} answered {silent:.0f} s ago and would only join again: stop its agent, and repeat this "
+            f"when it has been silent for {down_after:.0f} s.",
+        )

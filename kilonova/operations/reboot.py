@@ -1,0 +1,61 @@
+"""Reboot: off and on again where it is; a hard one also starts a server that was off or in ERROR.
+
+reboot_instance on its host (from here on only forward) -> ACTIVE. A host that says that the guest does not come up
+again leaves the server in ERROR; one that was declared down says nothing: the server is as it was, and so is its guest
+when the host returns.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING, STOPPED
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.model import HERE, Facts, Operation, Step
+from kilonova.operations.steps.power import its_copy, off_and_on
+
+HARD_FROM = frozenset({ACTIVE, STOPPED, ERROR})
+UNTRIED = ("cancelled", "host_down")  # nobody has seen the guest fail to come up
+
+
+class _Reboot(Operation):
+    action = "reboot"
+    safe_words = "The server could not be rebooted."
+
+    def check(self, subject: Subject) -> Facts:
+        server = subject.server
+        assert server is not None
+        if server.launched_at is None:
+            raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'reboot'")
+        return its_copy(subject)
+
+    def settle(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=ACTIVE, power_state=POWER_RUNNING)
+
+    def settle_undone(self, ctx: Context) -> None:
+        if ctx.problem is None or ctx.problem.code not in UNTRIED:
+            ctx.set_server(vm_state=ERROR)
+
+    steps = [
+        Step(
+            "reboot_instance",
+            off_and_on,
+            on=HERE,
+            no_return=True,
+            starts_guest=True,
+            retry=1,
+            deadline=600.0,
+            event="compute_reboot_instance",
+        ),
+    ]
+
+
+class SoftReboot(_Reboot):
+    name = "reboot"
+    task_state = "rebooting"
+    from_states = frozenset({ACTIVE})
+
+
+class HardReboot(_Reboot):
+    name = "hard_reboot"
+    task_state = "rebooting_hard"
+    from_states = HARD_FROM

@@ -1,0 +1,154 @@
+"""Rebuild: the owner makes the server anew from an image, on its host, under its id; claims and ports stay.
+
+(the image is recorded) -> a new copy is made beside the old one -> the old one stops -> permission to run
+  -> rebuild_instance starts the new copy, if the server was on -> from here on only forward: the old copy goes
+Any failure before the end is undone in reverse order: the old copy was never touched and runs as before.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json, to_json
+from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FAIL, FOREVER, SOURCE, Facts, Operation, Step
+from kilonova.operations.steps.guest import (
+    copy_gone,
+    copy_whole,
+    power_of,
+    remove_guest,
+    start_guest,
+    stop_guest,
+)
+from kilonova.operations.steps.ownership import give_runner
+from kilonova.operations.steps.power import its_copy
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+
+async def record_image(ctx: Context) -> Facts:
+    """What the server had is kept for the way back."""
+    old = {"image": ctx.row.image_ref, "properties": from_json(ctx.row.details, {}).get("image_properties", {})}
+    before = ctx.facts.get("before", old)
+    _set_image(ctx, ctx.params["image"], ctx.params.get("image_properties", {}))
+    ctx.set_copy(ctx.facts["copy"], ctx.facts["destination"], "making")
+    return {"before": before}
+
+
+async def restore_image(ctx: Context) -> Facts:
+    before = ctx.facts.get("before")
+    if before is not None:
+        _set_image(ctx, before["image"], before["properties"])
+    ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
+    return {}
+
+
+def _set_image(ctx: Context, image: str, properties: dict[str, str]) -> None:
+    ctx.set_server(image_ref=image)
+    server_id = ctx.server_id or ""
+
+    async def change(tx: Tx, now: float) -> None:
+        await edit_details(tx, server_id, {"image_properties": properties})
+
+    ctx.in_transaction(change)
+
+
+async def edit_details(tx: Tx, server_id: str, wish: Facts) -> None:
+    """The document is the API's: only what is named here changes, whatever the owner does to the rest meanwhile."""
+    row = await rows.fetch(tx, cell.servers, lock=True, id=server_id)
+    if row is not None and wish:
+        document = to_json({**from_json(row["details"], {}), **wish})
+        await rows.change(tx, cell.servers, {"details": document}, id=server_id)
+
+
+async def make_copy(host: HostContext) -> Facts:
+    """A disk from the image and a definition; not started: the old copy runs."""
+    made = await host.driver.ensure_disk(host.spec)
+    await host.driver.ensure_defined(host.spec)
+    return {"disk": made}
+
+
+async def give_to_new(ctx: Context) -> Facts:
+    facts = ctx.facts
+    give_runner(ctx, facts["destination"], facts["copy"], "its host reported the old copy stopped")
+    ctx.set_server(copy=facts["copy"])
+    return {}
+
+
+async def give_to_old(ctx: Context) -> Facts:
+    facts = ctx.facts
+    give_runner(ctx, facts["source"], facts["source_copy"], "its host reported the new copy stopped")
+    ctx.set_server(copy=facts["source_copy"])
+    return {}
+
+
+class Rebuild(Operation):
+    name = "rebuild"
+    action = "rebuild"
+    task_state = "rebuilding"
+    from_states = frozenset({ACTIVE, STOPPED, ERROR})
+    safe_words = "The server could not be rebuilt; it is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        server, facts = subject.server, its_copy(subject)
+        assert server is not None
+        if server.launched_at is None:
+            raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
+        return {
+            "source": facts["host"],
+            "source_copy": facts["copy"],
+            "destination": facts["host"],
+            "copy": server.turn + 1,  # this operation's turn
+            "was": STOPPED if server.vm_state == STOPPED else ACTIVE,
+            "server": server.id,
+            "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
+        }
+
+    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+        """Name, metadata and the like are the owner's word and stay, however the rebuild ends."""
+        wish = facts["wish"]
+        await edit_details(tx, facts["server"], wish.get("details", {}))
+        if "name" in wish:
+            await rows.change(tx, cell.servers, {"name": wish["name"]}, id=facts["server"])
+
+    def settle(self, ctx: Context) -> None:
+        was = ctx.facts["was"]
+        ctx.set_server(vm_state=was, power_state=power_of(was), launched_at=ctx.world.clock.now())
+
+    steps = [
+        Step("rebuild_server", record_image, on=CONTROL, undo=restore_image, event="rebuild_server"),
+        Step(
+            "make_copy",
+            make_copy,
+            on=DESTINATION,
+            undo=remove_guest,
+            record_undo=copy_gone,
+            when_silent=FAIL,
+            undo_debt=True,
+            deadline=600.0,
+            task_state="rebuild_block_device_mapping",
+        ),
+        Step("stop_old_copy", stop_guest, on=SOURCE, undo=start_guest, undo_starts_guest=True),
+        Step("grant_runner", give_to_new, on=CONTROL, undo=give_to_old),
+        Step(
+            "rebuild_instance",
+            start_guest,
+            on=DESTINATION,
+            undo=stop_guest,
+            record=copy_whole,
+            starts_guest=True,
+            deadline=600.0,
+            task_state="rebuild_spawning",
+            event="compute_rebuild_instance",
+        ),
+        Step(
+            "remove_old_copy",
+            remove_guest,
+            on=SOURCE,
+            record=copy_gone,
+            no_return=True,
+            when_silent=DEBT,
+            when_declared=DEBT,
+            retry=FOREVER,
+        ),
+    ]

@@ -1,0 +1,37 @@
+"""Start: power on a stopped server where it is.
+
+start_instance on its host -> ACTIVE. A host that refuses leaves it stopped.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, STOPPED
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.model import HERE, Facts, Operation, Step
+from kilonova.operations.steps.power import its_copy, power_off, power_on
+
+
+class Start(Operation):
+    name = "start"
+    action = "start"
+    task_state = "powering-on"
+    from_states = frozenset({STOPPED})
+    safe_words = "The server could not be started; it is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        return its_copy(subject)
+
+    def settle(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=ACTIVE, power_state=POWER_RUNNING)
+
+    steps = [
+        Step(
+            "start_instance",
+            power_on,
+            on=HERE,
+            undo=power_off,
+            starts_guest=True,
+            deadline=600.0,
+            event="compute_start_instance",
+        ),
+    ]

@@ -1,0 +1,36 @@
+"""What start, stop and reboot have in common: the copy that has permission to run, on the host that has it."""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Refused
+from kilonova.engine.context import HostContext, Subject
+from kilonova.engine.model import Facts
+
+
+def its_copy(subject: Subject) -> Facts:
+    """Facts: the copy to switch. Raises `Refused` while its host could not do it."""
+    server, host = subject.server, subject.host
+    assert server is not None
+    if server.host is None or host is None or (server.runner_host, server.runner_copy) != (server.host, server.copy):
+        raise Refused("not_ready", f"Instance {server.id} is not ready")
+    if not host.is_up:
+        raise Refused("host_down", f"The host of instance {server.id} does not answer; try again when it is back")
+    return {"host": server.host, "copy": server.copy, "was": server.vm_state}
+
+
+async def power_on(host: HostContext) -> Facts:
+    await host.driver.ensure_power(host.server, host.copy, on=True)
+    return {"running": True}
+
+
+async def power_off(host: HostContext) -> Facts:
+    await host.driver.ensure_power(host.server, host.copy, on=False)
+    return {"running": False}
+
+
+async def off_and_on(host: HostContext) -> Facts:
+    """The definition is written anew on the way, so that a guest which somebody changed by hand is right again."""
+    await host.driver.ensure_power(host.server, host.copy, on=False)
+    await host.driver.ensure_defined(host.spec)
+    await host.driver.ensure_power(host.server, host.copy, on=True)
+    return {"running": True}

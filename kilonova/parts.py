@@ -1,0 +1,177 @@
+"""The parts of a role, made from the settings; app.py puts them together.
+
+Only what a role needs is imported, and only when it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kilonova.domain.errors import Refused
+from kilonova.production import SystemClock, Uuids, new_key
+
+if TYPE_CHECKING:
+    from kilonova.api.service import Service
+    from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.room import Room
+    from kilonova.engine.core import Engine
+    from kilonova.engine.limits import Limits
+    from kilonova.engine.secrets import Seal
+    from kilonova.settings import Settings
+    from kilonova.store.open import OpenStores
+    from kilonova.world import Bus, Stores, Tx, World
+
+IMAGES_NAME = "images"
+POLICY_NAME = "policy.yaml"
+
+
+def make_service(
+    engine: Engine, settings: Settings, path: Path, url: str, unready: Callable[[], Awaitable[str]]
+) -> Service:
+    """What the HTTP handlers work with; the embedded services keep their records in the control database."""
+    from kilonova.api.service import Service
+    from kilonova.policy.enforcer import Policy
+    from kilonova.quota.service import Quotas
+    from kilonova.services.compute.flavors import Flavors
+    from kilonova.services.compute.keypairs import Keypairs
+    from kilonova.services.identity.service import Identity
+    from kilonova.services.image.service import Images
+    from kilonova.services.network.service import Networks
+
+    world = engine.world
+    parts = (world.db.control, world.clock, world.ids)
+    policy_file = path / POLICY_NAME
+    return Service(
+        engine=engine,
+        identity=Identity(*parts, seal=engine.seal, new_secret=new_key, expiration=settings.token.expiration),
+        images=Images(*parts, path / IMAGES_NAME, settings.image.image_size_cap),
+        networks=Networks(*parts),
+        flavors=Flavors(*parts),
+        keypairs=Keypairs(world.db.control, world.clock),
+        quotas=Quotas(world.db.control, engine.limits.quota),
+        policy=Policy(file=policy_file if policy_file.is_file() else None),
+        public_url=url,
+        unready=unready,
+    )
+
+
+def make_room(
+    hardware: Hardware, settings: Settings, make_bus: Callable[[str], Bus], peers: Callable[[Bus], Any] | None = None
+) -> Room:
+    from kilonova.compute.agent import Agent
+    from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+    from kilonova.compute.room import Room
+    from kilonova.operations import REGISTRY
+
+    def make_agent(host: str, bus: Bus) -> Agent:
+        driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None)
+        world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
+        interval, storage = settings.default.report_interval, settings.simulated.shared_storage
+        return Agent(world, host, REGISTRY, report_interval=interval, storage=storage)
+
+    return Room(hardware, make_bus=make_bus, make_agent=make_agent)
+
+
+def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") -> Engine:
+    """Without a worker's name it only accepts and reads: that is the API's, which drives nothing."""
+    from kilonova.engine.core import Engine
+    from kilonova.operations import REGISTRY
+    from kilonova.scheduler.service import Scheduler
+
+    limits = limits_of(settings)
+    scheduler = Scheduler(world.db, world.clock, world.random, limits.service_down_time) if worker else None
+    return Engine(world, REGISTRY, worker, seal, limits, scheduler)
+
+
+def make_world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:
+    from kilonova.services.network.service import Networks
+    from kilonova.world import World
+
+    clock, ids = SystemClock(), Uuids()
+    network = Networks(stores.control, clock, ids) if stores is not None else None
+    return World(clock=clock, ids=ids, random=random.Random(), bus=bus, stores=stores, network=network, **parts)
+
+
+def limits_of(settings: Settings) -> Limits:
+    from kilonova.engine.limits import Limits
+
+    default, conducting = settings.default, settings.conductor
+    return Limits(
+        service_down_time=default.service_down_time,
+        report_interval=default.report_interval,
+        max_attempts=settings.scheduler.max_attempts,
+        lease_seconds=conducting.lease_seconds,
+        poll_seconds=conducting.poll_seconds,
+        evacuations_per_destination=conducting.evacuations_per_destination,
+        allow_resize_to_same_host=default.allow_resize_to_same_host,
+        resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
+        quota=_quota_of(settings),
+    )
+
+
+def _quota_of(settings: Settings) -> dict[str, int]:
+    """By resource; one has another name in the configuration than in the API."""
+    import msgspec
+
+    limits: dict[str, int] = msgspec.structs.asdict(settings.quota)
+    limits["injected_file_path_bytes"] = limits.pop("injected_file_path_length")
+    return limits
+
+
+@contextlib.asynccontextmanager
+async def open_all(urls: Mapping[str, str], *, upgrading: bool) -> AsyncIterator[OpenStores]:
+    from kilonova.store.open import open_stores
+
+    stores = await open_stores(urls, clock=SystemClock(), upgrading=upgrading)
+    try:
+        yield stores
+    finally:
+        await stores.close()
+
+
+@contextlib.asynccontextmanager
+async def open_nats(settings: Settings, name: str) -> AsyncIterator[Bus]:
+    from kilonova.bus.nats import NatsBus
+
+    bus = NatsBus(settings.bus.url, name, prefix=settings.bus.prefix)
+    try:
+        await bus.start()
+        yield bus
+    finally:
+        await bus.close()
+
+
+def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
+    shape = settings.simulated
+    hardware.add_host(
+        host,
+        vcpus=shape.vcpus,
+        memory_mb=shape.memory_mb,
+        disk_gb=shape.disk_gb,
+        shared_storage=shape.shared_storage,
+        boot_seconds=shape.boot_seconds,
+        copy_seconds=shape.copy_seconds,
+    )
+
+
+def make_seal(key: str) -> Seal:
+    from kilonova.engine.secrets import Seal
+
+    try:
+        return Seal(key.encode())
+    except ValueError as error:
+        raise Refused("bad_key", "the key of the secrets is no key: 32 bytes in URL-safe base64 are needed") from error
+
+
+def seal_of(settings: Settings) -> Seal:
+    from kilonova.store.directory import read_secret
+
+    return make_seal(read_secret(Path(settings.secrets.key_file)))
+
+
+async def look(tx: Tx) -> float:
+    return await tx.now()

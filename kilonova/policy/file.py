@@ -1,0 +1,60 @@
+"""An operator's policy.yaml: rule names with their checks. What cannot be understood is refused at the start: a check
+that oslo.policy fails to read would silently forbid, an empty one silently allow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kilonova.domain.errors import Refused
+
+_REFERENCES = re.compile(r"(?<![\w.:])rule:([^\s()]+)")
+
+
+def read_rules(file: Path) -> dict[str, str]:
+    """Raises `Refused` with one sentence."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise refused(file, error.strerror or "it cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise refused(file, "it is no text in UTF-8") from error
+    except yaml.YAMLError as error:
+        raise refused(file, f"it is no YAML: {_where(error)}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise refused(file, "it must be a list of rules, each as name: check")
+    for name, check in found.items():
+        if not isinstance(name, str) or not isinstance(check, str):
+            raise refused(file, f"the check of {name} must be a text in quotes")
+        if "http:" in check or "https:" in check:
+            raise refused(file, f"the check of {name} asks another server, which is not supported")
+    return found
+
+
+def parsed(file: Path | None, checks: Mapping[str, str]) -> Any:
+    """All rules as oslo.policy understands them."""
+    from oslo_policy import policy as oslo
+
+    rules = oslo.Rules.from_dict(dict(checks))
+    for name, check in checks.items():
+        if str(rules[name]) == "!" and check.strip() != "!":
+            raise refused(file, f"the check of {name} cannot be understood: {check}")
+        for other in _REFERENCES.findall(check):
+            if other not in checks:
+                raise refused(file, f"the check of {name} refers to a rule {other} that does not exist")
+    return rules
+
+
+def refused(file: Path | None, why: str) -> Refused:
+    return Refused("bad_configuration", f"the policy {file} cannot be used: {why}")
+
+
+def _where(error: Any) -> str:
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "it cannot be read"
+    return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)

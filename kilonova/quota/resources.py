@@ -1,0 +1,35 @@
+"""What is limited, and how much of it everybody gets unless an administrator says otherwise; -1 means no limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+UNLIMITED = -1
+COUNTED = ("instances", "cores", "ram")  # from the mappings; the others are checked where they are made
+OF_A_PROJECT = ("fixed_ips", "floating_ips")  # never for one user alone
+
+# In the order in which the API shows them. The network's own are its business; old versions still show them.
+RESOURCES = (
+    "cores",
+    "fixed_ips",
+    "floating_ips",
+    "injected_file_content_bytes",
+    "injected_file_path_bytes",
+    "injected_files",
+    "instances",
+    "key_pairs",
+    "metadata_items",
+    "ram",
+    "security_group_rules",
+    "security_groups",
+    "server_group_members",
+    "server_groups",
+)
+
+Limits = Mapping[str, int]  # by resource; one that is missing has no limit
+
+EVERYTHING: Limits = {}  # for simulations and measurements: nothing is ever refused
+
+
+def filled(limits: Limits) -> dict[str, int]:
+    return {resource: limits.get(resource, UNLIMITED) for resource in RESOURCES}

@@ -1,0 +1,101 @@
+"""Quotas as the API sees and sets them: per project, per user in it, and by default for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kilonova.domain.caller import Caller
+from kilonova.domain.errors import Refused
+from kilonova.quota.check import DEFAULT_CLASS, Given, given, put_limit, set_limit, used
+from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, UNLIMITED, Limits, filled
+from kilonova.store import rows
+from kilonova.store.tables.quotas import quota_classes, quotas
+from kilonova.world import Row, Store, Tx
+
+
+class Quota(msgspec.Struct, frozen=True):
+    limit: int
+    in_use: int = 0
+
+
+class Quotas:
+    def __init__(self, control: Store, defaults: Limits) -> None:
+        """`defaults` are the configuration's."""
+        self._control, self._configured = control, filled(defaults)
+
+    async def show(self, project: str, user: str = "", *, counted: bool = False) -> dict[str, Quota]:
+        """By resource. Only what is counted over a project has a use here; the rest is checked where it is made."""
+
+        async def body(tx: Tx) -> tuple[Given, dict[str, int]]:
+            return await given(tx, project, self._configured), await used(tx, project, user) if counted else {}
+
+        found, amounts = await self._control.read(body, few=not counted)
+        return {name: Quota(_limit(found, user, name), amounts.get(name, 0)) for name in RESOURCES}
+
+    async def limit(self, resource: str, project: str, user: str = "") -> int:
+        """-1: none."""
+        return (await self.show(project, user))[resource].limit
+
+    async def check_metadata(self, caller: Caller, items: int) -> None:
+        """Of one server."""
+        limit = await self.limit("metadata_items", caller.project_id, caller.user_id) if items else UNLIMITED
+        if 0 <= limit < items:
+            raise Refused("quota_exceeded", f"Maximum number of metadata items exceeds {limit}")
+
+    async def defaults(self) -> dict[str, int]:
+        return await self.of_class(DEFAULT_CLASS)
+
+    async def set(self, project: str, limits: Mapping[str, int], user: str = "", *, force: bool = False) -> None:
+        """All or none. Without `force` a limit below what is used, or has been promised to single users, is refused."""
+
+        async def body(tx: Tx) -> None:
+            found, amounts = await given(tx, project, self._configured), await used(tx, project, user)
+            for resource, limit in limits.items():
+                of = "" if resource in OF_A_PROJECT else user
+                if not force:
+                    _check_range(found, of, resource, limit, amounts.get(resource, 0))
+                await set_limit(tx, project, resource, limit, of)
+
+        await self._control.write(body)
+
+    async def reset(self, project: str, user: str = "") -> None:
+        """Back to the defaults; of a project, its users' too."""
+
+        async def body(tx: Tx) -> int:
+            of = {"project_id": project, "user_id": user} if user else {"project_id": project}
+            return await rows.remove(tx, quotas, **of)
+
+        await self._control.write(body)
+
+    async def of_class(self, name: str) -> dict[str, int]:
+        async def body(tx: Tx) -> list[Row]:
+            return list(await rows.fetch_all(tx, quota_classes, class_name=name))
+
+        return self._configured | {row["resource"]: row["hard_limit"] for row in await self._control.read(body)}
+
+    async def set_class(self, name: str, limits: Mapping[str, int]) -> None:
+        async def body(tx: Tx) -> None:
+            for resource, limit in limits.items():
+                await put_limit(tx, quota_classes, limit, class_name=name, resource=resource)
+
+        await self._control.write(body)
+
+
+def _limit(found: Given, user: str, resource: str) -> int:
+    return found.of_user(user, resource) if user else found.of_project(resource)
+
+
+def _check_range(found: Given, user: str, resource: str, limit: int, in_use: int) -> None:
+    promised = sum(
+        max(limits.get(resource, 0), 0) for name, limits in found.users.items() if name != user
+    )  # to others, or to all of them
+    whole = found.of_project(resource)
+    least = in_use if user or whole < 0 else max(in_use, promised)
+    if 0 <= limit < least:
+        text = f"Quota limit {limit} for {resource} must be greater than or equal to already used and reserved {least}."
+        raise Refused("bad_request", text)
+    most = max(whole - promised, 0) if user and whole >= 0 else -1
+    if most >= 0 and not 0 <= limit <= most:
+        raise Refused("bad_request", f"Quota limit {limit} for {resource} must be less than or equal to {most}.")

@@ -1,0 +1,271 @@
+"""Flavors: kept in the control database, visible to all or to named projects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import and_, bindparam, or_, select
+
+from kilonova.domain.caller import Caller
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import Flavor as Shape
+from kilonova.domain.server import from_json, to_json
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.flavors import flavor_projects, flavor_seeds, flavors
+from kilonova.world import Clock, Ids, Row, Store, Tx
+
+SEED = "classic"
+CLASSIC = (  # id, name, vcpus, memory_mb, disk_gb
+    ("1", "m1.tiny", 1, 512, 1),
+    ("2", "m1.small", 1, 2048, 20),
+    ("3", "m1.medium", 2, 4096, 40),
+    ("4", "m1.large", 4, 8192, 80),
+    ("5", "m1.xlarge", 8, 16384, 160),
+)
+
+_GRANTED = and_(
+    flavor_projects.c.flavor_number == flavors.c.number, flavor_projects.c.project_id == bindparam("project_id")
+)
+_WITH_GRANT = select(flavors, flavor_projects.c.project_id.label("granted")).select_from(
+    flavors.outerjoin(flavor_projects, _GRANTED)
+)
+_ALL = Sql(_WITH_GRANT)
+_ONE = Sql(_WITH_GRANT.where(flavors.c.id == bindparam("id")))
+_SAME = Sql(
+    select(flavors.c.id, flavors.c.name).where(
+        or_(flavors.c.id == bindparam("id"), flavors.c.name == bindparam("name"))
+    )
+)
+
+
+class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    id: str
+    name: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    rxtx_factor: float = 1.0
+    is_public: bool = True
+    granted: bool = False  # the caller's project is on its access list
+    description: str | None = None
+    extra_specs: dict[str, str] = {}
+    created_at: float = 0.0
+    updated_at: float | None = None
+
+    def shape(self) -> Shape:
+        """The copy that a server keeps."""
+        return Shape(
+            name=self.name,
+            vcpus=self.vcpus,
+            memory_mb=self.memory_mb,
+            disk_gb=self.disk_gb,
+            id=self.id,
+            ephemeral_gb=self.ephemeral_gb,
+            swap_mb=self.swap_mb,
+            extra_specs=self.extra_specs,
+        )
+
+
+class NewFlavor(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    id: str = ""  # made when it is empty
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    rxtx_factor: float = 1.0
+    is_public: bool = True
+    description: str | None = None
+
+
+class Flavors:
+    def __init__(self, control: Store, clock: Clock, ids: Ids) -> None:
+        self._control, self._clock, self._ids = control, clock, ids
+
+    async def prepare(self) -> None:
+        """The classic sizes, once in the life of a cloud: one that was deleted is not there again after a restart."""
+        now = self._clock.now()
+
+        async def body(tx: Tx) -> None:
+            if not await rows.put(tx, flavor_seeds, unless_there=True, name=SEED, created_at=now):
+                return
+            for id_, name, vcpus, memory_mb, disk_gb in CLASSIC:
+                new = NewFlavor(id=id_, name=name, vcpus=vcpus, memory_mb=memory_mb, disk_gb=disk_gb)
+                await rows.put(tx, flavors, **_row(new, now), unless_there=True)
+
+        await self._control.write(body)
+
+    async def find(self, flavor_id: str, *, caller: Caller) -> Flavor:
+        """One that the caller may see."""
+
+        async def body(tx: Tx) -> Flavor:
+            return await _visible(tx, flavor_id, caller)
+
+        return await self._control.read(body, few=True)
+
+    async def all(self, *, caller: Caller) -> list[Flavor]:
+        """Those that the caller may see; an administrator sees every one."""
+
+        async def body(tx: Tx) -> Sequence[Row]:
+            return await tx.all(_ALL, project_id=caller.project_id)
+
+        found = [_flavor(row) for row in await self._control.read(body)]
+        return [flavor for flavor in found if _may_see(flavor, caller)]
+
+    async def create(self, new: NewFlavor) -> Flavor:
+        now = self._clock.now()
+        new = msgspec.structs.replace(new, id=new.id or self._ids.uuid())
+
+        async def body(tx: Tx) -> Flavor:
+            for same in await tx.all(_SAME, id=new.id, name=new.name):
+                if same["id"] == new.id:
+                    raise Refused("exists", f"Flavor with ID {new.id} already exists.")
+                raise Refused("exists", f"Flavor with name {new.name} already exists.")
+            if not await rows.put(tx, flavors, unless_there=True, **_row(new, now)):
+                raise Refused("exists", f"Flavor with name {new.name} already exists.")  # made by another just now
+            row = await tx.one(_ONE, id=new.id, project_id="")
+            assert row is not None
+            return _flavor(row)
+
+        return await self._control.write(body)
+
+    async def describe(self, flavor_id: str, description: str | None, *, caller: Caller) -> Flavor:
+        values = {"description": description, "updated_at": self._clock.now()}
+
+        async def body(tx: Tx) -> Flavor:
+            flavor = await _visible(tx, flavor_id, caller, lock=True)
+            await rows.change(tx, flavors, values, number=flavor.number)
+            return msgspec.structs.replace(flavor, **values)
+
+        return await self._control.write(body)
+
+    async def delete(self, flavor_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            row = await rows.fetch(tx, flavors, lock=True, id=flavor_id)
+            if row is None:
+                raise _unknown(flavor_id)
+            await rows.remove(tx, flavor_projects, flavor_number=row["number"])
+            await rows.remove(tx, flavors, number=row["number"])
+
+        await self._control.write(body)
+
+    # -- extra specs --------------------------------------------------------------------------------------------
+
+    async def add_specs(self, flavor_id: str, specs: Mapping[str, str], *, caller: Caller) -> None:
+        """Beside those it has."""
+        now = self._clock.now()
+
+        async def body(tx: Tx) -> None:
+            flavor = await _visible(tx, flavor_id, caller, lock=True)
+            await _set_specs(tx, flavor, {**flavor.extra_specs, **specs}, now)
+
+        await self._control.write(body)
+
+    async def drop_spec(self, flavor_id: str, key: str, *, caller: Caller) -> None:
+        now = self._clock.now()
+
+        async def body(tx: Tx) -> None:
+            flavor = await _visible(tx, flavor_id, caller, lock=True)
+            if key not in flavor.extra_specs:
+                raise no_such_spec(flavor_id, key)
+            await _set_specs(tx, flavor, {k: v for k, v in flavor.extra_specs.items() if k != key}, now)
+
+        await self._control.write(body)
+
+    # -- who may use it -----------------------------------------------------------------------------------------
+
+    async def projects(self, flavor_id: str, *, caller: Caller) -> list[str]:
+        """Those on its access list; a public flavor has none."""
+
+        async def body(tx: Tx) -> list[str]:
+            flavor = await _visible(tx, flavor_id, caller)
+            if flavor.is_public:
+                raise Refused("not_found", "Access list not available for public flavors.")
+            return await _projects(tx, flavor)
+
+        return await self._control.read(body)
+
+    async def grant(self, flavor_id: str, project: str, *, caller: Caller, only_private: bool) -> list[str]:
+        async def body(tx: Tx) -> list[str]:
+            flavor = await _visible(tx, flavor_id, caller, lock=True)
+            if only_private and flavor.is_public:
+                raise Refused("exists", "Can not add access to a public flavor.")
+            if not await rows.put(
+                tx, flavor_projects, unless_there=True, flavor_number=flavor.number, project_id=project
+            ):
+                text = f"Flavor access already exists for flavor {flavor_id} and project {project} combination."
+                raise Refused("exists", text)
+            return await _projects(tx, flavor)
+
+        return await self._control.write(body)
+
+    async def withdraw(self, flavor_id: str, project: str, *, caller: Caller) -> list[str]:
+        async def body(tx: Tx) -> list[str]:
+            flavor = await _visible(tx, flavor_id, caller, lock=True)
+            if not await rows.remove(tx, flavor_projects, flavor_number=flavor.number, project_id=project):
+                raise Refused("not_found", f"Flavor access not found for {flavor_id} / {project} combination.")
+            return await _projects(tx, flavor)
+
+        return await self._control.write(body)
+
+
+async def _visible(tx: Tx, flavor_id: str, caller: Caller, *, lock: bool = False) -> Flavor:
+    if lock:
+        await rows.fetch(tx, flavors, lock=True, id=flavor_id)
+    row = await tx.one(_ONE, id=flavor_id, project_id=caller.project_id)
+    flavor = _flavor(row) if row is not None else None
+    if flavor is None or not _may_see(flavor, caller):
+        raise _unknown(flavor_id)
+    return flavor
+
+
+def _may_see(flavor: Flavor, caller: Caller) -> bool:
+    return flavor.is_public or flavor.granted or caller.is_admin
+
+
+async def _projects(tx: Tx, flavor: Flavor) -> list[str]:
+    return sorted(row["project_id"] for row in await rows.fetch_all(tx, flavor_projects, flavor_number=flavor.number))
+
+
+async def _set_specs(tx: Tx, flavor: Flavor, specs: Mapping[str, str], now: float) -> None:
+    await rows.change(tx, flavors, {"extra_specs": to_json(specs), "updated_at": now}, number=flavor.number)
+
+
+def _row(new: NewFlavor, now: float) -> dict[str, Any]:
+    values = msgspec.structs.asdict(new)
+    return values | {"is_public": int(new.is_public), "extra_specs": "{}", "created_at": now}
+
+
+def _flavor(row: Row) -> Flavor:
+    return Flavor(
+        number=row["number"],
+        id=row["id"],
+        name=row["name"],
+        vcpus=row["vcpus"],
+        memory_mb=row["memory_mb"],
+        disk_gb=row["disk_gb"],
+        ephemeral_gb=row["ephemeral_gb"],
+        swap_mb=row["swap_mb"],
+        rxtx_factor=row["rxtx_factor"],
+        is_public=bool(row["is_public"]),
+        granted=row["granted"] is not None,
+        description=row["description"],
+        extra_specs=from_json(row["extra_specs"], {}),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _unknown(flavor_id: str) -> Refused:
+    return Refused("not_found", f"Flavor {flavor_id[:255]} could not be found.")
+
+
+def no_such_spec(flavor_id: str, key: str) -> Refused:
+    return Refused("not_found", f"Flavor {flavor_id} has no extra specs with key {key[:255]}.")

@@ -1,0 +1,148 @@
+"""What Compute tells of hosts: services and hypervisors, gathered from all cells; and of the workers behind them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import bindparam, case, func, select
+
+from kilonova.domain.host import HostState, Observation, judge
+from kilonova.store.hosts import all_hosts, facts_of, observation
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.cell import servers
+from kilonova.store.tables.control import workers
+from kilonova.world import Row, Store, Stores, Tx
+
+_COUNTS = Sql(
+    select(
+        servers.c.host,
+        func.count().label("servers"),
+        func.coalesce(func.sum(case((servers.c.task_state.is_not(None), 1), else_=0)), 0).label("busy"),
+    )
+    .where(servers.c.deleted == 0, in_list(servers.c.host, "names"))
+    .group_by(servers.c.host)
+)
+_SERVERS = Sql(
+    select(servers.c.host, servers.c.id, servers.c.name)
+    .where(servers.c.deleted == 0, servers.c.hidden == 0, in_list(servers.c.host, "names"))
+    .order_by(servers.c.host, servers.c.id)
+)
+_WORKERS = Sql(select(workers).where(workers.c.lease_until > bindparam("now")).order_by(workers.c.id))
+
+
+class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
+    cell: str
+    name: str
+    id: str  # of its service
+    provider_id: str  # of its hypervisor, and in placement
+    state: HostState
+    disabled: bool
+    disabled_reason: str | None
+    forced_down: bool
+    last_seen: float
+    answers_since: float | None  # its agent, without a restart
+    now: float  # by the database's clock, when this was read
+    address: str | None
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the control plane that lives."""
+
+    id: str
+    kind: str
+    renewed_at: float
+
+
+class OnHost(msgspec.Struct, frozen=True, kw_only=True):
+    servers: int = 0
+    busy: int = 0  # those with a task under way
+
+
+def number_of(record_id: str) -> int:
+    """Old versions want whole numbers as ids: the first 48 bits of the real one, always the same for the same thing."""
+    return int(record_id.replace("-", "")[:12], 16)
+
+
+def service_id(worker: Worker, binary: str) -> str:
+    """One worker is listed under the names of several of Nova's services, each with an id of its own."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{binary}/{worker.id}"))
+
+
+async def read_hosts(stores: Stores, down_after: float) -> list[HostRecord]:
+    """All of them, by name."""
+    found: list[HostRecord] = []
+    for name in stores.cells():
+        if name != "cell0":
+            found += await _in_cell(stores.cell(name), down_after)
+    return sorted(found, key=lambda host: host.name)
+
+
+async def _in_cell(store: Store, down_after: float) -> list[HostRecord]:
+    async def body(tx: Tx) -> tuple[list[Row], Observation | None, float]:
+        now = await tx.now()
+        return await all_hosts(tx), await observation(tx, now, down_after), now
+
+    records, seen, now = await store.read(body)
+    return [_record(store.name, row, judge(facts_of(row), seen, now, down_after), now) for row in records]
+
+
+def _record(cell: str, row: Row, state: HostState, now: float) -> HostRecord:
+    return HostRecord(
+        cell=cell,
+        name=row["name"],
+        id=row["id"],
+        provider_id=row["provider_id"],
+        state=state,
+        disabled=bool(row["disabled"]),
+        disabled_reason=row["disabled_reason"],
+        forced_down=bool(row["forced_down"]),
+        last_seen=row["last_seen"],
+        answers_since=row["session_since"],
+        now=now,
+        address=row["address"],
+    )
+
+
+async def read_workers(stores: Stores, lease_seconds: float) -> list[Worker]:
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_WORKERS, now=await tx.now())
+
+    return [
+        Worker(id=row["id"], kind=row["kind"], renewed_at=row["lease_until"] - lease_seconds)
+        for row in await stores.control.read(body)
+    ]
+
+
+async def count_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str, OnHost]:
+    """By host; one that has none is not in it."""
+    found: dict[str, OnHost] = {}
+    for cell, names in _by_cell(hosts).items():
+
+        async def body(tx: Tx, names: list[str] = names) -> Sequence[Row]:
+            return await tx.all(_COUNTS, names=names)
+
+        for row in await stores.cell(cell).read(body):
+            found[row["host"]] = OnHost(servers=row["servers"], busy=int(row["busy"]))
+    return found
+
+
+async def name_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str, list[tuple[str, str]]]:
+    """Id and name of each server, by host."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for cell, names in _by_cell(hosts).items():
+
+        async def body(tx: Tx, names: list[str] = names) -> Sequence[Row]:
+            return await tx.all(_SERVERS, names=names)
+
+        for row in await stores.cell(cell).read(body):
+            found.setdefault(row["host"], []).append((row["id"], row["name"]))
+    return found
+
+
+def _by_cell(hosts: Sequence[HostRecord]) -> dict[str, list[str]]:
+    cells: dict[str, list[str]] = {}
+    for host in hosts:
+        cells.setdefault(host.cell, []).append(host.name)
+    return cells

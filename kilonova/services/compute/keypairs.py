@@ -1,0 +1,122 @@
+"""Key pairs: the public half is kept, by user and name; a private one is shown once and never stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Integer, bindparam, func, select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.compute.keys import SSH, Pair, fingerprint_of, make_pair
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.keypairs import keypairs
+from kilonova.world import Clock, Row, Store, Tx
+
+_COUNT = Sql(select(func.count().label("number")).where(keypairs.c.user_id == bindparam("user_id")))
+_PAGE = Sql(
+    select(keypairs)
+    .where(keypairs.c.user_id == bindparam("user_id"), keypairs.c.name > bindparam("marker"))
+    .order_by(keypairs.c.name)
+    .limit(bindparam("limit", type_=Integer))
+)
+ALL = 1_000_000
+
+
+class Keypair(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    user_id: str
+    name: str
+    type: str
+    fingerprint: str
+    public_key: str
+    created_at: float
+    private_key: str | None = None  # only in the answer that made it
+
+
+class Keypairs:
+    def __init__(self, control: Store, clock: Clock) -> None:
+        self._control, self._clock = control, clock
+
+    async def take(self, user_id: str, name: str, public_key: str, kind: str = SSH, *, most: int = -1) -> Keypair:
+        """One that the user has already; `most` is how many a user may have."""
+        return await self._keep(user_id, name, kind, public_key, fingerprint_of(public_key, kind), most)
+
+    async def make(self, user_id: str, name: str, kind: str = SSH, *, most: int = -1) -> Keypair:
+        async def look(tx: Tx) -> None:
+            await _check(tx, user_id, name, most)
+
+        await self._control.read(look)  # before the work, not only after it
+        pair: Pair = await asyncio.to_thread(make_pair, kind, user_id, self._clock.now())
+        kept = await self._keep(user_id, name, kind, pair.public_key, pair.fingerprint, most)
+        return msgspec.structs.replace(kept, private_key=pair.private_key)
+
+    async def _keep(self, user_id: str, name: str, kind: str, public_key: str, fingerprint: str, most: int) -> Keypair:
+        values: dict[str, Any] = {
+            "user_id": user_id,
+            "name": name,
+            "type": kind,
+            "fingerprint": fingerprint,
+            "public_key": public_key,
+            "created_at": self._clock.now(),
+        }
+
+        async def body(tx: Tx) -> Keypair:
+            await _check(tx, user_id, name, most)
+            if not await rows.put(tx, keypairs, unless_there=True, **values):
+                raise _exists(name)  # made by another request just now
+            row = await rows.fetch(tx, keypairs, user_id=user_id, name=name)
+            assert row is not None
+            return _keypair(row)
+
+        return await self._control.write(body)
+
+    async def find(self, user_id: str, name: str) -> Keypair:
+        async def body(tx: Tx) -> Row | None:
+            return await rows.fetch(tx, keypairs, user_id=user_id, name=name)
+
+        row = await self._control.read(body)
+        if row is None:
+            raise _unknown(user_id, name)
+        return _keypair(row)
+
+    async def list(self, user_id: str, *, marker: str = "", limit: int = ALL) -> Sequence[Keypair]:
+        """By name; `marker` is the last one seen."""
+
+        async def body(tx: Tx) -> Sequence[Row]:
+            if marker and await rows.fetch(tx, keypairs, user_id=user_id, name=marker) is None:
+                raise Refused("bad_request", f"Marker {marker[:255]} could not be found.")
+            return await tx.all(_PAGE, user_id=user_id, marker=marker, limit=limit)
+
+        return [_keypair(row) for row in await self._control.read(body)]
+
+    async def delete(self, user_id: str, name: str) -> None:
+        async def body(tx: Tx) -> int:
+            return await rows.remove(tx, keypairs, user_id=user_id, name=name)
+
+        if not await self._control.write(body):
+            raise _unknown(user_id, name)
+
+
+async def _check(tx: Tx, user_id: str, name: str, most: int) -> None:
+    if most >= 0:
+        row = await tx.one(_COUNT, user_id=user_id)
+        if row is None or row["number"] >= most:
+            raise Refused("quota_exceeded", "Quota exceeded, too many key pairs.")
+    if await rows.fetch(tx, keypairs, user_id=user_id, name=name) is not None:
+        raise _exists(name)
+
+
+def _keypair(row: Row) -> Keypair:
+    return Keypair(**{name: row[name] for name in Keypair.__struct_fields__ if name != "private_key"})
+
+
+def _exists(name: str) -> Refused:
+    return Refused("exists", f"Key pair '{name}' already exists.")
+
+
+def _unknown(user_id: str, name: str) -> Refused:
+    return Refused("not_found", f"Keypair {name[:255]} not found for user {user_id[:255]}")

@@ -1,0 +1,235 @@
+"""Who has which role where: an actor (user or group), a target (project, domain or the system), a role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from sqlalchemy import bindparam, or_, select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.identity.groups import GROUP
+from kilonova.services.identity.projects import DOMAIN, PROJECT, fetch_as
+from kilonova.services.identity.records import Record, Records, fetch, to_record
+from kilonova.services.identity.roles import ROLE
+from kilonova.services.identity.snapshot import Snapshot
+from kilonova.services.identity.tokens import ALL, SYSTEM, Scope
+from kilonova.services.identity.tokens import DOMAIN as ON_DOMAIN
+from kilonova.services.identity.tokens import PROJECT as ON_PROJECT
+from kilonova.services.identity.users import USER
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.identity import projects, role_assignments, roles, user_group_members
+from kilonova.world import Row, Tx
+
+BY_USER, BY_GROUP = "user", "group"
+ACTORS = {BY_USER: USER, BY_GROUP: GROUP}
+TARGETS = {ON_PROJECT: PROJECT, ON_DOMAIN: DOMAIN}
+THE_SYSTEM = Scope(SYSTEM, ALL)
+ANYWHERE = Scope()
+
+_table = role_assignments.c
+_groups = select(user_group_members.c.group_id).where(user_group_members.c.user_id == bindparam("user_id"))
+_of_user = or_(_table.actor_id == bindparam("user_id"), _table.actor_id.in_(_groups))
+_PLACES = Sql(
+    select(projects)
+    .where(
+        projects.c.id.in_(select(_table.target_id).where(_of_user, _table.target_kind == bindparam("kind"))),
+        projects.c.enabled == 1,
+    )
+    .order_by(projects.c.id)
+)
+_ON_SYSTEM = Sql(select(_table.role_id).where(_of_user, _table.target_kind == SYSTEM).limit(1))
+_ROLES = Sql(
+    select(roles)
+    .join(role_assignments, _table.role_id == roles.c.id)
+    .where(
+        _table.actor_id == bindparam("actor_id"),
+        _table.target_kind == bindparam("kind"),
+        _table.target_id == bindparam("target_id"),
+    )
+    .order_by(roles.c.id)
+)
+
+
+@dataclass(frozen=True)
+class Grant:
+    actor: str  # BY_USER or BY_GROUP
+    actor_id: str
+    target: Scope
+    role_id: str
+    group_id: str = ""  # the user has it as a member of this group
+    prior_id: str = ""  # it is implied by this role
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a list of assignments is asked for; empty: any."""
+
+    user_id: str = ""
+    group_id: str = ""
+    role_id: str = ""
+    target: Scope = ANYWHERE
+    effective: bool = False
+
+
+class Assignments:
+    def __init__(self, records: Records, snapshot: Callable[[], Snapshot]) -> None:
+        self._records, self._snapshot = records, snapshot
+
+    async def grant(self, wish: Grant) -> None:
+        async def body(tx: Tx) -> None:
+            role = await fetch(tx, ROLE, wish.role_id)
+            await fetch(tx, ACTORS[wish.actor], wish.actor_id)
+            await _refuse_foreign_role(tx, role, wish.target)
+            await rows.put(tx, role_assignments, unless_there=True, actor_kind=wish.actor, **_key(wish))
+
+        await self._records.write(body)
+
+    async def revoke(self, wish: Grant) -> None:
+        async def body(tx: Tx) -> None:
+            if not await rows.remove(tx, role_assignments, **_key(wish)):
+                raise _not_granted(wish)
+
+        await self._records.write(body)
+
+    async def check(self, wish: Grant) -> None:
+        """Raises `Refused` when it is not granted, directly."""
+
+        async def body(tx: Tx) -> Row | None:
+            return await rows.fetch(tx, role_assignments, **_key(wish))
+
+        if await self._records.read(body) is None:
+            raise _not_granted(wish)
+
+    async def roles_on(self, actor: str, actor_id: str, target: Scope) -> list[Record]:
+        async def body(tx: Tx) -> Sequence[Row]:
+            await fetch(tx, ACTORS[actor], actor_id)
+            await fetch_target(tx, target)
+            return await tx.all(_ROLES, actor_id=actor_id, kind=target.kind, target_id=target.id)
+
+        return [to_record(ROLE, row) for row in await self._records.read(body)]
+
+    async def projects_of(self, user_id: str) -> list[Record]:
+        """Where the user may go."""
+
+        async def body(tx: Tx) -> Sequence[Row]:
+            return await tx.all(_PLACES, user_id=user_id, kind=ON_PROJECT)
+
+        return [to_record(PROJECT, row) for row in await self._records.read(body)]
+
+    async def domains_of(self, user_id: str) -> list[Record]:
+        async def body(tx: Tx) -> Sequence[Row]:
+            return await tx.all(_PLACES, user_id=user_id, kind=ON_DOMAIN)
+
+        return [to_record(DOMAIN, row) for row in await self._records.read(body)]
+
+    async def is_on_system(self, user_id: str) -> bool:
+        async def body(tx: Tx) -> bool:
+            return await tx.one(_ON_SYSTEM, user_id=user_id) is not None
+
+        return await self._records.read(body)
+
+    async def list(self, wanted: Wanted) -> list[Grant]:
+        async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row]]:
+            found = await _fetch(tx, wanted)
+            is_grouped = wanted.effective and any(row["actor_kind"] == BY_GROUP for row in found)
+            return found, await rows.fetch_all(tx, user_group_members) if is_grouped else ()
+
+        found, members = await self._records.read(body)
+        grants = [
+            Grant(row["actor_kind"], row["actor_id"], Scope(row["target_kind"], row["target_id"]), row["role_id"])
+            for row in found
+        ]
+        if not wanted.effective:
+            return grants
+        expanded = _with_implied(_by_members(grants, members, wanted.user_id), self._snapshot())
+        return [grant for grant in expanded if wanted.role_id in ("", grant.role_id)]
+
+
+async def fetch_target(tx: Tx, target: Scope) -> Row | None:
+    if target.kind == SYSTEM:
+        return None
+    row = await fetch_as(tx, TARGETS[target.kind], target.id)
+    if target.kind == ON_PROJECT and row["is_domain"]:
+        raise Refused("not_found", f"Could not find project: {target.id[:255]}. It is a domain.")
+    return row
+
+
+def _key(wish: Grant) -> dict[str, Any]:
+    return {
+        "actor_id": wish.actor_id,
+        "target_kind": wish.target.kind,
+        "target_id": wish.target.id,
+        "role_id": wish.role_id,
+    }
+
+
+def _not_granted(wish: Grant) -> Refused:
+    where = "the system" if wish.target.kind == SYSTEM else f"{wish.target.kind} {wish.target.id[:255]}"
+    text = (
+        f"Could not find role assignment: role {wish.role_id[:255]} of {wish.actor} {wish.actor_id[:255]} on {where}."
+    )
+    return Refused("not_found", text)
+
+
+async def _refuse_foreign_role(tx: Tx, role: Row, target: Scope) -> None:
+    """A role of a domain is only for what is in that domain."""
+    place = await fetch_target(tx, target)
+    if not role["domain_id"]:
+        return
+    home = None if place is None else place["id"] if place["is_domain"] else place["domain_id"]
+    if home != role["domain_id"]:
+        raise Refused("forbidden", f"Role {role['name']} is only for domain {role['domain_id']}.")
+
+
+@cache
+def _list(columns: tuple[str, ...], with_groups: bool) -> Sql:
+    where = [_table[name] == bindparam(name) for name in columns] + ([_of_user] if with_groups else [])
+    order = (_table.actor_id, _table.target_kind, _table.target_id, _table.role_id)
+    return Sql(select(role_assignments).where(*where).order_by(*order))
+
+
+async def _fetch(tx: Tx, wanted: Wanted) -> Sequence[Row]:
+    """The rows themselves. An effective list is narrowed by role only once it is expanded."""
+    by: dict[str, str] = {}
+    if wanted.target.kind:
+        by["target_kind"] = wanted.target.kind
+    if wanted.target.id:
+        by["target_id"] = wanted.target.id
+    if wanted.role_id and not wanted.effective:
+        by["role_id"] = wanted.role_id
+    if wanted.group_id or (wanted.user_id and not wanted.effective):
+        by["actor_id"] = wanted.group_id or wanted.user_id
+        by["actor_kind"] = BY_GROUP if wanted.group_id else BY_USER
+    with_groups = bool(wanted.user_id) and wanted.effective
+    statement = _list(tuple(sorted(by)), with_groups)
+    return await tx.all(statement, **by, **({"user_id": wanted.user_id} if with_groups else {}))
+
+
+def _by_members(grants: Iterable[Grant], members: Iterable[Row], only_user: str) -> list[Grant]:
+    """Each group's grant as one of each of its members."""
+    users_of: dict[str, list[str]] = {}
+    for row in members:
+        if only_user in ("", row["user_id"]):
+            users_of.setdefault(row["group_id"], []).append(row["user_id"])
+    found = []
+    for grant in grants:
+        if grant.actor == BY_USER:
+            found.append(grant)
+            continue
+        for user_id in users_of.get(grant.actor_id, ()):
+            found.append(replace(grant, actor=BY_USER, actor_id=user_id, group_id=grant.actor_id))
+    return found
+
+
+def _with_implied(grants: Iterable[Grant], snapshot: Snapshot) -> list[Grant]:
+    """All that a token would show, each once."""
+    found: dict[tuple[str, Scope, str], Grant] = {}
+    for grant in grants:
+        for role in snapshot.effective([grant.role_id]):
+            prior = "" if role.id == grant.role_id else grant.role_id
+            found.setdefault((grant.actor_id, grant.target, role.id), replace(grant, role_id=role.id, prior_id=prior))
+    return list(found.values())

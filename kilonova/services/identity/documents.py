@@ -1,0 +1,76 @@
+"""What identity keeps for others without a meaning of its own: credentials of users, and policies of old services."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import KilonovaError, Refused
+from kilonova.services.identity.keys import Sealing
+from kilonova.services.identity.records import Kind, Record, Records
+from kilonova.services.identity.shelf import Shelf
+from kilonova.services.identity.users import USER
+from kilonova.store import rows
+from kilonova.store.tables.identity import credentials, policies
+from kilonova.world import Tx
+
+EC2 = "ec2"
+
+
+class Policies(Shelf):
+    kind = Kind("policy", policies, settable=frozenset({"type", "blob"}), filters=("type",))
+
+
+class Credentials(Shelf):
+    """The blob is encrypted in the database: it is somebody's secret."""
+
+    kind = Kind(
+        "credential",
+        credentials,
+        settable=frozenset({"user_id", "project_id", "type", "sealed"}),
+        filters=("user_id", "type"),
+    )
+    defaults = {"project_id": None}
+
+    def __init__(self, records: Records, seal: Sealing) -> None:
+        super().__init__(records)
+        self._seal = seal
+
+    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
+        given = {name: value for name, value in wish.items() if name not in ("blob", "sealed")}
+        if "blob" in wish:
+            blob = wish["blob"] if isinstance(wish["blob"], str) else msgspec.json.encode(wish["blob"]).decode()
+            given["sealed"] = self._seal.close_text(blob)
+        if "user_id" in given and await rows.fetch(tx, USER.table, id=given["user_id"]) is None:
+            raise Refused("bad_request", f"Could not find user: {given['user_id'][:255]}.")
+        if is_new and await rows.fetch(tx, credentials, id=record_id) is not None:
+            raise Refused("exists", "There is already a credential with this access key.")
+        return given
+
+    async def create(self, wish: Mapping[str, Any], new_id: str = "") -> Record:
+        return await super().create(wish, new_id or _id_by_access_key(wish))
+
+    def opened(self, record: Record) -> Record:
+        """With its blob readable."""
+        shown = {name: value for name, value in record.items() if name != "sealed"}
+        try:
+            return {**shown, "blob": self._seal.open_text(record["sealed"])}
+        except KilonovaError:
+            return {**shown, "blob": None}  # the key it was sealed with is gone
+
+
+def _id_by_access_key(wish: Mapping[str, Any]) -> str:
+    """An EC2 credential is found by its access key, so its id is that key's hash, as in Keystone."""
+    if wish.get("type") != EC2:
+        return ""
+    try:
+        blob = wish["blob"] if isinstance(wish["blob"], dict) else msgspec.json.decode(wish["blob"])
+        access = blob["access"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        raise Refused("bad_request", "The blob of an ec2 credential must be JSON with an access key.") from None
+    if wish.get("project_id") is None:
+        raise Refused("bad_request", "An ec2 credential needs a project_id.")
+    return hashlib.sha256(str(access).encode()).hexdigest()

@@ -1,0 +1,81 @@
+"""The keys that tokens are signed with: the newest signs, older ones still check until their last token has expired."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlalchemy import bindparam, delete, update
+
+from kilonova.domain.errors import KilonovaError
+from kilonova.services.identity.tokens import KEY_ID_BYTES
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.identity import token_keys
+from kilonova.world import Row, Tx
+
+logger = logging.getLogger(__name__)
+# A new key signs only once every process has had the time to read it: else its first tokens would be strangers there.
+SETTLING_SECONDS = 5.0
+SLACK_SECONDS = 120.0  # that, and clocks that differ a little
+
+_RETIRE = Sql(update(token_keys).where(token_keys.c.until.is_(None)).values(until=bindparam("until")))
+_FORGET = Sql(delete(token_keys).where(token_keys.c.until < bindparam("now")))
+
+
+class Sealing(Protocol):
+    """Encrypts what is kept in the database with a key that is not."""
+
+    def close_text(self, text: str) -> str: ...
+
+    def open_text(self, sealed: str) -> str:
+        """Raises a KilonovaError when it was sealed with another key."""
+
+
+async def add_key(tx: Tx, seal: Sealing, *, uuid: str, secret: str, expiration: float) -> str:
+    """The new key signs from now on. `secret` is 32 random bytes in URL-safe base64."""
+    now = await tx.now()
+    key_id = uuid.replace("-", "")[: 2 * KEY_ID_BYTES]
+    await tx.run(_FORGET, now=now)
+    await tx.run(_RETIRE, until=now + expiration + SLACK_SECONDS)
+    await rows.put(tx, token_keys, id=key_id, sealed=seal.close_text(secret), made_at=now, until=None)
+    return key_id
+
+
+async def list_keys(tx: Tx) -> Sequence[Row]:
+    return newest_first(await rows.fetch_all(tx, token_keys))
+
+
+def newest_first(kept: Sequence[Row]) -> list[Row]:
+    return sorted(kept, key=lambda row: (float(row["made_at"]), row["until"] is None), reverse=True)
+
+
+@dataclass(frozen=True)
+class Key:
+    id: str
+    secret: bytes
+    made_at: float
+
+
+def open_keys(kept: Sequence[Row], seal: Sealing) -> list[Key]:
+    """All that can be read, the newest first. A key that was sealed with another `seal.key` is as good as lost: its
+    tokens are void, and `Identity.prepare` makes a new one."""
+    keys = []
+    for row in newest_first(kept):
+        try:
+            secret = base64.urlsafe_b64decode(seal.open_text(row["sealed"]))
+        except (KilonovaError, binascii.Error):
+            logger.warning("token key %s cannot be read: it was sealed with another key", row["id"])
+            continue
+        keys.append(Key(row["id"], secret, float(row["made_at"])))
+    return keys
+
+
+def signer(keys: Sequence[Key], now: float) -> Key | None:
+    """The newest that has settled; a lone one need not."""
+    settled = (key for key in keys if key.made_at + SETTLING_SECONDS <= now)
+    return next(settled, keys[-1] if keys else None)

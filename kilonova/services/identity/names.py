@@ -1,0 +1,41 @@
+"""From ids to names, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Table, select
+
+from kilonova.domain.caller import Named
+from kilonova.services.identity.records import Records
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.identity import projects, roles, user_groups, users
+from kilonova.world import Row, Tx
+
+_domain = projects.alias("domain")
+
+
+def _named(table: Table) -> Sql:
+    return Sql(
+        select(table.c.id, table.c.name, table.c.domain_id, _domain.c.name.label("domain_name"))
+        .select_from(table.outerjoin(_domain, _domain.c.id == table.c.domain_id))
+        .where(in_list(table.c.id, "ids"))
+    )
+
+
+_ALL = [_named(table) for table in (users, user_groups, projects, roles)]
+
+
+async def names_of(records: Records, ids: Iterable[str]) -> dict[str, Named]:
+    """Of users, groups, projects, domains and roles alike: an id is of one kind only."""
+    wanted = sorted(set(ids))
+
+    async def body(tx: Tx) -> list[Sequence[Row]]:
+        return [await tx.all(statement, ids=wanted) for statement in _ALL]
+
+    found = await records.read(body)
+    return {
+        row["id"]: Named(row["id"], row["name"], row["domain_id"], row["domain_name"] or "")
+        for part in found
+        for row in part
+    }

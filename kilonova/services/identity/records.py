@@ -1,0 +1,160 @@
+"""Rows as plain records and back, found, listed and written the same way for every kind of thing that identity keeps.
+
+A record is a dictionary as the API shows it: flags are true or false, what the client added beyond our columns
+(an email, say) stands beside the rest. Every write goes through `Records.write`, which raises the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import Integer, Table, Text, bindparam, select, update
+
+from kilonova.domain.errors import Refused
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.identity import identity_state
+from kilonova.world import Body, Ids, Row, Store, Tx
+
+T = TypeVar("T")
+Record = dict[str, Any]
+FLAGS = frozenset({"enabled", "is_domain"})
+JSON = frozenset({"tags", "options"})
+LINKS = "links"  # what a client read here and sends back
+MOST = 2**31 - 1  # rows of a list without a limit
+
+_RAISE = Sql(update(identity_state).where(identity_state.c.id == 1).values(version=identity_state.c.version + 1))
+_VERSION = Sql(select(identity_state.c.version).where(identity_state.c.id == 1))
+
+
+@dataclass(frozen=True)
+class Kind:
+    word: str  # "user": as it is called in bodies and sentences
+    table: Table
+    settable: frozenset[str]  # columns that a client may set
+    filters: tuple[str, ...] = ()  # columns that a list may be asked for
+    hidden: frozenset[str] = frozenset()  # columns that no record shows
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which part of a list; ids grow."""
+
+    marker: str = ""
+    limit: int = MOST
+
+
+class Records:
+    def __init__(self, control: Store, ids: Ids, changed: Callable[[int | None], None]) -> None:
+        """`changed` is told the new version after each write, or None when it is not known whether it is in."""
+        self._store, self._ids, self._changed = control, ids, changed
+
+    def new_id(self) -> str:
+        return self._ids.uuid().replace("-", "")
+
+    async def read(self, body: Body[T]) -> T:
+        return await self._store.read(body)
+
+    async def write(self, body: Body[T]) -> T:
+        """The version's row is locked before anything is looked at, so what the body checks stays true until COMMIT."""
+
+        async def whole(tx: Tx) -> tuple[int, T]:
+            await tx.run(_RAISE)
+            row = await tx.one(_VERSION)
+            return 0 if row is None else int(row["version"]), await body(tx)
+
+        try:
+            version, result = await self._store.write(whole)
+        except Refused:
+            raise  # nothing was written
+        except BaseException:
+            self._changed(None)
+            raise
+        self._changed(version)
+        return result
+
+    async def find(self, kind: Kind, record_id: str) -> Record | None:
+        async def body(tx: Tx) -> Row | None:
+            return await rows.fetch(tx, kind.table, id=record_id)
+
+        row = await self.read(body)
+        return None if row is None else to_record(kind, row)
+
+    async def page(self, kind: Kind, by: Mapping[str, Any], page: Page = Page()) -> list[Record]:  # noqa: B008
+        """Records with these values, in the order of their ids."""
+
+        async def body(tx: Tx) -> Sequence[Row]:
+            return await tx.all(_page(kind.table, tuple(sorted(by))), **by, marker_=page.marker, limit_=page.limit)
+
+        return [to_record(kind, row) for row in await self.read(body)]
+
+
+@cache
+def _page(table: Table, by: tuple[str, ...]) -> Sql:
+    where = [table.c[name] == bindparam(name) for name in by]
+    after = table.c.id > bindparam("marker_", type_=Text)
+    return Sql(select(table).where(*where, after).order_by(table.c.id).limit(bindparam("limit_", type_=Integer)))
+
+
+async def fetch(tx: Tx, kind: Kind, record_id: str) -> Row:
+    """Raises `Refused` when there is none."""
+    row = await rows.fetch(tx, kind.table, id=record_id)
+    if row is None:
+        raise missing(kind.word, record_id)
+    return row
+
+
+def missing(word: str, record_id: str) -> Refused:
+    return Refused("not_found", f"Could not find {word}: {record_id[:255]}.")
+
+
+async def refuse_same_name(tx: Tx, kind: Kind, name: str, domain_id: str, own_id: str = "") -> None:
+    row = await rows.fetch(tx, kind.table, name=name, domain_id=domain_id)
+    if row is not None and row["id"] != own_id:
+        where = f" in domain {domain_id}" if domain_id else ""
+        raise Refused("exists", f"There is already a {kind.word} {name}{where}.")
+
+
+def to_record(kind: Kind, row: Row) -> Record:
+    record: Record = {}
+    for name in kind.table.c.keys():  # noqa: SIM118 - the names; iterating gives columns
+        value = row[name]
+        if name == "extra":
+            record = {**msgspec.json.decode(value), **record}
+        elif name not in kind.hidden:
+            record[name] = bool(value) if name in FLAGS else msgspec.json.decode(value) if name in JSON else value
+    return record
+
+
+def to_columns(kind: Kind, record: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a client gave, as columns; `extra` is what was kept beside them before. A column that is not the client's to
+    set (an id, say) is passed over."""
+    known, beside = {}, dict(extra or {})
+    for name, value in record.items():
+        if name in kind.settable:
+            known[name] = int(value) if name in FLAGS else to_json(value) if name in JSON else value
+        elif name not in kind.table.c and name != LINKS:
+            beside[name] = value
+    return {**known, "extra": to_json(beside)}
+
+
+def to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def extra_of(row: Row) -> dict[str, Any]:
+    extra: dict[str, Any] = msgspec.json.decode(row["extra"])
+    return extra
+
+
+def refuse_immutable(word: str, row: Row, change: Mapping[str, Any] | None = None) -> None:
+    """What is marked so can be changed or deleted only once the mark is taken away, by a change of nothing else."""
+    if not msgspec.json.decode(row["options"]).get("immutable"):
+        return
+    if change is not None and set(change) == {"options"} and not change["options"].get("immutable", True):
+        return
+    raise Refused("forbidden", f"The {word} {row['name']} is immutable; set its option immutable to false first.")

@@ -1,0 +1,109 @@
+"""Roles, and which of them imply which others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kilonova.domain.errors import Refused
+from kilonova.services.identity.projects import DOMAIN, fetch_as
+from kilonova.services.identity.records import (
+    Kind,
+    Record,
+    Records,
+    extra_of,
+    fetch,
+    refuse_immutable,
+    refuse_same_name,
+    to_columns,
+    to_record,
+)
+from kilonova.services.identity.snapshot import reach
+from kilonova.store import rows
+from kilonova.store.tables.identity import implied_roles, role_assignments, roles
+from kilonova.world import Row, Tx
+
+ROLE = Kind("role", roles, settable=frozenset({"name", "description", "options"}), filters=("name", "domain_id"))
+ADMIN, MANAGER, MEMBER, READER, SERVICE = "admin", "manager", "member", "reader", "service"
+
+
+class Roles:
+    def __init__(self, records: Records) -> None:
+        self.records = records
+
+    async def create(self, wish: Mapping[str, Any]) -> Record:
+        new_id, domain_id = self.records.new_id(), wish.get("domain_id") or ""
+
+        async def body(tx: Tx) -> Row:
+            if domain_id:
+                await fetch_as(tx, DOMAIN, domain_id)
+            await refuse_same_name(tx, ROLE, wish["name"], domain_id)
+            values = {"description": None, "options": "{}", **to_columns(ROLE, wish)}
+            await rows.put(tx, roles, **values, id=new_id, domain_id=domain_id)
+            return await fetch(tx, ROLE, new_id)
+
+        return to_record(ROLE, await self.records.write(body))
+
+    async def change(self, role_id: str, change: Mapping[str, Any]) -> Record:
+        async def body(tx: Tx) -> Row:
+            row = await fetch(tx, ROLE, role_id)
+            refuse_immutable("role", row, change)
+            if (change.get("domain_id", row["domain_id"]) or "") != row["domain_id"]:
+                raise Refused("bad_request", "The domain_id of a role cannot be changed.")
+            if "name" in change:
+                await refuse_same_name(tx, ROLE, change["name"], row["domain_id"], role_id)
+            await rows.change(tx, roles, to_columns(ROLE, change, extra_of(row)), id=role_id)
+            return await fetch(tx, ROLE, role_id)
+
+        return to_record(ROLE, await self.records.write(body))
+
+    async def delete(self, role_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            refuse_immutable("role", await fetch(tx, ROLE, role_id))
+            await rows.remove(tx, role_assignments, role_id=role_id)
+            await rows.remove(tx, implied_roles, prior_id=role_id)
+            await rows.remove(tx, implied_roles, implied_id=role_id)
+            await rows.remove(tx, roles, id=role_id)
+
+        await self.records.write(body)
+
+    # -- what implies what --------------------------------------------------------------------------------------------
+
+    async def imply(self, prior_id: str, implied_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            prior, implied = await fetch(tx, ROLE, prior_id), await fetch(tx, ROLE, implied_id)
+            if implied["name"] == ADMIN and not implied["domain_id"]:
+                raise Refused("forbidden", "No role may imply admin.")
+            if implied["domain_id"] and not prior["domain_id"]:
+                raise Refused("forbidden", f"{prior['name']} is for all domains and cannot imply a role of one.")
+            steps: dict[str, set[str]] = {}
+            for row in await rows.fetch_all(tx, implied_roles):
+                steps.setdefault(row["prior_id"], set()).add(row["implied_id"])
+            if prior_id in reach(implied_id, steps):
+                raise Refused("bad_request", f"{implied['name']} already implies {prior['name']}.")
+            await rows.put(tx, implied_roles, unless_there=True, prior_id=prior_id, implied_id=implied_id)
+
+        await self.records.write(body)
+
+    async def imply_no_more(self, prior_id: str, implied_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            if not await rows.remove(tx, implied_roles, prior_id=prior_id, implied_id=implied_id):
+                raise Refused("not_found", f"Role {prior_id[:255]} does not imply {implied_id[:255]}.")
+
+        await self.records.write(body)
+
+    async def inferences(self, prior_id: str = "") -> list[tuple[Record, list[Record]]]:
+        """Each role that implies others directly, with those; or the one that was asked for, whatever it implies."""
+
+        async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row]]:
+            if prior_id:
+                await fetch(tx, ROLE, prior_id)
+            return await rows.fetch_all(tx, roles), await rows.fetch_all(tx, implied_roles)
+
+        known, steps = await self.records.read(body)
+        by_id = {row["id"]: to_record(ROLE, row) for row in known}
+        found: dict[str, list[Record]] = {prior_id: []} if prior_id else {}
+        for row in steps:
+            if not prior_id or row["prior_id"] == prior_id:
+                found.setdefault(row["prior_id"], []).append(by_id[row["implied_id"]])
+        return [(by_id[prior], implied) for prior, implied in found.items()]

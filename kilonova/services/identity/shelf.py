@@ -1,0 +1,54 @@
+"""Kinds that are simply kept: made, changed and deleted by id, each with the few checks that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from kilonova.services.identity.records import Kind, Record, Records, extra_of, fetch, to_columns, to_record
+from kilonova.store import rows
+from kilonova.world import Row, Tx
+
+
+class Shelf:
+    kind: ClassVar[Kind]
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of columns that a client may leave out
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+
+    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
+        """What is to be written. Raises `Refused` when that cannot be."""
+        return wish
+
+    async def leave(self, tx: Tx, row: Row) -> None:
+        """Before it is deleted. Raises `Refused` when something still needs it."""
+
+    async def create(self, wish: Mapping[str, Any], new_id: str = "") -> Record:
+        new_id = new_id or self.records.new_id()
+
+        async def body(tx: Tx) -> Row:
+            checked = await self.check(tx, new_id, wish, True)
+            await rows.put(tx, self.kind.table, **{**self.defaults, **to_columns(self.kind, checked), "id": new_id})
+            return await fetch(tx, self.kind, new_id)
+
+        return to_record(self.kind, await self.records.write(body))
+
+    async def change(self, record_id: str, change: Mapping[str, Any]) -> Record:
+        async def body(tx: Tx) -> Row:
+            row = await fetch(tx, self.kind, record_id)
+            checked = await self.check(tx, record_id, change, False)
+            await rows.change(tx, self.kind.table, to_columns(self.kind, checked, extra_of(row)), id=record_id)
+            return await fetch(tx, self.kind, record_id)
+
+        return to_record(self.kind, await self.records.write(body))
+
+    async def delete(self, record_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            await self.leave(tx, await fetch(tx, self.kind, record_id))
+            await rows.remove(tx, self.kind.table, id=record_id)
+
+        await self.records.write(body)
+
+    async def find(self, record_id: str) -> Record | None:
+        return await self.records.find(self.kind, record_id)

@@ -1,0 +1,86 @@
+"""What every token check needs and what seldom changes: keys, roles with what they imply, and the operator's catalog.
+
+Read whole, in one transaction, whenever the version in the database is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+
+from kilonova.services.identity.keys import Key, Sealing, open_keys
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.identity import (
+    catalog_endpoints,
+    catalog_services,
+    identity_state,
+    implied_roles,
+    roles,
+    token_keys,
+)
+from kilonova.world import Row, Tx
+
+VERSION = Sql(select(identity_state.c.version).where(identity_state.c.id == 1))
+
+
+async def version_of(tx: Tx) -> int:
+    row = await tx.one(VERSION)
+    return 0 if row is None else int(row["version"])
+
+
+@dataclass(frozen=True)
+class Role:
+    id: str
+    name: str
+    domain_id: str  # '' for a role that tokens may show
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    version: int = -1
+    keys: Sequence[Key] = ()  # the newest first; none before the first cloud is made
+    secrets: Mapping[str, bytes] = field(default_factory=dict)  # of the keys, by id
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    implied: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by role: itself and all it leads to
+    services: Sequence[Row] = ()
+    endpoints: Sequence[Row] = ()
+
+    def effective(self, role_ids: Iterable[str]) -> list[Role]:
+        """What a token shows for these assignments. A domain's own roles are not shown, only what they imply."""
+        reached = {each for role_id in role_ids for each in self.implied.get(role_id, ())}
+        return sorted((self.roles[each] for each in reached if not self.roles[each].domain_id), key=_name)
+
+
+def _name(role: Role) -> str:
+    return role.name
+
+
+async def take(tx: Tx, seal: Sealing) -> Snapshot:
+    version = await version_of(tx)
+    known = {row["id"]: Role(row["id"], row["name"], row["domain_id"]) for row in await rows.fetch_all(tx, roles)}
+    steps: dict[str, set[str]] = {}
+    for row in await rows.fetch_all(tx, implied_roles):
+        steps.setdefault(row["prior_id"], set()).add(row["implied_id"])
+    keys = open_keys(await rows.fetch_all(tx, token_keys), seal)
+    return Snapshot(
+        version=version,
+        keys=keys,
+        secrets={key.id: key.secret for key in keys},
+        roles=known,
+        implied={role_id: reach(role_id, steps) for role_id in known},
+        services=[row for row in await rows.fetch_all(tx, catalog_services) if row["enabled"]],
+        endpoints=[row for row in await rows.fetch_all(tx, catalog_endpoints) if row["enabled"]],
+    )
+
+
+def reach(role_id: str, steps: Mapping[str, set[str]]) -> frozenset[str]:
+    """The role and all that it implies, directly or not; a circle does no harm."""
+    found, waiting = {role_id}, [role_id]
+    while waiting:
+        for implied in steps.get(waiting.pop(), set()) - found:
+            found.add(implied)
+            waiting.append(implied)
+    return frozenset(found)

@@ -1,0 +1,177 @@
+"""The bytes of images: one file each in one folder, written under another name first, so that a file is whole.
+
+`NAME.part` is being written, `NAME` is complete. The record says which name is an image's, so two uploads never meet.
+Whatever blocks runs in a thread: a disk that stalls may not stall the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from kilonova.domain.errors import Refused
+
+logger = logging.getLogger(__name__)
+BATCH = 1024 * 1024  # bytes that are gathered before a thread writes and hashes them
+PART = ".part"
+HEAD = 64  # bytes kept of the start: enough for the header of a qcow2
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_QCOW = b"QFI\xfb"
+
+
+class Facts(NamedTuple):
+    """What is known of a file once it was written."""
+
+    size: int
+    md5: str
+    sha512: str
+    head: bytes
+
+
+class Files:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    async def begin(self, name: str) -> Draft:
+        """An empty file that survives a crash from now on, so that the next start finds what was not finished."""
+        with _storage():
+            return await asyncio.to_thread(self._begin, name)
+
+    def _begin(self, name: str) -> Draft:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = Draft(self.path(name))
+        try:
+            _sync_folder(self.folder)
+        except OSError:
+            draft._abandon()
+            raise
+        return draft
+
+    async def open(self, name: str) -> BinaryIO:
+        try:
+            return await asyncio.to_thread(self.path(name).open, "rb")
+        except OSError as error:
+            logger.warning("the file of an image cannot be read: %s", error)
+            raise Refused("image_storage", "The image's data cannot be reached now.") from None
+
+    async def names(self) -> list[str]:
+        """Of all files, also of unfinished ones."""
+        return await asyncio.to_thread(self._names)
+
+    def _names(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self.folder)) if self.folder.is_dir() else []
+
+    async def remove(self, name: str) -> None:
+        """One that stays behind costs room until the next start, nothing else."""
+        try:
+            await asyncio.to_thread(self.path(name).unlink, missing_ok=True)
+        except OSError as error:
+            logger.warning("the file of an image cannot be removed: %s", error)
+
+
+class Draft:
+    """A file on its way. Batches, not chunks, go to a thread: a chunk of a request is small."""
+
+    def __init__(self, final: Path) -> None:
+        self.size = 0
+        self.name = final.name + PART
+        self._final = final
+        self._path = final.with_name(self.name)
+        self._file = self._path.open("xb", buffering=0)
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._sha512 = hashlib.sha512()
+        self._head = b""
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._busy = threading.Lock()  # who is cancelled goes on to `abandon` while its thread may still be writing
+
+    async def add(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        self._waiting.append(chunk)
+        self._waiting_bytes += len(chunk)
+        if self._waiting_bytes >= BATCH:
+            await self._write_waiting()
+
+    async def _write_waiting(self) -> None:
+        batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        with _storage():
+            await asyncio.to_thread(self._write, batch)
+
+    def _write(self, batch: list[bytes]) -> None:
+        with self._busy:
+            for chunk in batch:
+                if len(self._head) < HEAD:
+                    self._head = (self._head + chunk)[:HEAD]
+                self._md5.update(chunk)
+                self._sha512.update(chunk)
+                rest = memoryview(chunk)
+                while rest:  # an unbuffered file may take less than all
+                    rest = rest[self._file.write(rest) :]
+
+    async def finish(self) -> Facts:
+        """On the disk and under its final name, for good."""
+        await self._write_waiting()
+        with _storage():
+            await asyncio.to_thread(self._finish)
+        return Facts(self.size, self._md5.hexdigest(), self._sha512.hexdigest(), self._head)
+
+    def _finish(self) -> None:
+        with self._busy:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self._path, self._final)
+            _sync_folder(self._final.parent)
+
+    async def abandon(self) -> None:
+        await asyncio.to_thread(self._abandon)
+
+    def _abandon(self) -> None:
+        """Also of one that was finished; what cannot be removed is removed by the next start."""
+        with self._busy:
+            self._file.close()
+            for path in (self._path, self._final):
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    logger.warning("the file of an image cannot be removed: %s", error)
+
+
+def virtual_size(disk_format: str | None, facts: Facts) -> int | None:
+    """How large a guest sees the disk, where the format says it plainly."""
+    if disk_format == "raw":
+        return facts.size
+    if disk_format == "qcow2" and facts.head[:4] == _QCOW and len(facts.head) >= 32:
+        told = int.from_bytes(facts.head[24:32], "big")
+        return told if told < 2**63 else None
+    return None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _storage() -> Iterator[None]:
+    """The disk's troubles in words fit for a caller; the log has the rest."""
+    try:
+        yield
+    except OSError as error:
+        logger.warning("an image cannot be written: %s", error)
+        if error.errno in FULL:
+            raise Refused("image_storage_full", "The storage of images is full; nothing was kept.") from None
+        raise Refused("image_storage", "The storage of images cannot be written now; nothing was kept.") from None

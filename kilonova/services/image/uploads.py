@@ -1,0 +1,150 @@
+"""An upload: the record is queued, saving while bytes come, active when all of them are on the disk.
+
+The file exists before the record says saving, and is complete before the record says active. So whatever a crash leaves
+can be told apart at the next start (`clean`): a file whose record is not active was never finished, its image is queued
+again and the file goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from sqlalchemy import select
+
+from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
+from kilonova.services.image.files import PART, Draft, Facts, Files, virtual_size
+from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.image import images
+from kilonova.world import Clock, Ids, Store, Tx
+
+_OF_FILES = Sql(select(images.c.id, images.c.status, images.c.file).where(in_list(images.c.file, "names")))
+
+
+class Uploads:
+    def __init__(self, control: Store, clock: Clock, ids: Ids, files: Files, size_cap: int) -> None:
+        self._control, self._clock, self._ids = control, clock, ids
+        self._files = files
+        self._size_cap = size_cap
+
+    async def receive(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
+        """`told_size` is what the client says will come; nothing is kept when something else does."""
+        _check_may_start(image)
+        if told_size is not None and told_size > self._size_cap:
+            raise self._too_large()
+        name = self._ids.uuid()
+        draft = await self._files.begin(name)
+        try:
+            await self._start(image, name)
+            facts = await self._fill(draft, chunks, told_size)
+        except BaseException:
+            await self._give_up(image.id, name, draft)
+            raise
+        await self._activate(image, name, draft, facts)
+
+    async def _start(self, image: Image, name: str) -> None:
+        now = self._clock.now()
+
+        async def body(tx: Tx) -> None:
+            values = {"status": SAVING, "file": name, "updated_at": now}
+            if not await rows.change(tx, images, values, id=image.id, status=QUEUED):
+                if await rows.fetch(tx, images, id=image.id) is None:
+                    raise no_such_image(image.id)
+                raise _not_queued(image.id, "no longer queued")
+
+        await self._control.write(body)
+
+    async def _fill(self, draft: Draft, chunks: AsyncIterator[bytes], told_size: int | None) -> Facts:
+        async for chunk in chunks:
+            await draft.add(chunk)
+            if draft.size > self._size_cap:
+                raise self._too_large()
+        if told_size is not None and draft.size != told_size:
+            raise Refused("image_size_differs", f"{told_size} bytes were announced and {draft.size} came.")
+        return await draft.finish()
+
+    async def _activate(self, image: Image, name: str, draft: Draft, facts: Facts) -> None:
+        now = self._clock.now()
+        values = {
+            "status": ACTIVE,
+            "size": facts.size,
+            "virtual_size": virtual_size(image.disk_format, facts),
+            "checksum": facts.md5,
+            "hash_algorithm": HASH_ALGORITHM,
+            "hash_value": facts.sha512,
+            "updated_at": now,
+        }
+
+        async def body(tx: Tx) -> bool:
+            return bool(await rows.change(tx, images, values, id=image.id, status=SAVING, file=name))
+
+        try:
+            done = await self._control.write(body)
+        except BaseException as error:
+            is_active = await self._give_up(image.id, name, draft)
+            if is_active and isinstance(error, CommitUnknown):
+                return
+            raise
+        if not done:
+            await self._give_up(image.id, name, draft)
+            text = f"Image {image.id} could not be found after the upload; it may have been deleted meanwhile."
+            raise Refused("image_gone", text)
+
+    async def _give_up(self, image_id: str, name: str, draft: Draft) -> bool:
+        """True: it is active after all, as when the answer to a COMMIT was lost or not waited for.
+
+        The record first: while the file is there, a start after a crash can still put the record right.
+        """
+        try:
+            if await self._back_to_queued(image_id, name):
+                return True
+        except KilonovaError:
+            return False
+        await draft.abandon()
+        return False
+
+    async def _back_to_queued(self, image_id: str, name: str) -> bool:
+        """Unless it is active: then True, and nothing is changed."""
+        now = self._clock.now()
+
+        async def body(tx: Tx) -> bool:
+            values = {"status": QUEUED, "file": None, "updated_at": now}
+            await rows.change(tx, images, values, id=image_id, status=SAVING, file=name)
+            return await rows.fetch(tx, images, file=name) is not None
+
+        return await self._control.write(body)
+
+    async def clean(self) -> None:
+        """What uploads and deletions of a former process left behind; before the first request."""
+        names = await self._files.names()
+        if not names:
+            return
+        uploads = sorted({name.removesuffix(PART) for name in names})
+
+        async def body(tx: Tx) -> dict[str, tuple[str, str]]:
+            return {row["file"]: (row["id"], row["status"]) for row in await tx.all(_OF_FILES, names=uploads)}
+
+        known = await self._control.read(body)
+        for name in names:
+            image_id, status = known.get(name.removesuffix(PART), ("", ""))
+            if status == SAVING:
+                await self._back_to_queued(image_id, name.removesuffix(PART))
+            elif image_id and not name.endswith(PART):
+                continue
+            await self._files.remove(name)
+
+    def _too_large(self) -> Refused:
+        return Refused("image_too_large", f"An image may have {self._size_cap} bytes; nothing was kept.")
+
+
+def _check_may_start(image: Image) -> None:
+    if image.status != QUEUED:
+        raise _not_queued(image.id, image.status)
+    missing = [name for name in ("container_format", "disk_format") if not getattr(image, name)]
+    if missing:
+        raise Refused("image_without_format", f"Set {' and '.join(missing)} before the data is uploaded.")
+
+
+def _not_queued(image_id: str, status: str) -> Refused:
+    return Refused("image_not_queued", f"Image {image_id} is {status}; data can only be uploaded to a queued image.")

@@ -1,0 +1,187 @@
+"""Addresses as pure arithmetic: what a CIDR, a gateway, a pool or a MAC may be."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import pairwise
+
+from kilonova.domain.errors import Refused
+
+Address = IPv4Address | IPv6Address
+Net = IPv4Network | IPv6Network
+Range = tuple[str, str]  # keys of its first and last address
+Pool = Mapping[str, str]
+
+MAC_PREFIX = "fa:16:3e"
+MACS_TRIED = 10
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_DIGITS = {4: 8, 6: 32}
+_SHOWN = 60  # characters of a wrong value that are told back
+
+
+def invalid(message: str) -> Refused:
+    return Refused("invalid_input", f"Invalid input for operation: {message}")
+
+
+def shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def address_of(text: str, what: str = "ip_address") -> Address:
+    """Canonical. A zone (`fe80::1%eth0`) names a network card of one machine: it means nothing here."""
+    try:
+        if "%" not in text:
+            return ip_address(text)
+    except ValueError:
+        pass
+    raise invalid(f"{what} '{shown(text)}' is not a valid IP address.")
+
+
+def net_of(text: str, what: str = "cidr") -> Net:
+    """Host bits are dropped, as Neutron does; a netmask instead of a prefix length is not understood."""
+    _, slash, prefix = text.partition("/")
+    try:
+        if slash and "%" not in text and prefix.isascii() and prefix.isdigit() and len(prefix) <= 3:
+            return ip_network(text, strict=False)
+    except ValueError:
+        pass
+    raise invalid(f"{what} '{shown(text)}' is not a valid IP subnet in CIDR form.")
+
+
+def mac_of(text: str) -> str:
+    mac = text.lower().replace("-", ":")
+    if _MAC.fullmatch(mac) is None or int(mac[:2], 16) & 1 or mac == "00:00:00:00:00:00":
+        raise invalid(f"mac_address '{shown(text)}' is not a valid MAC address of one device.")
+    return mac
+
+
+def same_version(address: Address | Net, version: int, what: str) -> None:
+    if address.version != version:
+        raise invalid(f"{what} '{address}' does not match the ip_version '{version}'.")
+
+
+# -- keys: texts that sort like the addresses -------------------------------------------------------------------------
+
+
+def key_of(address: Address) -> str:
+    return f"{int(address):0{_DIGITS[address.version]}x}"
+
+
+def from_key(key: str) -> Address:
+    return IPv4Address(int(key, 16)) if len(key) == _DIGITS[4] else IPv6Address(int(key, 16))
+
+
+def moved(key: str, by: int) -> str:
+    """The key of the address `by` further; beyond the last address it is one that no range has."""
+    return f"{max(int(key, 16) + by, 0):0{len(key)}x}"
+
+
+# -- subnets ----------------------------------------------------------------------------------------------------------
+
+
+def check_net(net: Net, *, dhcp: bool) -> None:
+    if net.prefixlen == 0:
+        raise invalid("0 is not allowed as the prefix length of a subnet.")
+    if net.version == 6 and int(net.network_address) == 0:
+        raise invalid("an IPv6 subnet may not begin at '::'.")
+    if not dhcp:
+        return
+    if net.max_prefixlen - net.prefixlen < 2:
+        raise invalid(f"the prefix length of '{net}' leaves no room for DHCP; make it larger or set enable_dhcp false.")
+    if net.is_multicast or net.is_loopback or int(net.network_address) == 0:
+        raise invalid(f"'{net}' cannot be served by DHCP; set enable_dhcp false.")
+
+
+def hosts_of(net: Net) -> tuple[int, int]:
+    """First and last address that a port may have: without the network's own and, in IPv4, the broadcast address."""
+    first, last = int(net.network_address), int(net.broadcast_address)
+    if net.max_prefixlen - net.prefixlen < 2:
+        return first, last
+    return first + 1, last - 1 if net.version == 4 else last
+
+
+def default_gateway(net: Net) -> Address:
+    return net.network_address + (1 if net.prefixlen < net.max_prefixlen else 0)
+
+
+def check_gateway(net: Net, gateway: Address) -> None:
+    """An IPv6 gateway may be a link-local address, which no subnet of ours has."""
+    if gateway.version == 6 and gateway.is_link_local and gateway not in net:
+        return
+    first, last = hosts_of(net)
+    if not first <= int(gateway) <= last:
+        raise invalid(f"the gateway {gateway} is not valid on subnet {net}.")
+
+
+def default_pools(net: Net, gateway: Address | None) -> list[dict[str, str]]:
+    first, last = hosts_of(net)
+    ranges = [(first, last)]
+    if gateway is not None and first <= int(gateway) <= last:
+        ranges = [(first, int(gateway) - 1), (int(gateway) + 1, last)]
+    kind = type(net.network_address)
+    return [{"start": str(kind(start)), "end": str(kind(end))} for start, end in ranges if start <= end]
+
+
+def pools_of(net: Net, pools: Sequence[Pool]) -> list[dict[str, str]]:
+    """Checked, in the order of their addresses."""
+    first, last = hosts_of(net)
+    found: list[tuple[Address, Address]] = []
+    for pool in pools:
+        start, end = address_of(pool["start"], "start"), address_of(pool["end"], "end")
+        same_version(start, net.version, "start")
+        same_version(end, net.version, "end")
+        told = f"the allocation pool {start}-{end}"
+        if int(start) > int(end):
+            raise Refused("invalid_pool", f"{told} ends before it starts.")
+        if int(start) < first or int(end) > last:
+            raise Refused("pool_out_of_subnet", f"{told} spans beyond the subnet cidr {net}.")
+        found.append((start, end))
+    found.sort(key=lambda pool: int(pool[0]))
+    for (_, before), (start, _) in pairwise(found):
+        if int(start) <= int(before):
+            raise Refused("pools_overlap", f"Two allocation pools of {net} overlap at {start}.")
+    return [{"start": str(start), "end": str(end)} for start, end in found]
+
+
+def is_in_pools(address: Address, pools: Iterable[Pool]) -> bool:
+    return any(int(ip_address(p["start"])) <= int(address) <= int(ip_address(p["end"])) for p in pools)
+
+
+def ranges_of(pools: Iterable[Pool], taken: Iterable[Address] = ()) -> list[Range]:
+    """What is free: the pools without what is taken."""
+    used = sorted(key_of(address) for address in taken)
+    free: list[Range] = []
+    for pool in pools:
+        first, last = key_of(ip_address(pool["start"])), key_of(ip_address(pool["end"]))
+        for key in used:
+            if first <= key <= last:
+                if first < key:
+                    free.append((first, moved(key, -1)))
+                first = moved(key, 1)
+        if first <= last and len(first) == len(last):
+            free.append((first, last))
+    return free
+
+
+# -- MACs -------------------------------------------------------------------------------------------------------------
+
+
+def macs_for(port_id: str) -> list[str]:
+    """Candidates, the same ones each time: a port's id is random already."""
+    digits = hashlib.sha256(port_id.encode()).hexdigest()
+    parts = (digits[start : start + 6] for start in range(0, 6 * MACS_TRIED, 6))
+    return [f"{MAC_PREFIX}:{part[:2]}:{part[2:4]}:{part[4:]}" for part in parts]
+
+
+def from_mac(net: Net, mac: str) -> Address:
+    """The address that a device with this MAC gives itself (EUI-64)."""
+    octets = [int(part, 16) for part in mac.split(":")]
+    octets[0] ^= 2
+    interface = int.from_bytes(bytes([*octets[:3], 0xFF, 0xFE, *octets[3:]]), "big")
+    return IPv6Address(int(net.network_address) | interface)

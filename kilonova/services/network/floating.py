@@ -1,0 +1,153 @@
+"""Floating ips: an address of an external network that stands for the fixed address of a port behind a router."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.network.addresses import address_of
+from kilonova.services.network.fixed import taken_by
+from kilonova.services.network.kinds import FLOATING_IP, NETWORK, PORT
+from kilonova.services.network.listing import find_one
+from kilonova.services.network.locks import lock_networks
+from kilonova.services.network.making import NewPort, drop_ports, make_port
+from kilonova.services.network.nouns import Noun, Wish
+from kilonova.services.network.owners import FLOATING_IP as OWNER
+from kilonova.services.network.owners import ROUTER_INTERFACE
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.network import fixed_ips, floating_ips, free_ranges, ports, routers, subnets
+from kilonova.world import Row, Tx
+
+NOBODY = {"port_id": "", "fixed_address": "", "router_id": "", "status": "DOWN"}
+
+_ROUTER_FOR = Sql(
+    select(routers.c.id)
+    .select_from(
+        fixed_ips.join(ports, ports.c.id == fixed_ips.c.port_id).join(routers, routers.c.id == ports.c.device_id)
+    )
+    .where(
+        fixed_ips.c.subnet_id == bindparam("subnet_id"),
+        ports.c.device_owner == ROUTER_INTERFACE,
+        routers.c.gateway_network_id == bindparam("network_id"),
+    )
+    .order_by(routers.c.id)
+    .limit(1)
+)
+_SUBNETS_V4 = Sql(
+    select(subnets.c.id)
+    .where(subnets.c.network_id == bindparam("network_id"), subnets.c.ip_version == 4)
+    .order_by(subnets.c.created_at, subnets.c.id)
+)
+
+
+class FloatingIps(Noun):
+    kind = FLOATING_IP
+
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+        network_id = wish["floating_network_id"]
+        external = await find_one(tx, NETWORK, viewer, network_id)
+        if not external["external"]:
+            text = f"Bad floatingip request: Network {network_id} is not a valid external network."
+            raise Refused("bad_request", text)
+        target = await self._lock_both(tx, viewer, network_id, wish.get("port_id") or "")
+        own_id = str(uuid.uuid5(uuid.UUID(thing_id), "port"))
+        address = await self._take_address(tx, external, own_id, thing_id, wish, now)
+        await rows.put(
+            tx,
+            floating_ips,
+            **{
+                **self.standard(thing_id, wish, now),
+                "network_id": network_id,
+                "address": address,
+                "own_port_id": own_id,
+                "dns_name": wish.get("dns_name") or "",
+                "dns_domain": wish.get("dns_domain") or "",
+                **await self._standing_for(tx, network_id, target, wish.get("fixed_ip_address") or "", thing_id),
+            },
+        )
+
+    async def _lock_both(self, tx: Tx, viewer: str | None, network_id: str, port_id: str) -> Row | None:
+        """The external network and that of the port, so that neither the way nor the port goes meanwhile."""
+        if not port_id:
+            await lock_networks(tx, [network_id])
+            return None
+        port = await find_one(tx, PORT, viewer, port_id)
+        await lock_networks(tx, [network_id, port["network_id"]])
+        return await find_one(tx, PORT, viewer, port_id)
+
+    async def _take_address(self, tx: Tx, external: Row, own_id: str, thing_id: str, wish: Wish, now: float) -> str:
+        """By a port of the external network that belongs to no project."""
+        wanted: dict[str, str] = {}
+        if wish.get("subnet_id"):
+            wanted["subnet_id"] = wish["subnet_id"]
+        if wish.get("floating_ip_address"):
+            wanted["ip_address"] = str(address_of(wish["floating_ip_address"], "floating_ip_address"))
+        wanted = wanted or {"subnet_id": await self._with_room(tx, external["id"])}
+        columns = {"device_id": thing_id, "device_owner": OWNER, "status": "ACTIVE"}
+        new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns, to_router=True)
+        _, given = await make_port(tx, external, new, now)
+        return given[0]["ip_address"]
+
+    async def _with_room(self, tx: Tx, network_id: str) -> str:
+        """The first IPv4 subnet with a free address; when all are full, any: its refusal is the answer."""
+        inside = await tx.all(_SUBNETS_V4, network_id=network_id)
+        if not inside:
+            text = f"Bad floatingip request: Network {network_id} does not contain any IPv4 subnet."
+            raise Refused("bad_request", text)
+        for subnet in inside:
+            if await rows.fetch(tx, free_ranges, subnet_id=subnet["id"]) is not None:
+                break
+        chosen: str = subnet["id"]
+        return chosen
+
+    async def _standing_for(
+        self, tx: Tx, network_id: str, port: Row | None, address: str, thing_id: str
+    ) -> dict[str, Any]:
+        """The columns that say what it stands for; nothing without a port."""
+        if port is None:
+            if address:
+                raise Refused("bad_request", "Bad floatingip request: fixed_ip_address needs port_id.")
+            return dict(NOBODY)
+        fixed = await self._chosen(tx, port, str(address_of(address)) if address else "")
+        router = await tx.one(_ROUTER_FOR, subnet_id=fixed["subnet_id"], network_id=network_id)
+        if router is None:
+            text = f"External network {network_id} is not reachable from subnet {fixed['subnet_id']}."
+            raise Refused(
+                "external_network_unreachable", f"{text} Therefore, cannot associate port {port['id']} with it."
+            )
+        other = await rows.fetch(tx, floating_ips, port_id=port["id"], fixed_address=fixed["address"])
+        if other is not None and other["id"] != thing_id:
+            text = f"Cannot associate with port {port['id']}: {fixed['address']} already has a floating ip."
+            raise Refused("floating_ip_port_in_use", text)
+        keys = {"port_id": port["id"], "fixed_address": fixed["address"]}
+        return {**keys, "router_id": router["id"], "status": "ACTIVE"}
+
+    async def _chosen(self, tx: Tx, port: Row, address: str) -> Row:
+        fours = [fixed for fixed in await taken_by(tx, [port["id"]]) if ":" not in fixed["address"]]
+        if address:
+            fours = [fixed for fixed in fours if fixed["address"] == address]
+            if not fours:
+                raise Refused("bad_request", f"Port {port['id']} does not have the fixed IPv4 address {address}.")
+        if not fours:
+            raise Refused("bad_request", f"Port {port['id']} has no fixed IPv4 address to be associated with.")
+        if len(fours) > 1:
+            raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; say fixed_ip_address.")
+        return fours[0]
+
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+        told = FLOATING_IP.columns_of({key: value for key, value in wish.items() if key in ("description", "dns_name")})
+        if "port_id" in wish or wish.get("fixed_ip_address"):
+            port_id = wish["port_id"] if "port_id" in wish else row["port_id"]
+            port = await self._lock_both(tx, viewer, row["network_id"], port_id or "")
+            address = wish.get("fixed_ip_address") or ""
+            told |= await self._standing_for(tx, row["network_id"], port, address, row["id"])
+        return told
+
+    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
+        await lock_networks(tx, [row["network_id"]])
+        port = await rows.fetch(tx, ports, id=row["own_port_id"])
+        await drop_ports(tx, [port] if port is not None else [])

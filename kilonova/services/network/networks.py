@@ -1,0 +1,140 @@
+"""Networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.network.addresses import invalid
+from kilonova.services.network.kinds import NETWORK, Thing
+from kilonova.services.network.locks import lock_network
+from kilonova.services.network.making import drop_ports
+from kilonova.services.network.nouns import Noun, Wish
+from kilonova.services.network.owners import DHCP, FLOATING_IP
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.network import floating_ips, free_ranges, networks, ports, routers, subnets, tags
+from kilonova.world import Row, Tx
+
+MTU = 1500
+LEAST_MTU = {4: 68, 6: 1280}
+ZONE = "nova"
+WITH_PHYSICAL = ("flat", "vlan")
+SEGMENTS = {"vlan": (1, 4094), "vxlan": (1, 16777215), "geneve": (1, 16777215), "gre": (1, 2147483647)}
+
+_SUBNETS = Sql(
+    select(subnets.c.id, subnets.c.network_id)
+    .where(in_list(subnets.c.network_id, "ids"))
+    .order_by(subnets.c.created_at, subnets.c.id)
+)
+_OF_OTHERS = Sql(
+    select(ports.c.id)
+    .where(
+        ports.c.network_id == bindparam("network_id"),
+        ports.c.project_id != bindparam("project_id"),
+        ports.c.project_id != "",
+    )
+    .limit(1)
+)
+
+
+class NetworkRecords(Noun):
+    kind = NETWORK
+
+    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
+        inside: dict[str, list[str]] = {thing["id"]: [] for thing in things}
+        for row in await tx.all(_SUBNETS, ids=list(inside)):
+            inside[row["network_id"]].append(row["id"])
+        for thing in things:
+            thing["subnets"] = inside[thing["id"]]
+            thing["availability_zones"] = [ZONE] if thing["subnets"] else []
+
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+        default = {
+            "admin_state_up": True,
+            "status": "ACTIVE",
+            "shared": False,
+            "router:external": False,
+            "mtu": MTU,
+            "port_security_enabled": True,
+            "dns_domain": "",
+            "availability_zone_hints": [],
+        }
+        columns = NETWORK.columns_of({**default, **wish, **_segment(wish)})
+        if columns["segmentation_id"] != -1:
+            await self._refuse_taken_segment(tx, columns)
+        await rows.put(tx, networks, **{**columns, **self.standard(thing_id, wish, now)})
+
+    async def _refuse_taken_segment(self, tx: Tx, columns: dict[str, Any]) -> None:
+        keys = {key: columns[key] for key in ("network_type", "physical_network", "segmentation_id")}
+        if await rows.fetch(tx, networks, **keys) is not None:
+            text = f"The segment {keys['segmentation_id']} of {keys['network_type']} is in use by another network."
+            raise Refused("segment_in_use", text)
+
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+        unshared = wish.get("shared") is False and row["shared"]
+        if unshared and await tx.one(_OF_OTHERS, network_id=row["id"], project_id=row["project_id"]) is not None:
+            text = f"Network {row['name'] or row['id']} is used by other projects; it stays shared."
+            raise Refused("shared_in_use", text)
+        if wish.get("router:external") is False and row["external"]:
+            used = await rows.fetch(tx, routers, gateway_network_id=row["id"])
+            if used is not None or await rows.fetch(tx, floating_ips, network_id=row["id"]) is not None:
+                text = f"External network {row['id']} has routers or floating ips; it stays external."
+                raise Refused("external_in_use", text)
+        if "mtu" in wish:
+            for subnet in await rows.fetch_all(tx, subnets, network_id=row["id"]):
+                if wish["mtu"] < (least := LEAST_MTU[subnet["ip_version"]]):
+                    raise Refused("mtu_conflict", f"Network {row['id']} has a subnet that needs an mtu of {least}.")
+        return NETWORK.columns_of(wish)
+
+    async def locked(self, tx: Tx, thing_id: str) -> Row:
+        return await lock_network(tx, thing_id)
+
+    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
+        """Ports that nobody asked for (DHCP's, and of floating ips that stand for nothing) go along; others stay, and
+        the network with them."""
+        idle = {
+            floating["own_port_id"]: floating["id"]
+            for floating in await rows.fetch_all(tx, floating_ips, network_id=row["id"], port_id="")
+        }
+        there = await rows.fetch_all(tx, ports, network_id=row["id"])
+        used = [
+            port["id"]
+            for port in there
+            if port["device_owner"] != DHCP and not (port["device_owner"] == FLOATING_IP and port["id"] in idle)
+        ]
+        if used:
+            text = f"Network {row['id']} stays. There are one or more ports still in use on the network"
+            raise Refused("network_in_use", f"{text}, the first of them: {', '.join(used[:20])}.")
+        await drop_ports(tx, there)
+        for floating_id in idle.values():
+            await rows.remove(tx, tags, thing_id=floating_id)
+        await rows.remove(tx, floating_ips, network_id=row["id"])
+        for subnet in await rows.fetch_all(tx, subnets, network_id=row["id"]):
+            await rows.remove(tx, free_ranges, subnet_id=subnet["id"])
+            await rows.remove(tx, tags, thing_id=subnet["id"])
+        await rows.remove(tx, subnets, network_id=row["id"])
+
+
+def _segment(wish: Wish) -> dict[str, Any]:
+    """The provider's attributes, complete; what does not go together is refused."""
+    kind = wish.get("provider:network_type") or "local"
+    physical = wish.get("provider:physical_network") or ""
+    number = wish.get("provider:segmentation_id")
+    if bool(physical) is not (kind in WITH_PHYSICAL):
+        need = "needs" if kind in WITH_PHYSICAL else "takes no"
+        raise invalid(f"provider:network_type '{kind}' {need} provider:physical_network.")
+    if number is not None:
+        least, most = SEGMENTS.get(kind, (0, -1))
+        if not least <= number <= most:
+            raise invalid(f"provider:segmentation_id {number} is out of range for provider:network_type '{kind}'.")
+    elif kind in SEGMENTS:
+        raise invalid(f"provider:network_type '{kind}' needs provider:segmentation_id.")
+    return {
+        "provider:network_type": kind,
+        "provider:physical_network": physical,
+        "provider:segmentation_id": number,
+    }

@@ -1,0 +1,185 @@
+"""Ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.network.addresses import address_of, invalid, mac_of, net_of
+from kilonova.services.network.fixed import addresses_of
+from kilonova.services.network.groups import Groups, NoDefaultGroup, groups_of
+from kilonova.services.network.kinds import NETWORK, PORT, Thing
+from kilonova.services.network.listing import find_one
+from kilonova.services.network.locks import lock_network, lock_project
+from kilonova.services.network.making import (
+    NewPort,
+    binding,
+    drop_ports,
+    make_port,
+    refuse_taken_mac,
+    replace_addresses,
+    replace_groups,
+)
+from kilonova.services.network.nouns import Noun, Parts, Wish
+from kilonova.services.network.owners import OF_ROUTERS, OF_THE_NETWORK, ROUTER_INTERFACE
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.network import port_groups, ports
+from kilonova.world import Row, Tx
+
+DOMAIN = "openstacklocal."
+_GROUPS = Sql(select(port_groups).where(in_list(port_groups.c.port_id, "ids")).order_by(port_groups.c.group_id))
+
+
+class Ports(Noun):
+    kind = PORT
+
+    def __init__(self, parts: Parts, groups: Groups) -> None:
+        super().__init__(parts)
+        self._groups = groups
+
+    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
+        ids = [thing["id"] for thing in things]
+        addresses = await addresses_of(tx, ids)
+        groups: dict[str, list[str]] = {port_id: [] for port_id in ids}
+        for row in await tx.all(_GROUPS, ids=ids):
+            groups[row["port_id"]].append(row["group_id"])
+        for thing in things:
+            thing["fixed_ips"] = addresses[thing["id"]]
+            thing["security_groups"] = groups[thing["id"]]
+            for pair in thing["allowed_address_pairs"]:
+                pair.setdefault("mac_address", thing["mac_address"])
+            thing["dns_assignment"] = [_named(thing["dns_name"], fixed["ip_address"]) for fixed in thing["fixed_ips"]]
+
+    async def create(self, viewer: str | None, wishes: Sequence[Wish]) -> Sequence[Thing]:
+        try:
+            return await super().create(viewer, wishes)
+        except NoDefaultGroup:
+            for project_id in sorted({wish["project_id"] for wish in wishes}):
+                await self._groups.ensure_default(project_id)
+        return await super().create(viewer, wishes)
+
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+        await find_one(tx, NETWORK, viewer, wish["network_id"])
+        _refuse_router_owner(wish)
+        network = await lock_network(tx, wish["network_id"])
+        secured = wish.get("port_security_enabled", bool(network["port_security"]))
+        owner = wish.get("device_owner") or ""
+        new = NewPort(
+            id=thing_id,
+            project_id=wish["project_id"],
+            fixed_ips=wish.get("fixed_ips"),
+            mac=mac_of(wish["mac_address"]) if wish.get("mac_address") else "",
+            groups=await self._wanted_groups(tx, viewer, wish, secured and not owner.startswith(OF_THE_NETWORK)),
+            columns={**self._columns(wish), "port_security": int(secured)},
+        )
+        if new.groups and not secured:
+            raise _unsecured()
+        await make_port(tx, network, new, now)
+
+    async def _wanted_groups(self, tx: Tx, viewer: str | None, wish: Wish, by_default: bool) -> Sequence[str]:
+        wanted = wish.get("security_groups")
+        if wanted is not None:
+            return await groups_of(tx, viewer, wanted)
+        if not by_default or not wish["project_id"]:
+            return []
+        default = await lock_project(tx, wish["project_id"])
+        if not default:
+            raise NoDefaultGroup
+        return [default]
+
+    def _columns(self, wish: Wish) -> dict[str, Any]:
+        """Those of the wish, with what follows from them."""
+        told = {key: value for key, value in wish.items() if value is not None and key != "mac_address"}
+        if "allowed_address_pairs" in told:
+            told["allowed_address_pairs"] = [_pair(pair) for pair in told["allowed_address_pairs"]]
+        columns = PORT.columns_of(told)
+        if "host" in columns:
+            columns |= binding(columns["host"])
+        return columns
+
+    async def locked(self, tx: Tx, thing_id: str) -> Row:
+        row = await rows.fetch(tx, ports, id=thing_id)
+        if row is None:
+            raise PORT.missing(thing_id)
+        if row["project_id"]:
+            await lock_project(tx, row["project_id"])
+        await lock_network(tx, row["network_id"])
+        return await super().locked(tx, thing_id)  # again: it may have changed before the lock was ours
+
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+        if wish.get("device_owner", row["device_owner"]) != row["device_owner"]:
+            _refuse_router_owner(wish)
+        if row["device_owner"] in OF_ROUTERS and _moves(wish, row):
+            raise _of_a_router(row, "given to something else")
+        secured = wish.get("port_security_enabled", bool(row["port_security"]))
+        columns = self._columns({key: _or_empty(key, value) for key, value in wish.items()})
+        if wish.get("mac_address") is not None and (mac := mac_of(wish["mac_address"])) != row["mac"]:
+            if row["host"]:
+                text = f"Port {row['id']} is bound to a host; its mac address cannot change there."
+                raise Refused("port_bound", text)
+            await refuse_taken_mac(tx, row["network_id"], mac)
+            columns["mac"] = mac
+        if wish.get("device_id", row["device_id"]) != row["device_id"]:
+            columns |= {"slot": -1, "made_here": 0, "tag": ""}  # the server it was given to no longer has it
+        if wish.get("fixed_ips") is not None:
+            to_router = row["device_owner"] == ROUTER_INTERFACE
+            await replace_addresses(tx, row, wish["fixed_ips"], to_router=to_router)
+        await self._change_groups(tx, viewer, row, wish, secured)
+        return columns
+
+    async def _change_groups(self, tx: Tx, viewer: str | None, row: Row, wish: Wish, secured: bool) -> None:
+        if "security_groups" in wish:
+            groups = await groups_of(tx, viewer, wish["security_groups"] or [])
+            if groups and not secured:
+                raise _unsecured()
+            await replace_groups(tx, row["id"], groups)
+        elif not secured and await rows.fetch(tx, port_groups, port_id=row["id"]) is not None:
+            raise _unsecured()
+
+    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
+        if row["device_owner"] in OF_ROUTERS:
+            raise _of_a_router(row, "deleted")
+        await drop_ports(tx, [row])
+
+
+def _or_empty(key: str, value: Any) -> Any:
+    """A null empties what is a list, a map or a text."""
+    if value is not None or key in ("security_groups", "fixed_ips", "mac_address"):
+        return value
+    return {"allowed_address_pairs": [], "binding:profile": {}}.get(key, "")
+
+
+def _refuse_router_owner(wish: Wish) -> None:
+    """Else anybody could make a port that looks like another project's router."""
+    if wish.get("device_owner") in OF_ROUTERS:
+        raise invalid(f"device_owner '{wish['device_owner']}' comes with a router or a floating ip, not by itself.")
+
+
+def _moves(wish: Wish, row: Row) -> bool:
+    return any((wish.get(name, row[name]) or "") != row[name] for name in ("device_id", "device_owner"))
+
+
+def _of_a_router(row: Row, what: str) -> Refused:
+    text = f"Port {row['id']} cannot be {what} via the port API: its device owner is {row['device_owner']}."
+    return Refused("service_port_in_use", text)
+
+
+def _unsecured() -> Refused:
+    text = "Port security must be enabled on a port that has security groups; remove them in the same request."
+    return Refused("port_security_conflict", text)
+
+
+def _pair(pair: dict[str, Any]) -> dict[str, Any]:
+    text = pair["ip_address"]
+    address = str(net_of(text, "ip_address")) if "/" in text else str(address_of(text))
+    return {"ip_address": address, **({"mac_address": mac_of(pair["mac_address"])} if pair.get("mac_address") else {})}
+
+
+def _named(dns_name: str, address: str) -> dict[str, str]:
+    host = dns_name or "host-" + address.replace(".", "-").replace(":", "-")
+    fqdn = host if host.endswith(".") else f"{host}.{DOMAIN}"
+    return {"ip_address": address, "hostname": host, "fqdn": fqdn}

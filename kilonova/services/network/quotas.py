@@ -1,0 +1,98 @@
+"""How many things a project may have; -1 means without limit. Used things are counted, never kept as a number that
+could drift, and no further than the limit: the cost of a create does not grow with what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from sqlalchemy import Integer, bindparam, func, literal, select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.network.kinds import KINDS
+from kilonova.services.network.locks import lock_project
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.network import limits
+from kilonova.world import Row, Store, Tx
+
+DEFAULTS = {
+    "network": 100,
+    "subnet": 100,
+    "port": 500,
+    "router": 10,
+    "floatingip": 50,
+    "security_group": 10,
+    "security_group_rule": 100,
+}
+
+
+@cache
+def _counted(kind: str, bounded: bool) -> Sql:
+    table = KINDS[kind].table
+    inner = select(literal(1).label("one")).where(table.c.project_id == bindparam("project_id"))
+    if bounded:
+        inner = inner.limit(bindparam("most", type_=Integer))
+    return Sql(select(func.count().label("used")).select_from(inner.subquery()))
+
+
+class Quotas:
+    def __init__(self, control: Store, defaults: Mapping[str, int] | None = None) -> None:
+        self._control = control
+        self.defaults = {**DEFAULTS, **(defaults or {})}
+
+    async def charge(self, tx: Tx, project_id: str, kind: str, count: int = 1) -> None:
+        """Raises `Refused` when `count` more would be too many. The project's row is locked by the caller."""
+        row = await rows.fetch(tx, limits, project_id=project_id, resource=kind)
+        limit = self.defaults[kind] if row is None else row["hard_limit"]
+        if limit < 0:
+            return
+        used = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
+        if used is None or used["used"] + count > limit:
+            raise Refused("over_quota", f"Quota exceeded for resources: ['{kind}']. {limit} are allowed.")
+
+    async def show(self, project_id: str) -> dict[str, int]:
+        async def body(tx: Tx) -> Sequence[Row]:
+            return await rows.fetch_all(tx, limits, project_id=project_id)
+
+        return self.defaults | {row["resource"]: row["hard_limit"] for row in await self._control.read(body)}
+
+    async def all(self) -> dict[str, dict[str, int]]:
+        """By project: those that an administrator has set."""
+
+        async def body(tx: Tx) -> Sequence[Row]:
+            return await rows.fetch_all(tx, limits)
+
+        found: dict[str, dict[str, int]] = {}
+        for row in await self._control.read(body):
+            found.setdefault(row["project_id"], dict(self.defaults))[row["resource"]] = row["hard_limit"]
+        return found
+
+    async def usage(self, project_id: str) -> dict[str, int]:
+        async def body(tx: Tx) -> dict[str, int]:
+            return {kind: await self._used(tx, project_id, kind) for kind in self.defaults}
+
+        return await self._control.read(body)
+
+    async def set(self, project_id: str, wanted: Mapping[str, int], *, check: bool = False) -> None:
+        """With `check`, a limit below what is used is refused."""
+
+        async def body(tx: Tx) -> None:
+            await lock_project(tx, project_id)
+            for kind, limit in wanted.items():
+                if check and 0 <= limit < (used := await self._used(tx, project_id, kind)):
+                    raise Refused("invalid_quota", f"Quota limit {limit} of {kind} is below the {used} in use.")
+                if not await rows.change(tx, limits, {"hard_limit": limit}, project_id=project_id, resource=kind):
+                    await rows.put(tx, limits, project_id=project_id, resource=kind, hard_limit=limit)
+
+        await self._control.write(body)
+
+    async def reset(self, project_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            await rows.remove(tx, limits, project_id=project_id)
+
+        await self._control.write(body)
+
+    async def _used(self, tx: Tx, project_id: str, kind: str) -> int:
+        row = await tx.one(_counted(kind, False), project_id=project_id)
+        return 0 if row is None else int(row["used"])

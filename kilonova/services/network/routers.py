@@ -1,0 +1,138 @@
+"""Routers and their way out: a port on an external network."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.network.addresses import address_of, net_of
+from kilonova.services.network.fixed import addresses_of
+from kilonova.services.network.kinds import NETWORK, ROUTER, Thing
+from kilonova.services.network.listing import find_one
+from kilonova.services.network.locks import lock_network
+from kilonova.services.network.making import NewPort, binding, drop_ports, make_port, replace_addresses
+from kilonova.services.network.networks import ZONE
+from kilonova.services.network.nouns import Noun, Wish
+from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.network import fixed_ips, floating_ips, ports, routers, subnets
+from kilonova.world import Row, Tx
+
+GATEWAY_INFO = "external_gateway_info"
+NONE_YET = {"gateway_network_id": "", "gateway_port_id": "", "enable_snat": 1}
+
+_CONNECTED = Sql(
+    select(
+        ports.c.id.label("port_id"),
+        ports.c.device_owner,
+        ports.c.network_id,
+        fixed_ips.c.address,
+        subnets.c.id.label("subnet_id"),
+        subnets.c.cidr,
+    )
+    .select_from(
+        ports.join(fixed_ips, fixed_ips.c.port_id == ports.c.id).join(subnets, subnets.c.id == fixed_ips.c.subnet_id)
+    )
+    .where(ports.c.device_id == bindparam("router_id"))
+)
+
+
+async def connected(tx: Tx, router_id: str) -> list[Row]:
+    """Each address that the router has, with its subnet."""
+    found = await tx.all(_CONNECTED, router_id=router_id)
+    return [row for row in found if row["device_owner"] in (ROUTER_INTERFACE, ROUTER_GATEWAY)]
+
+
+class Routers(Noun):
+    kind = ROUTER
+
+    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
+        addresses = await addresses_of(tx, [row["gateway_port_id"] for row in found if row["gateway_port_id"]])
+        for thing, row in zip(things, found, strict=True):
+            thing["availability_zones"] = [ZONE]
+            thing[GATEWAY_INFO] = None
+            if row["gateway_network_id"]:
+                thing[GATEWAY_INFO] = {
+                    "network_id": row["gateway_network_id"],
+                    "enable_snat": bool(row["enable_snat"]),
+                    "external_fixed_ips": addresses[row["gateway_port_id"]],
+                }
+
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+        default = {"admin_state_up": True, "status": "ACTIVE", "availability_zone_hints": []}
+        row = {**ROUTER.columns_of({**default, **wish}), **self.standard(thing_id, wish, now)}
+        row |= {**NONE_YET, "routes": "[]", "revision": 0}
+        way_out = await self._way_out(tx, viewer, row, wish.get(GATEWAY_INFO), now)
+        await rows.put(tx, routers, **{**row, **way_out, "revision": 1})
+
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+        told, way_out = dict(wish), {}
+        if GATEWAY_INFO in told:
+            way_out = await self._way_out(tx, viewer, row, told.pop(GATEWAY_INFO), self.parts.clock.now())
+        if "routes" in told:
+            told["routes"] = await self._routes(tx, row["id"], told["routes"] or [])
+        return ROUTER.columns_of(told) | way_out
+
+    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
+        there = await rows.fetch_all(tx, ports, device_id=row["id"])
+        if any(port["device_owner"] == ROUTER_INTERFACE for port in there):
+            raise Refused("router_in_use", f"Router {row['id']} still has ports")
+        await self._close(tx, row)
+
+    # -- the way out --------------------------------------------------------------------------------------------------
+
+    async def _way_out(
+        self, tx: Tx, viewer: str | None, router: Any, info: Mapping[str, Any] | None, now: float
+    ) -> dict[str, Any]:
+        """The columns of the router that change. An empty wish closes it."""
+        if not info:
+            await self._close(tx, router)
+            return dict(NONE_YET)
+        network_id, snat = info["network_id"], {"enable_snat": int(info.get("enable_snat", True))}
+        wanted = info.get("external_fixed_ips")
+        if network_id == router["gateway_network_id"]:
+            await self._change_addresses(tx, router, wanted)
+            return snat
+        if not (await find_one(tx, NETWORK, viewer, network_id))["external"]:
+            raise Refused("bad_request", f"Bad router request: Network {network_id} is not an external network.")
+        await self._close(tx, router)
+        network = await lock_network(tx, network_id)
+        port_id = str(uuid.uuid5(uuid.UUID(router["id"]), f"gateway {router['revision']}"))
+        columns = {"device_id": router["id"], "device_owner": ROUTER_GATEWAY, **binding(""), "status": "ACTIVE"}
+        # No project has it: whoever owns the router must not see what else lies on the external network.
+        new = NewPort(id=port_id, project_id="", fixed_ips=wanted, columns=columns, to_router=True)
+        await make_port(tx, network, new, now)
+        return {"gateway_network_id": network_id, "gateway_port_id": port_id, **snat}
+
+    async def _change_addresses(self, tx: Tx, router: Any, wanted: Sequence[Mapping[str, Any]] | None) -> None:
+        port = await rows.fetch(tx, ports, id=router["gateway_port_id"])
+        if wanted is not None and port is not None:
+            await lock_network(tx, port["network_id"])
+            await replace_addresses(tx, port, wanted, to_router=True)
+
+    async def _close(self, tx: Tx, router: Any) -> None:
+        if not router["gateway_port_id"]:
+            return
+        await lock_network(tx, router["gateway_network_id"])
+        if await rows.fetch(tx, floating_ips, router_id=router["id"]) is not None:
+            text = f"Gateway cannot be updated for router {router['id']}: a floating ip goes through it."
+            raise Refused("gateway_in_use_by_floating_ip", text)
+        port = await rows.fetch(tx, ports, id=router["gateway_port_id"])
+        await drop_ports(tx, [port] if port is not None else [])
+
+    async def _routes(self, tx: Tx, router_id: str, wanted: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+        near = await connected(tx, router_id)
+        checked = []
+        for route in wanted:
+            destination, nexthop = net_of(route["destination"], "destination"), address_of(route["nexthop"], "nexthop")
+            if not any(nexthop in net_of(each["cidr"]) for each in near):
+                raise Refused("invalid_route", f"Invalid route: the nexthop {nexthop} is on no subnet of the router.")
+            if any(each["address"] == str(nexthop) for each in near):
+                raise Refused("invalid_route", f"Invalid route: the nexthop {nexthop} is the router itself.")
+            checked.append({"destination": str(destination), "nexthop": str(nexthop)})
+        return checked

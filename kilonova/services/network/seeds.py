@@ -1,0 +1,41 @@
+"""The networks that a new cloud begins with. Made once: what an administrator deletes stays deleted."""
+
+from __future__ import annotations
+
+from kilonova.services.network.networks import NetworkRecords
+from kilonova.services.network.nouns import Parts
+from kilonova.services.network.subnets import Subnets
+from kilonova.store import rows
+from kilonova.store.tables.network import seeds
+from kilonova.world import Tx
+
+SEED = "first networks"
+FIRST = (
+    # Servers that name no network land here, so it is the only shared one that is not external.
+    ({"name": "shared", "shared": True}, {"name": "shared-subnet", "cidr": "10.10.0.0/16", "enable_dhcp": True}),
+    (
+        {"name": "public", "router:external": True},
+        {"name": "public-subnet", "cidr": "172.24.4.0/24", "enable_dhcp": False},
+    ),
+)
+
+
+async def prepare(parts: Parts, networks: NetworkRecords, subnets: Subnets, owner: str) -> None:
+    """One transaction, so a crash leaves either all of it or nothing; two processes at once make it once."""
+
+    async def look(tx: Tx) -> bool:
+        return await rows.fetch(tx, seeds, name=SEED) is not None
+
+    if await parts.control.read(look):
+        return
+    ids, now = [(parts.ids.uuid(), parts.ids.uuid()) for _ in FIRST], parts.clock.now()
+
+    async def body(tx: Tx) -> None:
+        if not await rows.put(tx, seeds, unless_there=True, name=SEED, made_at=now):
+            return
+        for (network_id, subnet_id), (network, subnet) in zip(ids, FIRST, strict=True):
+            await networks.insert(tx, None, network_id, {"project_id": owner, **network}, now)
+            wish = {"project_id": owner, "network_id": network_id, **subnet}
+            await subnets.insert(tx, None, subnet_id, wish, now)
+
+    await parts.control.write(body)

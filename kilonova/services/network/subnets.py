@@ -1,0 +1,193 @@
+"""Subnets, with the pools that addresses come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.errors import Refused
+from kilonova.services.network import ranges
+from kilonova.services.network.addresses import (
+    Address,
+    Net,
+    address_of,
+    check_gateway,
+    check_net,
+    default_gateway,
+    default_pools,
+    invalid,
+    is_in_pools,
+    net_of,
+    pools_of,
+    ranges_of,
+    same_version,
+)
+from kilonova.services.network.fixed import AUTOMATIC, is_automatic, subnets_of, take_away
+from kilonova.services.network.kinds import NETWORK, SUBNET
+from kilonova.services.network.listing import find_one
+from kilonova.services.network.locks import lock_network
+from kilonova.services.network.making import drop_ports
+from kilonova.services.network.networks import LEAST_MTU
+from kilonova.services.network.nouns import Noun, Wish
+from kilonova.services.network.owners import DHCP, OF_ROUTERS, ROUTER_INTERFACE
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.network import fixed_ips, free_ranges, ports, subnets
+from kilonova.world import Row, Tx
+
+MODE_PREFIX = 64  # what a device can give itself an address in
+
+_HOLDERS = Sql(
+    select(ports, fixed_ips.c.address, fixed_ips.c.subnet_id)
+    .select_from(fixed_ips.join(ports, ports.c.id == fixed_ips.c.port_id))
+    .where(fixed_ips.c.subnet_id == bindparam("subnet_id"))
+)
+
+
+class Subnets(Noun):
+    kind = SUBNET
+
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+        await find_one(tx, NETWORK, viewer, wish["network_id"])
+        network = await lock_network(tx, wish["network_id"])
+        plan = _planned(wish)
+        net = net_of(plan["cidr"])
+        if network["mtu"] < LEAST_MTU[net.version]:
+            raise Refused("mtu_conflict", f"The mtu of network {network['id']} is too small for IPv{net.version}.")
+        for other in await subnets_of(tx, network["id"]):
+            if net_of(other["cidr"]).version == net.version and net_of(other["cidr"]).overlaps(net):
+                text = f"Requested subnet with cidr: {net} for network: {network['id']} overlaps with another subnet"
+                raise Refused("subnet_overlaps", f"Invalid input for operation: {text} ({other['id']}).")
+        columns = SUBNET.columns_of({**wish, **plan})
+        await rows.put(tx, subnets, **{**columns, **self.standard(thing_id, wish, now)})
+        if plan["ipv6_address_mode"] not in AUTOMATIC:
+            await ranges.fill(tx, thing_id, ranges_of(plan["allocation_pools"]))
+
+    async def locked(self, tx: Tx, thing_id: str) -> Row:
+        row = await rows.fetch(tx, subnets, id=thing_id)
+        if row is None:
+            raise SUBNET.missing(thing_id)
+        await lock_network(tx, row["network_id"])
+        return await super().locked(tx, thing_id)
+
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+        net, told = net_of(row["cidr"]), dict(wish)
+        if told.get("enable_dhcp") and not row["enable_dhcp"]:
+            check_net(net, dhcp=True)
+        pools = msgspec.json.decode(row["pools"])
+        if "allocation_pools" in told:
+            pools = told["allocation_pools"] = pools_of(net, told["allocation_pools"])
+        gateway = row["gateway_ip"]
+        if "gateway_ip" in told:
+            gateway = told["gateway_ip"] = _gateway(net, told["gateway_ip"])
+            if gateway != row["gateway_ip"]:
+                await self._refuse_used_gateway(tx, row)
+        _refuse_gateway_in_pools(gateway, pools)
+        told |= _checked_lists(net, told)
+        if "allocation_pools" in told and not is_automatic(row):
+            taken = [address_of(each["address"]) for each in await rows.fetch_all(tx, fixed_ips, subnet_id=row["id"])]
+            await ranges.fill(tx, row["id"], ranges_of(pools, taken))
+        return SUBNET.columns_of(told)
+
+    async def _refuse_used_gateway(self, tx: Tx, row: Row) -> None:
+        for holder in await tx.all(_HOLDERS, subnet_id=row["id"]):
+            if holder["address"] == row["gateway_ip"] and holder["device_owner"] == ROUTER_INTERFACE:
+                text = (
+                    f"Current gateway ip {row['gateway_ip']} already in use by port {holder['id']}. Unable to update."
+                )
+                raise Refused("gateway_in_use", text)
+
+    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
+        """DHCP's ports go along; an automatic address just ends with its subnet, unless a router has it."""
+        holders = await tx.all(_HOLDERS, subnet_id=row["id"])
+        for holder in holders:
+            may_go = holder["device_owner"] == DHCP or (is_automatic(row) and holder["device_owner"] not in OF_ROUTERS)
+            if not may_go:
+                text = f"Unable to complete operation on subnet {row['id']}: One or more ports have an IP allocation"
+                raise Refused("subnet_in_use", f"{text} from this subnet ({holder['id']}).")
+        await take_away(tx, [{"subnet_id": row["id"], "address": holder["address"]} for holder in holders])
+        await drop_ports(tx, [holder for holder in holders if holder["device_owner"] == DHCP])
+        await rows.remove(tx, free_ranges, subnet_id=row["id"])
+
+
+# -- what may be asked for --------------------------------------------------------------------------------------------
+
+
+def _planned(wish: Wish) -> dict[str, Any]:
+    """Every attribute of a new subnet, checked."""
+    net = net_of(wish["cidr"])
+    version = wish.get("ip_version") or net.version
+    same_version(net, version, "cidr")
+    dhcp = wish.get("enable_dhcp", True)
+    check_net(net, dhcp=dhcp)
+    modes = _modes(wish, net, dhcp)
+    gateway = _gateway(net, wish["gateway_ip"]) if "gateway_ip" in wish else str(default_gateway(net))
+    wanted = wish.get("allocation_pools")
+    pools = default_pools(net, _parsed(gateway)) if wanted is None else pools_of(net, wanted)
+    _refuse_gateway_in_pools(gateway, pools)
+    return {
+        "cidr": str(net),
+        "ip_version": version,
+        "gateway_ip": gateway,
+        "enable_dhcp": dhcp,
+        "allocation_pools": pools,
+        **{"dns_nameservers": [], "host_routes": [], **_checked_lists(net, wish)},
+        **modes,
+    }
+
+
+def _parsed(gateway: str) -> Address | None:
+    return address_of(gateway) if gateway else None
+
+
+def _gateway(net: Net, wanted: str | None) -> str:
+    """ "" is none."""
+    if not wanted:
+        return ""
+    gateway = address_of(wanted, "gateway_ip")
+    same_version(gateway, net.version, "gateway_ip")
+    check_gateway(net, gateway)
+    return str(gateway)
+
+
+def _refuse_gateway_in_pools(gateway: str, pools: Sequence[Mapping[str, str]]) -> None:
+    if gateway and is_in_pools(address_of(gateway), pools):
+        raise Refused("gateway_in_pools", f"Gateway ip {gateway} conflicts with an allocation pool.")
+
+
+def _checked_lists(net: Net, wish: Wish) -> dict[str, Any]:
+    """The name servers and routes among the wish."""
+    checked: dict[str, Any] = {}
+    if wish.get("dns_nameservers") is not None:
+        servers = [address_of(server, "dns_nameserver") for server in wish["dns_nameservers"]]
+        for server in servers:
+            same_version(server, net.version, "dns_nameserver")
+        checked["dns_nameservers"] = [str(server) for server in dict.fromkeys(servers)]
+    if wish.get("host_routes") is not None:
+        checked["host_routes"] = [_route(net, route) for route in wish["host_routes"]]
+    return checked
+
+
+def _route(net: Net, route: Mapping[str, str]) -> dict[str, str]:
+    destination, nexthop = net_of(route["destination"], "destination"), address_of(route["nexthop"], "nexthop")
+    same_version(destination, net.version, "destination")
+    same_version(nexthop, net.version, "nexthop")
+    return {"destination": str(destination), "nexthop": str(nexthop)}
+
+
+def _modes(wish: Wish, net: Net, dhcp: bool) -> dict[str, str]:
+    ra, address = wish.get("ipv6_ra_mode") or "", wish.get("ipv6_address_mode") or ""
+    if not ra and not address:
+        return {"ipv6_ra_mode": "", "ipv6_address_mode": ""}
+    if net.version == 4:
+        raise invalid("ipv6_ra_mode and ipv6_address_mode are for subnets of ip_version 6.")
+    if not dhcp:
+        raise invalid("ipv6_ra_mode and ipv6_address_mode need enable_dhcp.")
+    if ra and address and ra != address:
+        raise invalid(f"ipv6_ra_mode '{ra}' and ipv6_address_mode '{address}' do not go together.")
+    if (ra in AUTOMATIC or address in AUTOMATIC) and net.prefixlen != MODE_PREFIX:
+        raise invalid(f"'{address or ra}' needs a prefix length of {MODE_PREFIX}, not {net.prefixlen}.")
+    return {"ipv6_ra_mode": ra, "ipv6_address_mode": address}

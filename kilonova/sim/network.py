@@ -1,0 +1,36 @@
+"""The network of a simulated cloud: one, with so many addresses, and ports on it that servers may be given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kilonova.services.network.service import Networks
+
+PROJECT = "demo"
+FIRST = 10  # 10.0.0.10 is the first address
+
+
+class Laid(msgspec.Struct, frozen=True):
+    """What was there before anything else: the network's id, and the ports' ids, port1 first."""
+
+    network: str
+    ports: list[str]
+
+    def wanted(self, made: int, given: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """What a new server asks for: so many ports of its own, and those that it is given."""
+        return [{"network_id": self.network}] * made + [{"port_id": port} for port in given]
+
+
+async def lay(networks: Networks, addresses: int, ports: int) -> Laid:
+    """Each of the ports takes one of the addresses."""
+    owned = {"project_id": PROJECT}
+    network = (await networks.networks.create(None, [{**owned, "name": "net"}]))[0]["id"]
+    pool = {"start": f"10.0.0.{FIRST}", "end": f"10.0.0.{FIRST + addresses - 1}"}
+    subnet = {**owned, "network_id": network, "name": "subnet", "cidr": "10.0.0.0/24", "allocation_pools": [pool]}
+    await networks.subnets.create(None, [subnet])
+    named = [{**owned, "network_id": network, "name": f"port{number + 1}"} for number in range(ports)]
+    made = await networks.ports.create(None, named) if named else []
+    return Laid(network, [port["id"] for port in made])

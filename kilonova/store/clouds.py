@@ -1,0 +1,90 @@
+"""clouds.yaml and openrc in the data directory: what a client needs to find the cloud and to log in.
+
+Both are written anew at every start, so that another port or address is right; our own commands read the first.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kilonova.domain.errors import StoreError
+from kilonova.store.directory import write_secret
+
+CLOUDS_NAME = "clouds.yaml"
+OPENRC_NAME = "openrc"
+REGION = "RegionOne"
+DOMAIN = "Default"
+ADMIN_CLOUD = "kilonova"
+CLOUDS = {ADMIN_CLOUD: "admin", "kilonova-demo": "demo"}  # by cloud: the name of its user, and of the user's project
+HEAD = "# Written by kilonova at every start; a password that you change here is kept as long as it is right."
+
+
+@dataclass(frozen=True)
+class Account:
+    auth_url: str
+    username: str
+    password: str
+    project_name: str
+    user_domain_name: str = DOMAIN
+    project_domain_name: str = DOMAIN
+
+
+def write_clouds(directory: Path, public_url: str, passwords: Mapping[str, str]) -> bool:
+    """`passwords` by user. False, and nothing written, when none is known."""
+    lines = [HEAD, "clouds:"]
+    for cloud, user in CLOUDS.items():
+        if user in passwords:
+            lines += [f"  {cloud}:", "    auth:"]
+            account = Account(f"{public_url}/identity", user, passwords[user], user)
+            lines += [f"      {name}: {json.dumps(value)}" for name, value in vars(account).items()]
+            lines += [f"    region_name: {REGION}", "    identity_api_version: 3"]
+    if len(lines) == 2:
+        return False
+    write_secret(directory / CLOUDS_NAME, "\n".join(lines))
+    user = next(user for user in CLOUDS.values() if user in passwords)
+    write_secret(directory / OPENRC_NAME, _openrc(Account(f"{public_url}/identity", user, passwords[user], user)))
+    return True
+
+
+def welcome(directory: Path, passwords: Mapping[str, str]) -> str:
+    """What to type next."""
+    file = directory / CLOUDS_NAME
+    if CLOUDS[ADMIN_CLOUD] not in passwords:
+        return f"kilonova: the password of {CLOUDS[ADMIN_CLOUD]} is not known here, so {file} does not have it"
+    type_this = f"export OS_CLIENT_CONFIG_FILE={shlex.quote(str(file))} OS_CLOUD={ADMIN_CLOUD}; openstack server list"
+    return f"kilonova: how to log in is in {file} and {directory / OPENRC_NAME}; type\n  {type_this}"
+
+
+def _openrc(account: Account) -> str:
+    given = {f"OS_{name.upper()}": value for name, value in vars(account).items()}
+    given |= {"OS_REGION_NAME": REGION, "OS_IDENTITY_API_VERSION": "3"}
+    return "\n".join([HEAD, *(f"export {name}={shlex.quote(value)}" for name, value in given.items())])
+
+
+def read_account(file: Path, cloud: str) -> Account:
+    """Raises StoreError with the reason when the file does not tell."""
+    import yaml
+
+    try:
+        told = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise StoreError(f"cannot read {file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StoreError(f"{file} is no YAML") from error
+    auth = _auth_of(told, cloud)
+    if auth is None:
+        raise StoreError(f"{file} has no cloud {cloud} with auth_url, username, password and project_name")
+    known = {name: str(auth[name]) for name in Account.__dataclass_fields__ if name in auth}
+    return Account(**known)
+
+
+def _auth_of(told: Any, cloud: str) -> Mapping[str, Any] | None:
+    for key in ("clouds", cloud, "auth"):
+        told = told.get(key) if isinstance(told, dict) else None
+    needed = ("auth_url", "username", "password", "project_name")
+    return told if isinstance(told, dict) and all(name in told for name in needed) else None

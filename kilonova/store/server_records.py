@@ -1,0 +1,290 @@
+"""Servers as the API reads them, wherever they are: not in a cell yet (build request), in a cell, or buried in cell0.
+
+Lists are gathered from all cells and merged. In the order of creation they are read page by page from an index; in any
+other order everything that may match is read and sorted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import msgspec
+from sqlalchemy import Integer, and_, bindparam, or_, select
+
+from kilonova.domain.details import Details, details_from
+from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables import cell, control
+from kilonova.world import Row, Store, Stores, Tx
+
+CHUNK = 1000
+SCHEDULING = "scheduling"
+_REQUESTS = Sql(select(control.build_requests))
+_OWN_REQUESTS = Sql(
+    select(control.build_requests)
+    .join(control.server_mappings, control.server_mappings.c.server_id == control.build_requests.c.server_id)
+    .where(control.server_mappings.c.project_id == bindparam("project_id"))
+)
+_FAULTS = Sql(select(cell.faults).where(in_list(cell.faults.c.server_id, "ids")).order_by(cell.faults.c.number))
+
+
+@dataclass(slots=True)
+class Record:
+    id: str
+    project_id: str
+    user_id: str
+    name: str
+    cell: str | None  # None: not in one yet
+    turn: int
+    operation_id: str | None
+    vm_state: str
+    task_state: str | None
+    power_state: int
+    host: str | None
+    copy: int | None
+    image_ref: str
+    flavor: Flavor
+    details: Details
+    vifs: list[dict[str, Any]]
+    created_at: float
+    updated_at: float
+    launched_at: float | None
+    terminated_at: float | None
+    deleted: bool
+    fault: Row | None = None
+
+
+@dataclass
+class Wanted:
+    """What a list shall have. What is not a column is asked of `matches`, record by record."""
+
+    project_id: str | None = None
+    host: str | None = None
+    deleted: bool | None = False  # None: both
+    vm_states: frozenset[str] | None = None
+    matches: Callable[[Record], bool] | None = None
+
+    def takes(self, record: Record) -> bool:
+        return (
+            (self.project_id is None or record.project_id == self.project_id)
+            and (self.host is None or record.host == self.host)
+            and (self.deleted is None or record.deleted == self.deleted)
+            and (self.vm_states is None or record.vm_state in self.vm_states)
+            and (self.matches is None or self.matches(record))
+        )
+
+
+@dataclass
+class Order:
+    """Keys with their direction, the most important first; none: newest first."""
+
+    keys: Sequence[tuple[Callable[[Record], Any], bool]] = ()  # getter, descending
+
+    def arrange(self, records: list[Record]) -> list[Record]:
+        records.sort(key=lambda record: (record.created_at, record.id), reverse=True)
+        for getter, descending in reversed(self.keys):
+            records.sort(key=lambda record: _nulls_first(getter(record)), reverse=descending)
+        return records
+
+
+@dataclass
+class Page:
+    limit: int
+    after: Record | None = None  # the marker
+    found: list[Record] = field(default_factory=list)
+
+
+def _nulls_first(value: Any) -> tuple[bool, Any]:
+    return value is not None, value if value is not None else 0
+
+
+# -- one --------------------------------------------------------------------------------------------------------------
+
+
+async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Record | None:
+    """With `deleted` also one that is gone, as long as its row is there."""
+
+    async def body(tx: Tx) -> tuple[Row | None, Row | None]:
+        mapping = await rows.fetch(tx, control.server_mappings, server_id=server_id)
+        unplaced = mapping is not None and mapping["cell"] is None
+        return mapping, await rows.fetch(tx, control.build_requests, server_id=server_id) if unplaced else None
+
+    for _ in range(2):  # a build request that just vanished has become a server in a cell
+        mapping, request = await stores.control.read(body, few=True)
+        if mapping is None or (mapping["queued_for_delete"] and not deleted):
+            return None
+        if mapping["cell"] is not None:
+            return await _in_cell(stores, mapping["cell"], server_id, deleted)
+        if request is not None:
+            return from_request(request)
+    return None
+
+
+async def _in_cell(stores: Stores, name: str, server_id: str, deleted: bool) -> Record | None:
+    async def body(tx: Tx) -> Record | None:
+        row = await rows.fetch(tx, cell.servers, id=server_id)
+        if row is None or (row["deleted"] and not deleted):
+            return None
+        record = from_cell(name, row)
+        if record.vm_state in ("error", "deleted"):
+            faults = await tx.all(_FAULTS, ids=[server_id])
+            record.fault = faults[-1] if faults else None
+        return record
+
+    return await stores.cell(name).read(body, few=True)
+
+
+# -- many -------------------------------------------------------------------------------------------------------------
+
+
+async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
+    """Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
+    found = {record.id: record for record in await _requested(stores, wanted)}
+    for name in stores.cells():
+        store = stores.cell(name)
+        for record in await (_everything(store, wanted) if order.keys else _newest(store, wanted, page)):
+            found[record.id] = record
+    arranged = order.arrange(list(found.values()))
+    chosen = _after(arranged, page, order)[: page.limit]
+    await _add_faults(stores, chosen)
+    return chosen
+
+
+def _after(arranged: list[Record], page: Page, order: Order) -> list[Record]:
+    if page.after is None:
+        return arranged
+    marker = page.after
+    if not order.keys:
+        return [r for r in arranged if (r.created_at, r.id) < (marker.created_at, marker.id)]
+    position = next((n for n, record in enumerate(arranged) if record.id == marker.id), -1)
+    return arranged[position + 1 :]
+
+
+async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
+    async def body(tx: Tx) -> Sequence[Row]:
+        if wanted.project_id is None:
+            return await tx.all(_REQUESTS)
+        return await tx.all(_OWN_REQUESTS, project_id=wanted.project_id)
+
+    return [record for row in await stores.control.read(body) if wanted.takes(record := from_request(row))]
+
+
+async def _newest(store: Store, wanted: Wanted, page: Page) -> list[Record]:
+    found: list[Record] = []
+    size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
+    before = (page.after.created_at, page.after.id) if page.after is not None else (1e15, "")
+    while len(found) < page.limit:
+        chunk = await store.read(_chunk(wanted, before, size))
+        records = [from_cell(store.name, row) for row in chunk]
+        found += [record for record in records if wanted.takes(record)]
+        if len(chunk) < size:
+            break
+        before = (records[-1].created_at, records[-1].id)
+    return found
+
+
+async def _everything(store: Store, wanted: Wanted) -> list[Record]:
+    return await _newest(store, wanted, Page(limit=1 << 60))
+
+
+def _chunk(wanted: Wanted, before: tuple[float, str], size: int) -> Callable[[Tx], Any]:
+    deleted = None if wanted.deleted is None else int(wanted.deleted)
+    by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
+    keys: dict[str, Any] = {name: value for name, value in by.items() if value is not None}
+    statement = _chunk_statement(tuple(keys))
+
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(statement, created=before[0], server=before[1], size=size, **keys)
+
+    return body
+
+
+@cache
+def _chunk_statement(keys: tuple[str, ...]) -> Sql:
+    table = cell.servers
+    older = or_(
+        table.c.created_at < bindparam("created"),
+        and_(table.c.created_at == bindparam("created"), table.c.id < bindparam("server")),
+    )
+    chosen = [table.c[key] == bindparam(key) for key in keys]
+    return Sql(
+        select(table)
+        .where(table.c.hidden == 0, table.c.created_at <= bindparam("created"), older, *chosen)
+        .order_by(table.c.created_at.desc(), table.c.id.desc())
+        .limit(bindparam("size", type_=Integer))
+    )
+
+
+async def _add_faults(stores: Stores, records: Sequence[Record]) -> None:
+    failed: dict[str, dict[str, Record]] = {}
+    for record in records:
+        if record.cell is not None and record.vm_state in ("error", "deleted"):
+            failed.setdefault(record.cell, {})[record.id] = record
+    for name, by_id in failed.items():
+
+        async def body(tx: Tx, ids: Sequence[str] = tuple(by_id)) -> Sequence[Row]:
+            return await tx.all(_FAULTS, ids=list(ids))
+
+        for row in await stores.cell(name).read(body):
+            by_id[row["server_id"]].fault = row  # the newest comes last
+
+
+# -- from rows --------------------------------------------------------------------------------------------------------
+
+
+def from_cell(name: str, found: Row) -> Record:
+    row = dict(zip(found.keys(), found, strict=True))  # SQLite's own rows look through all names for each of twenty
+    return Record(
+        id=row["id"],
+        project_id=row["project_id"],
+        user_id=row["user_id"],
+        name=row["name"],
+        cell=name,
+        turn=row["turn"],
+        operation_id=row["operation_id"],
+        vm_state=row["vm_state"],
+        task_state=row["task_state"],
+        power_state=row["power_state"],
+        host=row["host"],
+        copy=row["copy"],
+        image_ref=row["image_ref"],
+        flavor=flavor_from(row["flavor"]),
+        details=details_from(row["details"]),
+        vifs=from_json(row["network_info"]) or [],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        launched_at=row["launched_at"],
+        terminated_at=row["terminated_at"],
+        deleted=bool(row["deleted"]),
+    )
+
+
+def from_request(row: Row) -> Record:
+    server = from_json(row["server"], {})
+    return Record(
+        id=row["server_id"],
+        project_id=server["project_id"],
+        user_id=server["user_id"],
+        name=server["name"],
+        cell=None,
+        turn=row["turn"],
+        operation_id=row["operation_id"],
+        vm_state=server["vm_state"],
+        task_state=SCHEDULING,
+        power_state=0,
+        host=None,
+        copy=None,
+        image_ref=server["image"],
+        flavor=Flavor(**server["flavor"]),
+        details=msgspec.convert(server.get("details", {}), Details),
+        vifs=[],
+        created_at=row["created_at"],
+        updated_at=row["created_at"],
+        launched_at=None,
+        terminated_at=None,
+        deleted=False,
+    )

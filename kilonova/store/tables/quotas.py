@@ -1,0 +1,24 @@
+"""Limits that an administrator has set: for a project, for one user in it, and for everybody by default."""
+
+from sqlalchemy import Column, Integer, MetaData, PrimaryKeyConstraint, Table, Text
+
+metadata = MetaData()
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("project_id", Text, nullable=False),
+    Column("user_id", Text, nullable=False),  # "": the whole project
+    Column("resource", Text, nullable=False),
+    Column("hard_limit", Integer, nullable=False),  # -1: without limit
+    PrimaryKeyConstraint("project_id", "user_id", "resource"),
+)
+
+quota_classes = Table(
+    "quota_classes",
+    metadata,
+    Column("class_name", Text, nullable=False),  # "default" is the one that counts
+    Column("resource", Text, nullable=False),
+    Column("hard_limit", Integer, nullable=False),
+    PrimaryKeyConstraint("class_name", "resource"),
+)

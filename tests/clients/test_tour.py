@@ -1,0 +1,13 @@
+"""README.md's tour says what really happens."""
+
+from __future__ import annotations
+
+from tests.clients.tour import README, plain, walk
+
+
+def test_the_tour_says_what_happens() -> None:
+    seen = 0
+    for _, command, expected, said in walk(README.read_text()):
+        assert plain(said) == plain(expected), f"$ {command}"
+        seen += 1
+    assert seen >= 20

@@ -1,0 +1,73 @@
+"""One live cloud for all conversations, on a port that was chosen when the tests were collected.
+
+In the files: $ENVIRON['ADMIN'], $ENVIRON['DEMO'], $ENVIRON['READER'] and $ENVIRON['OTHER'] are tokens (of an
+administrator, a member, a reader of the member's project, a member of another project); $ENVIRON['PROJECT'] is the
+member's project, $ENVIRON['IMAGE'] and $ENVIRON['NETWORK'] ids of the first cloud's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.program import Cloud
+from tests.support.servers import free_port
+
+PORT = free_port()
+
+
+class Person:
+    """Somebody with a token, asking over HTTP."""
+
+    def __init__(self, cloud: Cloud, name: str, password: str, project: str) -> None:
+        self.cloud = cloud
+        user = {"name": name, "domain": {"id": "default"}, "password": password}
+        scope = {"project": {"name": project, "domain": {"id": "default"}}}
+        identity = {"methods": ["password"], "password": {"user": user}}
+        found = cloud.http.ask("POST", "/identity/v3/auth/tokens", {"auth": {"identity": identity, "scope": scope}})
+        assert found.status == 201, found.body
+        self.token = found.headers["X-Subject-Token"]
+        self.project_id = found.json["token"]["project"]["id"]
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        found = self.cloud.http.ask(
+            method, path, body, {"X-Auth-Token": self.token, "Content-Type": "application/json"}
+        )
+        assert found.status < 300, (path, found.status, found.body)
+        return found.json if found.body else None
+
+
+def _add_user(admin: Person, name: str, project: str, role: str) -> None:
+    user = {"user": {"name": name, "password": "secret", "domain_id": "default"}}
+    made = admin.ask("POST", "/identity/v3/users", user)["user"]
+    roles = {found["name"]: found["id"] for found in admin.ask("GET", "/identity/v3/roles")["roles"]}
+    admin.ask("PUT", f"/identity/v3/projects/{project}/users/{made['id']}/roles/{roles[role]}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    data = tmp_path_factory.mktemp("cloud") / "var"
+    with Cloud(data, "--hosts", 2, port=PORT) as cloud:
+        clouds = yaml.safe_load(Path(data / "clouds.yaml").read_text())["clouds"]
+        admin = Person(cloud, "admin", clouds["kilonova"]["auth"]["password"], "admin")
+        demo = Person(cloud, "demo", clouds["kilonova-demo"]["auth"]["password"], "demo")
+        other = admin.ask("POST", "/identity/v3/projects", {"project": {"name": "other", "domain_id": "default"}})
+        _add_user(admin, "reader", demo.project_id, "reader")
+        _add_user(admin, "other", other["project"]["id"], "member")
+        images = admin.ask("GET", "/image/v2/images")["images"]
+        networks = admin.ask("GET", "/network/v2.0/networks")["networks"]
+        os.environ |= {
+            "ADMIN": admin.token,
+            "DEMO": demo.token,
+            "READER": Person(cloud, "reader", "secret", "demo").token,
+            "OTHER": Person(cloud, "other", "secret", "other").token,
+            "PROJECT": demo.project_id,
+            "IMAGE": next(image["id"] for image in images if image["name"] == "cirros-sim"),
+            "NETWORK": next(network["id"] for network in networks if network["name"] == "shared"),
+        }
+        yield cloud

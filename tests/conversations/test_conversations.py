@@ -1,0 +1,41 @@
+"""HTTP conversations as data: one folder per service, one file per topic and microversion, run by gabbi in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gabbi import driver
+from gabbi.driver import test_pytest
+
+from tests.conversations.conftest import PORT
+
+HERE = Path(__file__).parent
+FOLDERS = sorted(path for path in HERE.iterdir() if list(path.glob("*.yaml")))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "test" not in metafunc.fixturenames:
+        return
+    tests, ids = [], []
+    for folder in FOLDERS:
+        collected = _Collected(metafunc.config)
+        driver.py_test_generator(
+            str(folder), url=f"http://127.0.0.1:{PORT}", test_loader_name=folder.name, metafunc=collected
+        )
+        tests += collected.values
+        ids += collected.ids
+    metafunc.parametrize("test, result", tests, ids=ids)
+
+
+class _Collected:
+    """Gabbi parametrizes once per folder, pytest takes it once per test."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.function = config, test_pytest
+        self.values: list[object] = []
+        self.ids: list[str] = []
+
+    def parametrize(self, names: str, argvalues: list[object], ids: list[str]) -> None:
+        self.values += argvalues
+        self.ids += ids

@@ -1,0 +1,51 @@
+"""Rebuild: another image on the same host under the same id; whatever fails, one whole copy is there and owned."""
+
+import pytest
+
+from kilonova.operations import REGISTRY
+from kilonova.sim.invariants import check
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_new_copy_has_the_new_image_and_the_claims_stay(cloud, stopped):
+    cloud = cloud()
+    server, _ = cloud.make()
+    if stopped:
+        cloud.submit("stop", server)
+        cloud.loop.run_for(20.0)
+    held, host = cloud.records().held, cloud.server(server)["host"]
+    operation = cloud.submit(
+        "rebuild", server, image="other", details={"metadata": {"a": "b"}}, name="new"
+    ).operation_id
+    cloud.loop.run_for(60.0)
+    row = cloud.server(server)
+    assert cloud.operation(operation)["state"] == "done"
+    assert (row["vm_state"], row["image_ref"], row["host"], row["name"]) == (
+        *("stopped" if stopped else "active", "other"),
+        *(host, "new"),
+    )
+    assert '"a":"b"' in row["details"]
+    assert cloud.records().held == held, "no claim is made or moved"
+    assert check(cloud) == []
+    assert [copy["state"] for copy in cloud.records().table("copies")] == ["whole"]
+    assert bool(cloud.hardware.running(server)) is not stopped
+    assert [found.marker for found in cloud.hardware.survey(server)] == ["image:other"]
+
+
+@pytest.mark.parametrize("verb", ["ensure_disk", "ensure_defined", "ensure_power"])
+def test_what_fails_leaves_the_old_copy_as_it_was(cloud, verb):
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    before = cloud.server(server)
+    cloud.hardware.fail("host1", verb, times=1)
+    operation = cloud.submit("rebuild", server, image="other").operation_id
+    cloud.loop.run_for(120.0)
+    row = cloud.server(server)
+    assert cloud.operation(operation)["state"] == "undone"
+    assert (row["image_ref"], row["copy"], row["vm_state"]) == (before["image_ref"], before["copy"], "active")
+    assert [copy for _, copy in cloud.hardware.running(server)] == [before["copy"]]
+    assert check(cloud) == []
+
+
+def test_it_needs_a_server_that_has_run():
+    assert REGISTRY["rebuild"].from_states == {"active", "stopped", "error"}

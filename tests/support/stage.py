@@ -1,0 +1,44 @@
+"""A cloud with people in it: an administrator, a member and a reader of one project, a member of another."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.embedded import Embedded
+from tests.support.examples import Examples
+from tests.support.people import Person, administrator, new_person
+from tests.support.things import Things
+from tests.support.things.compute import switch_spares_off
+
+FIRST, SECOND = "first", "second"
+SETTINGS = ("simulated.hosts=9", "DEFAULT.report_interval=0.5", "DEFAULT.service_down_time=4")
+
+
+@dataclass
+class Stage:
+    cloud: Embedded
+    admin: Person
+    member: Person
+    reader: Person
+    other: Person
+
+    def examples(self, owner: Person) -> Examples:
+        """Whose things are the owner's."""
+        return Examples(Things(self.admin, owner))
+
+
+@contextlib.contextmanager
+def stage() -> Iterator[Stage]:
+    folder = tempfile.TemporaryDirectory(prefix="kilonova-stage-")
+    with folder, Embedded(Path(folder.name) / "var", *SETTINGS) as cloud:
+        admin = administrator(cloud)
+        member = new_person(admin, "member", FIRST, "member")
+        reader = new_person(admin, "reader", FIRST, "reader")
+        other = new_person(admin, "other", SECOND, "member")
+        staged = Stage(cloud, admin, member, reader, other)
+        switch_spares_off(staged.examples(member).things.world)
+        yield staged

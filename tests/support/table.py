@@ -1,0 +1,58 @@
+"""All routes of all services, as the application itself has them: what is tested for each is tested for a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kilonova.api.compute.manner import MIN, LegacyManner
+from kilonova.api.face import Face
+from kilonova.api.routes import EVER, PUBLIC, Route, Version
+
+READS = ("GET", "HEAD")
+
+
+@dataclass(frozen=True)
+class Entry:
+    prefix: str
+    route: Route
+    newest: Version  # that answers there
+
+    @property
+    def name(self) -> str:
+        """Unique in the table."""
+        route = self.route
+        action = f" {route.action}" if route.action else ""
+        until = f" until {route.until[0]}.{route.until[1]}" if route.until else ""
+        return f"{route.method} {self.prefix}{route.path}{action}{until}"
+
+    @property
+    def oldest(self) -> Version:
+        return max(self.route.since, MIN) if self.newest != EVER else EVER
+
+    @property
+    def service(self) -> str:
+        return self.prefix.split("/")[1]
+
+    @property
+    def is_public(self) -> bool:
+        return self.route.rule == PUBLIC
+
+    @property
+    def is_read(self) -> bool:
+        return self.route.method in READS
+
+    @property
+    def parameters(self) -> list[str]:
+        """The path up to and with each of its parameters."""
+        segments = self.route.path.split("/")
+        return ["/".join(segments[: n + 1]) for n, segment in enumerate(segments) if segment.startswith("{")]
+
+
+def table(faces: Mapping[str, Face]) -> Iterator[Entry]:
+    for prefix, face in faces.items():
+        newest = MIN if isinstance(face.manner, LegacyManner) else face.manner.newest
+        for route in face.router.routes:
+            last = newest if route.until is None else min(newest, route.until)
+            if newest == EVER or route.since <= newest:
+                yield Entry(prefix, route, last)

@@ -1,0 +1,186 @@
+"""A host is forgotten only when nothing of anybody is there, and a request that was cut off can be repeated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from kilonova.bus.memory import MemoryBus, MemoryHub
+from kilonova.domain.errors import Refused
+from kilonova.engine.core import Engine
+from kilonova.engine.limits import Limits
+from kilonova.engine.secrets import Seal
+from kilonova.operations import REGISTRY, forget_host
+from kilonova.placement.claims import Candidate, Fence, claim
+from kilonova.placement.inventories import ensure_provider
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.placement import inventories, resource_providers
+from kilonova.world import Tx, World
+from tests.unit.control import Clock, Ids
+from tests.unit.operations.cloud_rows import add_host, add_row, add_server
+
+Run = Callable[[Any], None]
+KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
+SILENT = 100.0
+
+
+def engine_of(stores: Any) -> Engine:
+    world = World(clock=Clock(), ids=Ids(), random=random.Random(1), bus=MemoryBus(MemoryHub(), "api"), stores=stores)  # type: ignore[arg-type]
+    return Engine(world, REGISTRY, "", Seal(KEY), Limits())
+
+
+async def forget(stores: Any, ids: dict[str, str]) -> None:
+    await forget_host.forget_host(engine_of(stores), "cell1", "a", ids["provider_id"])
+
+
+async def left(stores: Any) -> tuple[int, int, int, int]:
+    """Records in the cell, mappings, providers, inventories."""
+
+    async def count(tx: Tx, table: Any) -> int:
+        return len(await tx.all(Sql(select(table))))
+
+    return (
+        await stores.cell("cell1").read(lambda tx: count(tx, cell.hosts)),
+        await stores.control.read(lambda tx: count(tx, control.host_mappings)),
+        await stores.placement.read(lambda tx: count(tx, resource_providers)),
+        await stores.placement.read(lambda tx: count(tx, inventories)),
+    )
+
+
+def test_nothing_is_left_of_it(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+        await add_host(stores, "b", seen=SILENT)
+        await add_server(stores, "old", "a", deleted=1)
+        await forget(stores, ids)
+        assert await left(stores) == (1, 1, 1, 3)
+        await forget(stores, ids)  # said twice
+        assert await left(stores) == (1, 1, 1, 3)
+        await add_host(stores, "a")  # the name is free again
+
+    databases(story)
+
+
+async def server_there(stores: Any) -> None:
+    await add_server(stores, "x", "a")
+
+
+async def copy_there(stores: Any) -> None:
+    values = {"copy": 1, "state": "whole", "operation_id": "o", "created_at": 0.0}
+    await add_row(stores, cell.copies, server_id="s", host="a", **values)
+
+
+async def debt_there(stores: Any) -> None:
+    values = {"copy": 1, "verb": "ensure_absent", "after": "{}", "operation_id": "o", "created_at": 0.0}
+    await add_row(stores, cell.debts, server_id="s", host="a", **values)
+
+
+def moving(**hosts: str) -> Any:
+    async def add(stores: Any) -> None:
+        values = {
+            "id": "m",
+            "server_id": "s",
+            "operation_id": "o",
+            "kind": "migration",
+            "status": "migrating",
+            "source_copy": 1,
+            "old_flavor": "{}",
+            "new_flavor": "{}",
+            "old_vm_state": "active",
+            "user_id": "u",
+            "project_id": "p",
+            "created_at": 0.0,
+            "updated_at": 0.0,
+            "open": 1,
+            **hosts,
+        }
+        await add_row(stores, cell.migrations, **values)
+
+    return add
+
+
+async def answered(stores: Any) -> None:
+    async def body(tx: Tx) -> None:
+        await rows.change(tx, cell.hosts, {"last_seen": await tx.now() - 5}, name="a")
+
+    await stores.cell("cell1").write(body)
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        (server_there, "is hosting instances"),
+        (copy_there, "holds copies of servers"),
+        (debt_there, "has copies to remove"),
+        (moving(source_host="a", dest_host="b"), "in-progress migrations"),
+        (moving(source_host="b", dest_host="a"), "in-progress migrations"),
+        (answered, "a answered 5 s ago and would only join again"),
+    ],
+)
+def test_refused_while_something_is_there(databases: Run, before: Any, says: str) -> None:
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+        await before(stores)
+        with pytest.raises(Refused, match=says):
+            await forget(stores, ids)
+        assert await left(stores) == (1, 1, 1, 3)
+
+    databases(story)
+
+
+def test_refused_while_something_is_claimed_there(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+        fence, candidate = Fence("s", 1, 1), Candidate(ids["provider_id"], {"VCPU": 1})
+        await claim(stores.placement, fence, [candidate], project="p", user="u")
+        with pytest.raises(Refused, match="still holds claims of 1 consumers"):
+            await forget(stores, ids)
+        assert (await left(stores))[0] == 1
+
+    databases(story)
+
+
+def test_a_request_that_was_cut_off_is_repeated(databases: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each of its writes: the record in the cell goes last, so it is found again."""
+
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+        for cut in (forget_host.remove_provider, Engine.write):
+
+            async def dies(*_: Any) -> None:
+                raise ConnectionError("killed here")
+
+            place = forget_host if cut is forget_host.remove_provider else Engine
+            with monkeypatch.context() as patched, pytest.raises(ConnectionError):
+                patched.setattr(place, cut.__name__, dies)
+                await forget(stores, ids)
+            assert (await left(stores))[0] == 1
+        await forget(stores, ids)
+        assert await left(stores) == (0, 0, 0, 0)
+
+    databases(story)
+
+
+def test_a_provider_that_came_back_meanwhile_goes_too(databases: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left behind, its name would keep the host out for ever."""
+
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+        write = Engine.write
+
+        async def late(self: Engine, journal: Any, body: Any) -> Any:
+            if journal.name == "control":
+                await ensure_provider(stores.placement, ids["provider_id"], "a")
+            return await write(self, journal, body)
+
+        monkeypatch.setattr(Engine, "write", late)
+        await forget(stores, ids)
+        assert await left(stores) == (0, 0, 0, 0)
+
+    databases(story)

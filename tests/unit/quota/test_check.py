@@ -1,0 +1,118 @@
+"""What is counted, against which limit: the user's, the project's, the default class's, the configuration's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from kilonova.quota.check import exceeded, set_limit
+from kilonova.quota.service import Quotas
+from kilonova.store import rows
+from kilonova.store.tables.control import server_mappings
+from kilonova.world import Tx
+
+Run = Callable[[Any], None]
+NUMBERS = itertools.count()
+NOVAS = {"instances": 10, "cores": 20, "ram": 51200}
+ONE = {"instances": 1, "cores": 2, "ram": 512}
+
+
+async def have(store: Any, count: int, *, project: str = "lab", user: str = "bob", gone: bool = False) -> None:
+    async def body(tx: Tx) -> None:
+        for _ in range(count):
+            await rows.put(
+                tx,
+                server_mappings,
+                server_id=f"s{next(NUMBERS)}",
+                cell="cell1",
+                project_id=project,
+                user_id=user,
+                vcpus=2,
+                memory_mb=512,
+                queued_for_delete=int(gone),
+                created_at=0.0,
+            )
+
+    await store.write(body)
+
+
+async def over(store: Any, defaults: dict[str, int], more: dict[str, int] = ONE, user: str = "bob") -> list[str]:
+    async def body(tx: Tx) -> list[str]:
+        return await exceeded(tx, "lab", more, user=user, defaults=defaults)
+
+    found: list[str] = await store.read(body)
+    return found
+
+
+def test_the_configuration_counts_where_nothing_is_set(control: Run) -> None:
+    async def story(store: Any) -> None:
+        await have(store, 9)
+        await have(store, 5, project="office")
+        await have(store, 5, gone=True)
+        assert await over(store, NOVAS) == []
+        await have(store, 1)
+        both = ["instances: requested 1, used 10 of 10", "cores: requested 2, used 20 of 20"]
+        assert await over(store, NOVAS) == both
+        assert await over(store, NOVAS, {}) == []  # at the limit is not over it
+        assert await over(store, {}) == []
+
+    control(story)
+
+
+def test_the_default_class_replaces_the_configuration_and_a_project_the_class(control: Run) -> None:
+    async def story(store: Any) -> None:
+        quotas = Quotas(store, NOVAS)
+        await have(store, 3)
+        await quotas.set_class("default", {"instances": 3})
+        await quotas.set_class("gold", {"instances": 0})
+        assert await over(store, NOVAS) == ["instances: requested 1, used 3 of 3"]
+        await quotas.set("lab", {"instances": -1, "cores": 7})
+        assert await over(store, NOVAS) == ["cores: requested 2, used 6 of 7"]
+        await quotas.reset("lab")
+        assert await over(store, NOVAS) == ["instances: requested 1, used 3 of 3"]
+
+    control(story)
+
+
+def test_a_users_own_limit_counts_what_the_user_has(control: Run) -> None:
+    async def story(store: Any) -> None:
+        async def limit(tx: Tx) -> None:
+            await set_limit(tx, "lab", "instances", 2, "bob")
+
+        await store.write(limit)
+        await have(store, 1)
+        await have(store, 7, user="eve")
+        assert await over(store, NOVAS) == []
+        await have(store, 1)
+        assert await over(store, NOVAS) == ["instances: requested 1, used 2 of 2"]
+        assert await over(store, NOVAS, user="eve") == []
+
+    control(story)
+
+
+def test_nothing_is_counted_where_nothing_is_limited(control: Run) -> None:
+    """A create costs the same in a project with 20,000 servers."""
+
+    class Counting:
+        def __init__(self, tx: Tx) -> None:
+            self.tx, self.statements = tx, 0
+
+        async def all(self, statement: Any, **params: Any) -> Any:
+            self.statements += 1
+            return await self.tx.all(statement, **params)
+
+        async def one(self, statement: Any, **params: Any) -> Any:
+            self.statements += 1
+            return await self.tx.one(statement, **params)
+
+    async def story(store: Any) -> None:
+        async def body(tx: Tx, defaults: dict[str, int]) -> int:
+            counting: Any = Counting(tx)
+            await exceeded(counting, "lab", ONE, user="bob", defaults=defaults)
+            return int(counting.statements)
+
+        assert await store.read(lambda tx: body(tx, {"instances": -1, "cores": -1})) == 1
+        assert await store.read(lambda tx: body(tx, NOVAS)) == 2
+
+    control(story)

@@ -1,0 +1,86 @@
+"""What is told of hosts, workers and the servers on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kilonova.placement.amounts import Amount, read_amounts
+from kilonova.services.compute.hosts import (
+    OnHost,
+    Worker,
+    count_servers,
+    name_servers,
+    number_of,
+    read_hosts,
+    read_workers,
+    service_id,
+)
+from kilonova.store import rows
+from kilonova.store.tables.control import workers
+from kilonova.world import Tx
+from tests.unit.operations.cloud_rows import add_host, add_server
+
+Run = Callable[[Any], None]
+
+
+def test_hosts_of_all_cells_with_their_state(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "b", disabled=1, disabled_reason="old")
+        await add_host(stores, "a", forced_down=1)
+        await add_host(stores, "c", seen=100.0, address="192.0.2.7")
+        found = await read_hosts(stores, 60.0)
+        assert [(host.name, host.cell, host.state.word) for host in found] == [
+            ("a", "cell1", "down"),
+            ("b", "cell1", "disabled"),
+            ("c", "cell1", "unknown"),  # nobody listened for so long
+        ]
+        assert (found[1].id, found[1].provider_id) == (ids["id"], ids["provider_id"])
+        assert (found[1].disabled, found[1].disabled_reason, found[0].forced_down) == (True, "old", True)
+        assert found[2].address == "192.0.2.7" and 90_060 < found[2].now - (found[2].answers_since or 0) < 90_200
+        amounts = await read_amounts(stores.placement, [ids["provider_id"], "nix"])
+        assert amounts == {
+            ids["provider_id"]: {"VCPU": Amount(8), "MEMORY_MB": Amount(4096, 512), "DISK_GB": Amount(100)}
+        }
+
+    databases(story)
+
+
+def test_servers_on_hosts(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        await add_host(stores, "a")
+        await add_host(stores, "b")
+        one = await add_server(stores, "one", "a")
+        two = await add_server(stores, "two", "a", task_state="rebooting")
+        await add_server(stores, "gone", "a", deleted=1)
+        await add_server(stores, "nowhere", None)
+        hosts = await read_hosts(stores, 60.0)
+        assert await count_servers(stores, hosts) == {"a": OnHost(servers=2, busy=1)}
+        assert {host: sorted(servers) for host, servers in (await name_servers(stores, hosts)).items()} == {
+            "a": sorted([(one, "one"), (two, "two")])
+        }
+        assert await count_servers(stores, hosts[1:]) == {} and await count_servers(stores, []) == {}
+
+    databases(story)
+
+
+def test_workers_that_live(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        async def body(tx: Tx) -> float:
+            now = await tx.now()
+            for name, until in (("dead", now - 1), ("living", now + 20)):
+                await rows.put(tx, workers, id=name, kind="conductor", lease_until=until, started_at=now)
+            return now
+
+        now = await stores.control.write(body)
+        (worker,) = await read_workers(stores, 30.0)
+        assert (worker.id, worker.kind) == ("living", "conductor") and abs(worker.renewed_at - (now - 10)) < 1
+
+    databases(story)
+
+
+def test_ids_for_old_versions_are_always_the_same() -> None:
+    assert number_of("e3dca60e-0f3c-4e6c-a849-71c249552970") == 0xE3DCA60E0F3C
+    worker = Worker(id="any name", kind="conductor", renewed_at=0.0)
+    ids = {service_id(worker, binary) for binary in ("nova-conductor", "nova-scheduler")}
+    assert len(ids) == 2 and ids == {service_id(worker, binary) for binary in ("nova-conductor", "nova-scheduler")}

@@ -1,0 +1,76 @@
+"""Key pairs in the database: by user and name, within a limit, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kilonova.domain.errors import Refused
+from kilonova.services.compute.keypairs import Keypairs
+from tests.unit.control import Clock
+from tests.unit.services.compute.keys import ED25519
+
+Run = Callable[[Any], None]
+
+
+def test_they_are_kept_by_user_and_name(control: Run) -> None:
+    async def story(store: Any) -> None:
+        keypairs = Keypairs(store, Clock(5.0))
+        mine = await keypairs.take("bob", "work", ED25519)
+        theirs = await keypairs.take("eve", "work", ED25519)
+        assert mine.number != theirs.number and mine.created_at == 5.0 and mine.private_key is None
+        assert await keypairs.find("bob", "work") == mine
+        with pytest.raises(Refused, match="Key pair 'work' already exists"):
+            await keypairs.take("bob", "work", ED25519)
+        await keypairs.delete("bob", "work")
+        for lost in (keypairs.find("bob", "work"), keypairs.delete("bob", "work")):
+            with pytest.raises(Refused, match="Keypair work not found for user bob"):
+                await lost
+        assert [one.user_id for one in await keypairs.list("eve")] == ["eve"]
+
+    control(story)
+
+
+def test_two_at_once_make_one(control: Run) -> None:
+    async def story(store: Any) -> None:
+        keypairs = Keypairs(store, Clock())
+        made = await asyncio.gather(*(keypairs.take("bob", "k", ED25519) for _ in range(4)), return_exceptions=True)
+        assert sorted(type(one).__name__ for one in made) == ["Keypair", "Refused", "Refused", "Refused"]
+
+    control(story)
+
+
+def test_no_more_than_the_limit(control: Run) -> None:
+    async def story(store: Any) -> None:
+        keypairs = Keypairs(store, Clock())
+        for number in range(2):
+            await keypairs.take("bob", f"k{number}", ED25519, most=2)
+        for most in (2, 0):
+            with pytest.raises(Refused) as why:
+                await keypairs.take("bob", "k2", ED25519, most=most)
+            assert why.value.code == "quota_exceeded"
+        with pytest.raises(Refused, match="too many key pairs"):
+            await keypairs.make("bob", "k2", most=2)
+        await keypairs.take("eve", "k0", ED25519, most=2)
+        await keypairs.take("bob", "k2", ED25519, most=-1)
+        assert [one.name for one in await keypairs.list("bob")] == ["k0", "k1", "k2"]
+
+    control(story)
+
+
+def test_page_by_page(control: Run) -> None:
+    async def story(store: Any) -> None:
+        keypairs = Keypairs(store, Clock())
+        for name in ("c", "a", "b"):
+            await keypairs.take("bob", name, ED25519)
+        await keypairs.take("eve", "aa", ED25519)
+        assert [one.name for one in await keypairs.list("bob", limit=2)] == ["a", "b"]
+        assert [one.name for one in await keypairs.list("bob", marker="b", limit=2)] == ["c"]
+        assert await keypairs.list("bob", limit=0) == []
+        with pytest.raises(Refused, match="Marker aa could not be found"):
+            await keypairs.list("bob", marker="aa")
+
+    control(story)

@@ -1,0 +1,291 @@
+"""Checking tokens: what makes one void, what is kept in memory, and how soon others' writes are noticed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kilonova.domain.errors import Refused, StoreError
+from kilonova.services.identity.projects import DOMAIN, PROJECT
+from kilonova.services.identity.service import LOOK_SECONDS, MOST_KEPT
+from kilonova.services.identity.tokens import DOMAIN as ON_DOMAIN
+from kilonova.services.identity.tokens import SYSTEM, Scope
+from tests.unit.services.identity.home import Home, at_home
+
+
+def test_what_a_token_says() -> None:
+    async def story(home: Home) -> None:
+        caller = await home.identity.check((await home.log_in()).token)
+        assert caller is not None and caller.project is not None
+        assert (caller.user.name, caller.user.domain_name, caller.project.name) == ("demo", "Default", "demo")
+        assert caller.roles == ("member", "reader") and not caller.is_admin and not caller.system
+        admin = await home.identity.check((await home.log_in("admin", scope=SYSTEM)).token)
+        assert admin is not None and admin.system and admin.project is None and admin.is_admin
+        assert admin.roles == ("admin", "manager", "member", "reader")
+        of_domain = await home.identity.check((await home.log_in("admin", scope=ON_DOMAIN, place="Default")).token)
+        assert of_domain is not None and of_domain.domain is not None and of_domain.domain.id == "default"
+
+    at_home(story)
+
+
+def test_it_expires() -> None:
+    async def story(home: Home) -> None:
+        token = (await home.log_in()).token
+        home.clock.time += 3599.9
+        assert await home.identity.check(token) is not None
+        home.clock.time += 0.1
+        assert await home.identity.check(token) is None, "kept in memory or not"
+        assert await home.another().check(token) is None
+        assert await home.identity.inspect(token) is None
+
+    at_home(story)
+
+
+def test_the_configured_time_counts() -> None:
+    async def story(home: Home) -> None:
+        home.identity = home.another(expiration=10.0)
+        issued = await home.log_in()
+        assert issued.claims.expires_at == home.clock.now() + 10
+        home.clock.time += 10
+        assert await home.identity.check(issued.token) is None
+
+    at_home(story)
+
+
+def test_it_is_revoked_and_others_are_not(anywhere: Callable[..., None]) -> None:
+    async def story(home: Home) -> None:
+        one, other = await home.log_in(), await home.log_in()
+        assert await home.identity.check(one.token) and await home.identity.check(other.token)
+        await home.identity.revoke(one.claims)
+        assert await home.identity.check(one.token) is None
+        assert await home.identity.check(other.token) is not None
+        await home.identity.revoke(one.claims)  # twice is once
+
+    anywhere(story)
+
+
+def test_revocations_are_forgotten_once_the_token_has_expired() -> None:
+    async def story(home: Home) -> None:
+        early = await home.log_in()
+        await home.identity.revoke(early.claims)
+        home.clock.time += 4000
+        await home.identity.revoke((await home.log_in()).claims)
+
+        async def count(tx: Any) -> list[Any]:
+            from kilonova.store import rows
+            from kilonova.store.tables.identity import revoked_tokens
+
+            return [row["audit_id"] for row in await rows.fetch_all(tx, revoked_tokens)]
+
+        assert early.claims.audit_id not in await home.store.read(count)
+
+    at_home(story)
+
+
+async def disable_user(home: Home, on: bool) -> None:
+    await home.identity.users.change(await home.user_id("demo"), {"enabled": on})
+
+
+async def disable_project(home: Home, on: bool) -> None:
+    await home.identity.projects.change(PROJECT, await home.identity.project_named("demo"), {"enabled": on})
+
+
+async def disable_domain(home: Home, on: bool) -> None:
+    await home.identity.projects.change(DOMAIN, "default", {"enabled": on})
+
+
+@pytest.mark.parametrize("disable", [disable_user, disable_project, disable_domain])
+def test_disabling_voids_it_for_good(disable: Any) -> None:
+    async def story(home: Home) -> None:
+        token = (await home.log_in()).token
+        assert await home.identity.check(token) is not None
+        home.clock.time += 0.01
+        await disable(home, False)
+        assert await home.identity.check(token) is None
+        with pytest.raises(Refused):
+            await home.log_in()
+        await disable(home, True)
+        assert await home.identity.check(token) is None, "being enabled again revives nothing"
+        assert await home.identity.check((await home.log_in()).token) is not None
+
+    at_home(story)
+
+
+def test_another_password_voids_it(anywhere: Callable[..., None]) -> None:
+    async def story(home: Home) -> None:
+        token, user_id = (await home.log_in()).token, await home.user_id("demo")
+        assert await home.identity.check(token) is not None
+        home.clock.time += 0.01
+        await home.identity.users.change_own_password(user_id, "of demo", "new one")
+        assert await home.identity.check(token) is None
+        fresh = (await home.log_in(password="new one")).token
+        assert await home.identity.check(fresh) is not None
+        home.clock.time += 0.01
+        await home.identity.users.change(user_id, {"password": "newer"})
+        assert await home.identity.check(fresh) is None
+
+    anywhere(story)
+
+
+def test_without_a_role_it_is_worth_nothing() -> None:
+    async def story(home: Home) -> None:
+        user_id = await home.user("eve", password="of eve")
+        place = Scope("project", await home.identity.project_named("demo"))
+        reader, member = await home.give(user_id, "reader", place), await home.give(user_id, "member", place)
+        token = (await home.log_in("eve", place="demo")).token
+        assert (await home.identity.check(token)).roles == ("member", "reader")  # type: ignore[union-attr]
+        await home.identity.assignments.revoke(member)
+        assert (await home.identity.check(token)).roles == ("reader",)  # type: ignore[union-attr]
+        await home.identity.assignments.revoke(reader)
+        assert await home.identity.check(token) is None
+
+    at_home(story)
+
+
+def test_a_user_or_project_that_is_gone() -> None:
+    async def story(home: Home) -> None:
+        token, admins = (await home.log_in()).token, (await home.log_in("admin", place="demo")).token
+        await home.identity.users.delete(await home.user_id("demo"))
+        assert await home.identity.check(token) is None
+        assert await home.identity.check(admins) is not None
+        await home.identity.projects.delete(PROJECT, await home.identity.project_named("demo"))
+        assert await home.identity.check(admins) is None
+
+    at_home(story)
+
+
+# -- what is kept in memory -------------------------------------------------------------------------------------------
+
+
+def test_a_second_check_asks_no_database() -> None:
+    async def story(home: Home) -> None:
+        token = (await home.log_in()).token
+        first = await home.identity.check(token)
+        before = home.store.stats.statements
+        for _ in range(100):
+            assert await home.identity.check(token) is first
+        assert home.store.stats.statements == before
+        home.clock.time += LOOK_SECONDS
+        assert await home.identity.check(token) is first
+        assert home.store.stats.statements == before + 1, "once a second the counter, nothing else"
+
+    at_home(story)
+
+
+def test_the_others_notice_within_a_second(anywhere: Callable[..., None]) -> None:
+    async def story(home: Home) -> None:
+        token, other = (await home.log_in()).token, home.another()
+        assert await other.check(token) is not None
+        home.clock.time += 0.01
+        await home.identity.users.change(await home.user_id("demo"), {"enabled": False})
+        assert await home.identity.check(token) is None, "our own write at once"
+        home.clock.time += LOOK_SECONDS - 0.02
+        assert await other.check(token) is not None, "else it would ask the database each time"
+        home.clock.time += 0.02
+        assert await other.check(token) is None
+
+    anywhere(story)
+
+
+def test_what_others_made_is_seen_at_once() -> None:
+    """Only what is kept can be out of date; what is not is read."""
+
+    async def story(home: Home) -> None:
+        other = home.another()
+        assert await other.check((await home.log_in()).token) is not None
+        role = (await home.identity.roles.create({"name": "pilot"}))["id"]
+        user_id = await home.user("eve", password="of eve")
+        await home.give(user_id, "pilot", Scope("project", await home.identity.project_named("demo")))
+        caller = await other.check((await home.log_in("eve", place="demo")).token)
+        assert caller is not None and caller.roles == ("pilot",) and role
+
+    at_home(story)
+
+
+def test_a_read_that_a_write_overtook_is_not_kept() -> None:
+    """The records were read, then changed, and only then would they have been kept."""
+
+    async def story(home: Home) -> None:
+        token, user_id = (await home.log_in()).token, await home.user_id("demo")
+        identity = home.identity
+        await identity.look()
+        home.clock.time += 0.01
+        real_read = home.store.read
+
+        async def slow_read(body: Any, **options: Any) -> Any:
+            found = await real_read(body, **options)
+            home.store.read = real_read
+            await identity.users.change(user_id, {"enabled": False})
+            return found
+
+        home.store.read = slow_read
+        assert await identity.check(token) is not None, "it began before the write"
+        assert await identity.check(token) is None
+
+    at_home(story)
+
+
+def test_memory_is_bounded() -> None:
+    async def story(home: Home) -> None:
+        token = (await home.log_in()).token
+        await home.identity.check(token)
+        caller = home.identity._callers[token]
+        home.identity._callers |= {f"filling {number}": caller for number in range(MOST_KEPT - 1)}
+        fresh = (await home.log_in()).token
+        await home.identity.check(fresh)
+        assert len(home.identity._callers) == MOST_KEPT and fresh in home.identity._callers
+        assert token not in home.identity._callers, "the oldest went"
+
+    at_home(story)
+
+
+def test_a_database_that_does_not_answer_lets_nobody_in() -> None:
+    async def story(home: Home) -> None:
+        token = (await home.log_in()).token
+        assert await home.identity.check(token) is not None
+        real_read = home.store.read
+
+        async def broken(body: Any, **options: Any) -> Any:
+            raise StoreError("gone")
+
+        home.store.read = broken
+        assert await home.identity.check(token) is not None, "within the second"
+        home.clock.time += LOOK_SECONDS
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await home.identity.check(token)
+        home.store.read = real_read
+        assert await home.identity.check(token) is not None
+
+    at_home(story)
+
+
+def test_hostile_tokens_ask_no_database() -> None:
+    async def story(home: Home) -> None:
+        token = (await home.log_in()).token
+        await home.identity.check(token)
+        before = home.store.stats.statements
+        for strange in ("", "x" * 100_000, token[:-2], "kn1." + os.urandom(200).hex(), token.upper(), token + token):
+            assert await home.identity.check(strange) is None
+        assert home.store.stats.statements == before
+
+    at_home(story)
+
+
+def test_a_check_costs_less_than_a_fifth_of_a_millisecond() -> None:
+    async def story(home: Home) -> None:
+        token = (await home.log_in()).token
+        await home.identity.check(token)
+        best = 1.0
+        for _ in range(5):
+            began = time.process_time()
+            for _ in range(500):
+                await home.identity.check(token)
+            best = min(best, (time.process_time() - began) / 500)
+        assert best < 0.0002, f"{best * 1000:.3f} ms"
+
+    at_home(story)

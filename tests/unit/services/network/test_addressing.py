@@ -1,0 +1,283 @@
+"""Real addresses: the lowest free one, once, from the pools; given back and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+
+import pytest
+
+from kilonova.domain.errors import Refused
+from kilonova.services.network.addresses import (
+    address_of,
+    default_pools,
+    from_mac,
+    key_of,
+    mac_of,
+    macs_for,
+    net_of,
+    pools_of,
+    ranges_of,
+)
+from kilonova.store.tables.network import fixed_ips, free_ranges, ports
+from tests.unit.services.network.bench import PROJECT, Bench, Kind, addresses, refusal
+
+# -- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/255.255.255.0", "fe80::%eth0/64", "::/129",
+     "10.0.0.0/٨", "10.0.0.0/0024", "010.0.0.0/8", "10.0.0.0/8 ", "a/b", "1/8", "10.0.0.0/8/8", "x" * 300],
+)  # fmt: skip
+def test_what_is_no_cidr_is_refused(text: str) -> None:
+    with pytest.raises(Refused) as why:
+        net_of(text)
+    assert why.value.code == "invalid_input" and len(why.value.message) < 200
+
+
+def test_host_bits_of_a_cidr_are_dropped() -> None:
+    assert str(net_of("10.0.0.77/24")) == "10.0.0.0/24"
+
+
+@pytest.mark.parametrize("text", ["fe80::1%eth0", "10.0.0", "10.0.0.256", "1", "::1/64", "", "localhost"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        address_of(text)
+
+
+@pytest.mark.parametrize("text", ["", "fa:16:3e:00:00", "01:00:5e:00:00:01", "00:00:00:00:00:00", "fa:16:3e:00:00:0g"])
+def test_what_is_no_mac_of_one_device_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        mac_of(text)
+
+
+def test_a_mac_is_told_in_one_way() -> None:
+    assert mac_of("FA-16-3E-0A-0B-0C") == "fa:16:3e:0a:0b:0c"
+    made = macs_for("c0ffee")
+    assert len(set(made)) == 10 and all(mac_of(mac) == mac and mac.startswith("fa:16:3e:") for mac in made)
+
+
+@pytest.mark.parametrize(
+    ("cidr", "gateway", "expected"),
+    [
+        ("10.0.0.0/29", "10.0.0.1", [("10.0.0.2", "10.0.0.6")]),
+        ("10.0.0.0/29", "10.0.0.3", [("10.0.0.1", "10.0.0.2"), ("10.0.0.4", "10.0.0.6")]),
+        ("10.0.0.0/29", None, [("10.0.0.1", "10.0.0.6")]),
+        ("10.0.0.0/31", "10.0.0.1", [("10.0.0.0", "10.0.0.0")]),
+        ("10.0.0.0/32", "10.0.0.0", []),
+        ("2001:db8::/64", "2001:db8::1", [("2001:db8::2", "2001:db8::ffff:ffff:ffff:ffff")]),
+        ("2001:db8::/64", "fe80::1", [("2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff")]),
+        ("ffff:ffff:ffff:ffff::/64", None, [("ffff:ffff:ffff:ffff::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")]),
+    ],
+)
+def test_pools_leave_out_what_no_port_may_have(cidr: str, gateway: str | None, expected: list[tuple[str, str]]) -> None:
+    pools = default_pools(net_of(cidr), ipaddress.ip_address(gateway) if gateway else None)
+    assert [(pool["start"], pool["end"]) for pool in pools] == expected
+
+
+@pytest.mark.parametrize(
+    ("pools", "code"),
+    [
+        ([("10.0.0.9", "10.0.0.2")], "invalid_pool"),
+        ([("10.0.0.2", "10.0.1.2")], "pool_out_of_subnet"),
+        ([("10.0.0.0", "10.0.0.9")], "pool_out_of_subnet"),
+        ([("10.0.0.9", "10.0.0.255")], "pool_out_of_subnet"),
+        ([("10.0.0.2", "10.0.0.9"), ("10.0.0.9", "10.0.0.12")], "pools_overlap"),
+        ([("::1", "::2")], "invalid_input"),
+        ([("10.0.0.2", "nonsense")], "invalid_input"),
+    ],
+)
+def test_wrong_pools_are_refused(pools: list[tuple[str, str]], code: str) -> None:
+    with pytest.raises(Refused) as why:
+        pools_of(net_of("10.0.0.0/24"), [{"start": start, "end": end} for start, end in pools])
+    assert why.value.code == code
+
+
+def test_what_is_taken_is_not_free() -> None:
+    pools = [{"start": "10.0.0.2", "end": "10.0.0.6"}]
+    taken = [ipaddress.ip_address(text) for text in ("10.0.0.2", "10.0.0.4", "10.0.0.6", "10.0.0.77")]
+    expected = [(key_of(address_of(one)),) * 2 for one in ("10.0.0.3", "10.0.0.5")]
+    assert ranges_of(pools, taken) == expected
+    last = [{"start": "255.255.255.254", "end": "255.255.255.255"}]
+    assert ranges_of(last, [address_of("255.255.255.255")]) == [("fffffffe", "fffffffe")]
+
+
+def test_a_device_makes_its_own_address_from_its_mac() -> None:
+    assert str(from_mac(net_of("2001:db8::/64"), "fa:16:3e:01:02:03")) == "2001:db8::f816:3eff:fe01:203"
+
+
+# -- allocation -------------------------------------------------------------------------------------------------------
+
+
+def test_ports_get_the_lowest_free_addresses_and_give_them_back(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, subnet = await bench.network("10.0.0.0/29")
+        made = [await bench.port(network) for _ in range(5)]
+        assert [addresses(port) for port in made] == [[f"10.0.0.{last}"] for last in (2, 3, 4, 5, 6)]
+        assert await refusal(bench.port(network)) == "no_more_addresses"
+        assert len(await bench.rows(ports)) == 5, "a refused create leaves nothing"
+        for number in (3, 1, 2):
+            await bench.net.ports.delete(None, made[number]["id"])
+        assert [(row["first"], row["last"]) for row in await bench.rows(free_ranges)] == [("0a000003", "0a000005")]
+        assert addresses(await bench.port(network)) == ["10.0.0.3"]
+        assert subnet["gateway_ip"] == "10.0.0.1"
+
+    both.run(story)
+
+
+def test_an_address_may_be_asked_for(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, subnet = await bench.network("10.0.0.0/29")
+        middle = await bench.port(network, fixed_ips=[{"ip_address": "10.0.0.4"}])
+        assert middle["fixed_ips"] == [{"subnet_id": subnet["id"], "ip_address": "10.0.0.4"}]
+        again = bench.port(network, fixed_ips=[{"ip_address": "10.0.0.4", "subnet_id": subnet["id"]}])
+        assert await refusal(again) == "address_in_use"
+        others = [addresses(await bench.port(network))[0] for _ in range(4)]
+        assert others == ["10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.6"]
+        for wrong, code in {
+            "10.0.0.0": "invalid_ip_for_network",
+            "10.0.0.7": "invalid_ip_for_network",
+            "10.0.1.4": "invalid_ip_for_network",
+            "::4": "invalid_ip_for_network",
+            "fe80::1%lo": "invalid_input",
+        }.items():
+            assert await refusal(bench.port(network, fixed_ips=[{"ip_address": wrong}])) == code, wrong
+        wrong_subnet = [{"ip_address": "10.0.1.4", "subnet_id": subnet["id"]}]
+        assert await refusal(bench.port(network, fixed_ips=wrong_subnet)) == "invalid_ip_for_subnet"
+        assert await refusal(bench.port(network, fixed_ips=[{"subnet_id": "none"}])) == "invalid_input"
+        assert addresses(await bench.port(network, fixed_ips=[])) == []
+        await bench.net.ports.delete(None, middle["id"])
+        assert addresses(await bench.port(network)) == ["10.0.0.4"]
+
+    both.run(story)
+
+
+def test_an_address_outside_of_the_pools_does_not_enter_them_when_it_is_given_back(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network = await bench.one("network")
+        pools = [{"start": "10.0.0.10", "end": "10.0.0.11"}]
+        await bench.one("subnet", network_id=network["id"], cidr="10.0.0.0/24", allocation_pools=pools)
+        outside = await bench.port(network, fixed_ips=[{"ip_address": "10.0.0.200"}])
+        await bench.net.ports.delete(None, outside["id"])
+        assert [addresses(await bench.port(network))[0] for _ in range(2)] == ["10.0.0.10", "10.0.0.11"]
+        assert await refusal(bench.port(network)) == "no_more_addresses"
+
+    bench.run(story)
+
+
+def test_a_port_gets_one_address_of_each_version_and_its_own_of_automatic_subnets(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, four = await bench.network("10.0.0.0/30")
+        six = await bench.one("subnet", network_id=network["id"], cidr="2001:db8:0:1::/64")
+        modes = {"ipv6_ra_mode": "slaac", "ipv6_address_mode": "slaac"}
+        auto = await bench.one("subnet", network_id=network["id"], cidr="2001:db8:0:2::/64", **modes)
+        port = await bench.port(network, mac_address="fa:16:3e:01:02:03")
+        assert port["fixed_ips"] == [
+            {"subnet_id": four["id"], "ip_address": "10.0.0.2"},
+            {"subnet_id": six["id"], "ip_address": "2001:db8:0:1::2"},
+            {"subnet_id": auto["id"], "ip_address": "2001:db8:0:2:f816:3eff:fe01:203"},
+        ]
+        chosen = [{"subnet_id": auto["id"], "ip_address": "2001:db8:0:2::7"}]
+        assert await refusal(bench.port(network, fixed_ips=chosen)) == "invalid_input"
+        assert await refusal(bench.port(network)) == "no_more_addresses", "the IPv4 subnet is full"
+        assert len(await bench.rows(fixed_ips)) == 3
+        await bench.net.subnets.delete(None, auto["id"])  # an automatic address just ends
+        assert len((await bench.net.ports.show(None, port["id"]))["fixed_ips"]) == 2
+        assert await refusal(bench.net.subnets.delete(None, six["id"])) == "subnet_in_use"
+        assert await refusal(bench.net.networks.delete(None, network["id"])) == "network_in_use"
+
+    bench.run(story)
+
+
+def test_the_second_subnet_serves_when_the_first_is_full(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network("10.0.0.0/30")
+        await bench.one("subnet", network_id=network["id"], cidr="10.0.1.0/30")
+        assert [addresses(await bench.port(network))[0] for _ in range(2)] == ["10.0.0.2", "10.0.1.2"]
+        assert await refusal(bench.port(network)) == "no_more_addresses"
+
+    bench.run(story)
+
+
+def test_many_at_once_never_share_an_address_or_a_mac(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network("10.0.0.0/26", shared=True)
+        nets = [bench.again() for _ in range(4)]
+        asked = []
+        for number in range(70):  # of several projects: only the network's own lock keeps them apart
+            wish = {"project_id": f"project-{number % 7}", "network_id": network["id"]}
+            asked.append(nets[number % 4].ports.create(None, [wish]))
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        made = [answer[0] for answer in told if not isinstance(answer, BaseException)]
+        refused = [error for error in told if isinstance(error, BaseException)]
+        assert len(made) == 61 and len(refused) == 9  # 62 hosts without the gateway
+        assert all(isinstance(error, Refused) and error.code == "no_more_addresses" for error in refused), refused
+        taken = {addresses(port)[0] for port in made}
+        assert taken == {f"10.0.0.{last}" for last in range(2, 63)}
+        assert len({port["mac_address"] for port in made}) == 61
+        assert not await bench.rows(free_ranges)
+        await asyncio.gather(*(nets[number % 4].ports.delete(None, port["id"]) for number, port in enumerate(made)))
+        assert [(row["first"], row["last"]) for row in await bench.rows(free_ranges)] == [("0a000002", "0a00003e")]
+        assert not await bench.rows(fixed_ips)
+
+    both.run(story)
+
+
+def test_changed_pools_know_what_is_taken(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, subnet = await bench.network("10.0.0.0/24")
+        for _ in range(3):
+            await bench.port(network)  # .2 .3 .4
+        pools = [{"start": "10.0.0.3", "end": "10.0.0.6"}]
+        shown = await bench.net.subnets.update(None, subnet["id"], {"allocation_pools": pools})
+        assert shown["allocation_pools"] == pools and shown["revision_number"] == 2
+        assert [addresses(await bench.port(network))[0] for _ in range(2)] == ["10.0.0.5", "10.0.0.6"]
+        assert await refusal(bench.port(network)) == "no_more_addresses"
+
+    bench.run(story)
+
+
+def test_a_ports_addresses_can_be_changed(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, subnet = await bench.network("10.0.0.0/29")
+        port = await bench.port(network)
+
+        async def change(*wanted: dict[str, str]) -> list[str]:
+            return addresses(await bench.net.ports.update(None, port["id"], {"fixed_ips": list(wanted)}))
+
+        assert await change({"subnet_id": subnet["id"]}) == ["10.0.0.2"], "what is wished as it was stays"
+        assert await change({"ip_address": "10.0.0.5"}, {"ip_address": "10.0.0.2"}) == ["10.0.0.5", "10.0.0.2"]
+        assert await change({"ip_address": "10.0.0.6"}) == ["10.0.0.6"]
+        assert await refusal(change({"ip_address": "10.0.0.6"}, {"ip_address": "10.0.9.6"})) == "invalid_ip_for_network"
+        six = [{"ip_address": f"10.0.0.{last}"} for last in range(1, 7)]
+        assert await refusal(change(*six)) == "invalid_input"
+        assert addresses(await bench.net.ports.show(None, port["id"])) == ["10.0.0.6"], "a refusal changes nothing"
+        assert await change() == []
+        assert [(row["first"], row["last"]) for row in await bench.rows(free_ranges)] == [("0a000002", "0a000006")]
+
+    bench.run(story)
+
+
+def test_taking_an_address_costs_the_same_with_many_ports_in_the_subnet(bench: Kind) -> None:
+    """Statements, not seconds: and none of them looks at more rows than it needs."""
+
+    async def story(bench: Bench) -> None:
+        bench.net = bench.again(quota_defaults={"port": -1})
+        network, _ = await bench.network("10.0.0.0/16")
+
+        async def cost() -> int:
+            before = bench.store.stats.statements
+            await bench.port(network)
+            spent: int = bench.store.stats.statements - before
+            return spent
+
+        await bench.port(network)  # the first one makes the project's default group
+        first = await cost()
+        wish = {"project_id": PROJECT, "network_id": network["id"]}
+        for _ in range(8):
+            await bench.net.ports.create(None, [wish] * 50)
+        assert await cost() == first <= 24
+        assert len(await bench.rows(free_ranges)) == 1
+
+    bench.run(story)

@@ -1,0 +1,223 @@
+"""The ports of servers: all or nothing, fenced, the same again when asked again, given back at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kilonova.domain.errors import Failed, Superseded
+from kilonova.domain.network import WantedPort
+from kilonova.store.tables.journal import fences
+from kilonova.store.tables.network import fixed_ips, free_ranges, port_groups, ports
+from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind
+
+SERVER = "5e000000-0000-4000-8000-000000000001"
+
+
+async def failure(asked: Any) -> str:
+    with pytest.raises(Failed) as why:
+        await asked
+    assert why.value.final and why.value.message
+    return why.value.code
+
+
+def test_a_server_gets_its_ports_with_addresses_and_groups(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, subnet = await bench.network(name="blue")
+        given = await bench.port(network, name="mine")
+        wanted = [WantedPort(network_id=network["id"], tag="eth"), WantedPort(port_id=given["id"])]
+        first, second = await bench.allocate((SERVER, 1, 4), *wanted, hostname="web", availability_zone="az1")
+        assert (first.network_name, first.made_here, first.tag, first.host) == ("blue", True, "eth", "host1")
+        assert [(each.address, each.version, each.subnet_id, each.kind) for each in first.addresses] == [
+            ("10.0.0.3", 4, subnet["id"], "fixed")
+        ]
+        assert first.security_groups == ["default"] and first.mac.startswith("fa:16:3e:")
+        assert (second.port_id, second.made_here, second.addresses[0].address) == (given["id"], False, "10.0.0.2")
+        shown = await bench.net.ports.show(None, first.port_id)
+        told = {name: shown[name] for name in ("device_id", "device_owner", "status", "name", "dns_name", "project_id")}
+        assert told == {
+            "device_id": SERVER,
+            "device_owner": "compute:az1",
+            "status": "ACTIVE",
+            "name": "",
+            "dns_name": "web",
+            "project_id": PROJECT,
+        }
+        assert (shown["binding:host_id"], shown["binding:vif_type"]) == ("host1", "ovs")
+        assert await bench.net.vifs([SERVER, "nobody"]) == {SERVER: [first, second]}
+        assert await bench.net.vifs([]) == {}
+
+    both.run(story)
+
+
+def test_the_same_again_finds_what_was_done(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        wanted = [WantedPort(network_id=network["id"])] * 2
+        first = await bench.allocate((SERVER, 1, 4), *wanted)
+        assert await bench.allocate((SERVER, 1, 4), *wanted) == first
+        later = await bench.allocate((SERVER, 1, 5), *wanted, host="host2")  # a retry, after another host was chosen
+        assert [vif.port_id for vif in later] == [vif.port_id for vif in first]
+        assert {vif.host for vif in later} == {"host2"}
+        assert len(await bench.rows(ports)) == 2
+
+    both.run(story)
+
+
+def test_what_comes_too_late_changes_nothing(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        want = WantedPort(network_id=network["id"])
+        await bench.net.release((SERVER, 2, 1), server_id=SERVER)  # nothing there is fine
+        with pytest.raises(Superseded):
+            await bench.allocate((SERVER, 1, 9), want)
+        assert not await bench.rows(ports)
+        made = await bench.allocate((SERVER, 2, 2), want)
+        for late in ((SERVER, 2, 1), (SERVER, 1, 7)):
+            with pytest.raises(Superseded):
+                await bench.net.release(late, server_id=SERVER)
+            with pytest.raises(Superseded):
+                await bench.net.bind(late, server_id=SERVER, host="host9")
+        assert await bench.net.vifs([SERVER]) == {SERVER: made}
+
+    both.run(story)
+
+
+def test_a_release_takes_what_was_made_and_gives_back_the_rest(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network("10.0.0.0/29")
+        given = await bench.port(network)
+        await bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]), WantedPort(port_id=given["id"]))
+        for _ in range(2):
+            await bench.net.release((SERVER, 1, 2), server_id=SERVER)
+        assert await bench.net.vifs([SERVER]) == {}
+        (left,) = await bench.net.ports.all(None)
+        assert (left["id"], left["device_id"], left["device_owner"]) == (given["id"], "", "")
+        assert (left["binding:host_id"], left["status"], left["binding:vif_type"]) == ("", "DOWN", "unbound")
+        assert [(row["first"], row["last"]) for row in await bench.rows(free_ranges)] == [("0a000003", "0a000006")]
+        assert {row["port_id"] for row in await bench.rows(port_groups)} == {given["id"]}
+
+    both.run(story)
+
+
+def test_ports_follow_the_server_to_another_host(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        (before,) = await bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]))
+        for _ in range(2):
+            (after,) = await bench.net.bind((SERVER, 2, 3), server_id=SERVER, host="host2")
+            assert (after.port_id, after.addresses, after.host) == (before.port_id, before.addresses, "host2")
+        shown = await bench.net.ports.show(None, before.port_id)
+        assert shown["revision_number"] == 2, "the second time nothing had to change"
+        assert await bench.net.bind(("another", 1, 1), server_id="another", host="host2") == []
+
+    both.run(story)
+
+
+def test_what_cannot_be_had_leaves_nothing_behind(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        roomy, _ = await bench.network()
+        tiny, _ = await bench.network("10.9.0.0/30")
+        foreign, _ = await bench.network(project=OTHER)
+        theirs = await bench.port(foreign, OTHER)
+        used = await bench.port(tiny, device_id="somebody")  # and so the tiny one is full
+        (group,) = [await bench.one("security_group", OTHER, name="g")]
+        before = [len(await bench.rows(table)) for table in (ports, fixed_ips, free_ranges, port_groups, fences)]
+        for second, code in (
+            (WantedPort(network_id=tiny["id"]), "no_more_addresses"),
+            (WantedPort(port_id=used["id"]), "port_in_use"),
+            (WantedPort(port_id=theirs["id"]), "port_not_usable"),
+            (WantedPort(port_id="none"), "port_not_found"),
+            (WantedPort(network_id="none"), "network_not_found"),
+            (WantedPort(network_id=roomy["id"], fixed_ip="10.0.1.1"), "invalid_ip_for_network"),
+        ):
+            asked = bench.allocate((SERVER, 1, 1), WantedPort(network_id=roomy["id"]), second)
+            assert await failure(asked) == code
+        asked = bench.allocate((SERVER, 1, 1), WantedPort(network_id=roomy["id"]), security_groups=[group["id"]])
+        assert await failure(asked) == "security_group_not_found"
+        await bench.net.quotas.set(PROJECT, {"port": 2})
+        assert await failure(bench.allocate((SERVER, 1, 1), *[WantedPort(network_id=roomy["id"])] * 2)) == "over_quota"
+        after = [len(await bench.rows(table)) for table in (ports, fixed_ips, free_ranges, port_groups, fences)]
+        assert after == before
+
+    both.run(story)
+
+
+def test_many_servers_at_once_share_nothing(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network("10.0.0.0/24", shared=True)
+        want = WantedPort(network_id=network["id"])
+        nets = [bench.again() for _ in range(3)]
+
+        async def one(number: int) -> Any:
+            told = {"user_id": "u", "security_groups": [], "host": "host1", "wanted": [want] * 2}
+            project = f"project-{number % 5}"  # only the network's own lock keeps them apart
+            return await nets[number % 3].allocate((f"server{number}", 1, 1), project_id=project, **told)
+
+        made = await asyncio.gather(*(one(number) for number in range(40)))
+        taken = [vif.addresses[0].address for vifs in made for vif in vifs]
+        assert sorted(taken) == sorted({f"10.0.0.{last}" for last in range(2, 82)})
+        asked = (nets[n % 3].release((f"server{n}", 1, 2), server_id=f"server{n}") for n in range(40))
+        await asyncio.gather(*asked)
+        assert not await bench.rows(ports) and not await bench.rows(fixed_ips)
+        assert len(await bench.rows(free_ranges)) == 1
+
+    both.run(story)
+
+
+def test_a_port_given_to_something_else_is_no_longer_the_servers(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        (vif,) = await bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]))
+        stranger = await bench.port(network, device_id=SERVER)  # only says so: it was never attached
+        assert [each.port_id for each in (await bench.net.vifs([SERVER]))[SERVER]] == [vif.port_id]
+        await bench.net.ports.update(None, vif.port_id, {"device_id": "elsewhere"})
+        assert await bench.net.vifs([SERVER]) == {}
+        await bench.net.release((SERVER, 1, 2), server_id=SERVER)
+        assert {port["id"] for port in await bench.net.ports.all(None)} == {vif.port_id, stranger["id"]}
+
+    bench.run(story)
+
+
+def test_a_network_without_port_security_has_no_groups(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network(port_security_enabled=False)
+        (vif,) = await bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]))
+        assert vif.security_groups == []
+        assert (await bench.net.ports.show(None, vif.port_id))["port_security_enabled"] is False
+
+    bench.run(story)
+
+
+def test_a_floating_ip_is_among_the_addresses(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        outside, _ = await bench.network("172.24.4.0/24", **{"router:external": True})
+        network, subnet = await bench.network()
+        router = await bench.one("router", external_gateway_info={"network_id": outside["id"]})
+        await bench.net.interfaces.add(None, router["id"], subnet_id=subnet["id"])
+        (vif,) = await bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]))
+        floating = await bench.one("floatingip", floating_network_id=outside["id"], port_id=vif.port_id)
+        (seen,) = (await bench.net.vifs([SERVER]))[SERVER]
+        assert [(each.address, each.kind) for each in seen.addresses] == [
+            ("10.0.0.2", "fixed"),
+            (floating["floating_ip_address"], "floating"),
+        ]
+        await bench.net.release((SERVER, 1, 2), server_id=SERVER)
+        left = await bench.net.floating_ips.show(None, floating["id"])
+        assert (left["port_id"], left["fixed_ip_address"], left["router_id"], left["status"]) == (None,) * 3 + ("DOWN",)
+
+    bench.run(story)
+
+
+def test_looking_at_many_servers_takes_two_statements(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        for number in range(5):
+            await bench.allocate((f"s{number}", 1, 1), WantedPort(network_id=network["id"]))
+        before = bench.store.stats.statements
+        assert len(await bench.net.vifs([f"s{number}" for number in range(5)])) == 5
+        assert bench.store.stats.statements - before == 2
+
+    bench.run(story)
