@@ -25,6 +25,8 @@ from kilonova.api.image.manner import ImageManner
 from kilonova.api.image.routes import ROUTES as IMAGE_ROUTES
 from kilonova.api.network.manner import NetworkManner
 from kilonova.api.network.routes import ROUTES as NETWORK_ROUTES
+from kilonova.api.placement.manner import PlacementManner
+from kilonova.api.placement.routes import ROUTES as PLACEMENT_ROUTES
 from kilonova.api.port import Port
 from kilonova.api.service import Service
 
@@ -65,4 +67,5 @@ def faces_of(service: Service) -> dict[str, Face]:
         "/compute/v2": Face(service, LEGACY_ROUTES, LegacyManner()),
         "/image": Face(service, IMAGE_ROUTES, ImageManner()),
         "/network": Face(service, NETWORK_ROUTES, NetworkManner()),
+        "/placement": Face(service, PLACEMENT_ROUTES, PlacementManner()),
     }

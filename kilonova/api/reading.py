@@ -32,7 +32,7 @@ def decode(body: bytes, form: type[T]) -> T:
         return msgspec.json.decode(body, type=form)
     except msgspec.ValidationError as error:
         raise Refused("bad_request", f"the body is not as it must be: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Refused("bad_request", "the body is no JSON") from None
 
 

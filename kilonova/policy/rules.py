@@ -28,7 +28,19 @@ OWN = {
     "kilonova:token_keys": "rule:context_is_admin",
 }
 
-DEFAULTS: dict[str, str] = {**BASE, **COMPUTE, **NETWORK, **OWN}
+PLACEMENT = dict.fromkeys(
+    (
+        "placement:resource_providers:list",
+        "placement:resource_providers:show",
+        "placement:resource_providers:inventories:list",
+        "placement:resource_providers:usages",
+        "placement:resource_providers:allocations:list",
+        "placement:allocations:list",
+    ),
+    "rule:service_or_admin",
+)
+
+DEFAULTS: dict[str, str] = {**BASE, **COMPUTE, **NETWORK, **PLACEMENT, **OWN}
 
 # Rules that also hold for tokens without a project.
 SCOPE_FREE = frozenset(OWN)

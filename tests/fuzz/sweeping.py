@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from kilonova.api.forms import Schema
 from kilonova.api.routes import Version
 from tests.fuzz.grounding import fits_in
-from tests.fuzz.spoiling import BODIES, HEADERS, NAMES, PAGING, TEXTS, VALUES, places
+from tests.fuzz.spoiling import BODIES, HEADERS, NAMES, PAGING, TEXTS, VALUES, encoded, places
 from tests.support.embedded import Asked
 from tests.support.examples import Examples, fill
 from tests.support.table import Entry
@@ -54,7 +54,7 @@ def _bodies(entry: Entry, version: Version, examples: Examples, good: Asked) -> 
                 changed = copy.deepcopy(body)
                 place, key = [*places(changed)][n]
                 place[key] = copy.deepcopy(value)
-                yield json.dumps(changed).encode()
+                yield encoded(changed)
 
 
 def _all_names(entry: Entry, version: Version) -> tuple[str, ...]:

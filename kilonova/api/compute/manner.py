@@ -38,12 +38,15 @@ STATUS = {
     "network_needs_subnet": 400,
     "network_auto_unavailable": 400,
     "external_network_forbidden": 403,
-    "duplicate_network": 400,
-    "fixed_ip_invalid": 400,
-    "fixed_ip_in_use": 400,
+    "invalid_fixed_ip": 400,
+    "address_in_use": 400,
+    "duplicate_port": 400,
+    "port_needs_address": 400,
+    "port_not_usable": 400,
     "security_group_not_found": 400,
     "network_ambiguous": 409,
     "port_in_use": 409,
+    "security_group_ambiguous": 409,
 }
 _NUMBER = re.compile(r"^([1-9]\d*)\.([1-9]\d*|0)$")
 _PROJECT = re.compile(r"^/([0-9a-f-]+)(?=/|$)")
