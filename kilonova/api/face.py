@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -14,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from kilonova.api.call import Call, answer
 from kilonova.api.faults import DEFAULT, STATUS
+from kilonova.api.reading import parsed
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, EVER, PUBLIC, Route, Router, Version
 from kilonova.api.service import Service
@@ -21,7 +21,6 @@ from kilonova.domain.errors import Conflict, Failed, KilonovaError, Refused
 
 logger = logging.getLogger(__name__)
 MAX_BODY = 114688  # bytes; as Nova's max_request_body_size
-NUL = b"\\u0000"
 NUL_IN_ADDRESS = "%00"
 WITH_BODY = ("POST", "PUT", "PATCH")
 
@@ -139,12 +138,7 @@ class Face:
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise Rejected(415, f"Unsupported Content-Type {kind[:80]}")
-        if NUL in body:  # no database takes it in a text
-            raise Rejected(400, "A text may not hold the character NUL")
-        try:
-            return msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Rejected(400, "Malformed request body") from None
+        return parsed(body)
 
     def _fault(self, request: Request, error: Exception, version: Version) -> Response:
         fault = self.manner.fault

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from kilonova.api.rejected import Rejected
 from kilonova.domain.errors import Refused
 
 T = TypeVar("T")
 MAX_BODY = 1024 * 1024
+MAX_DEPTH = 100  # objects and lists within each other; nothing here needs ten, and checks of forms end at 255
 NUL = b"\\u0000"
 MOST = 1000  # elements of a page
 
@@ -23,6 +25,29 @@ async def read_body(request: Request) -> bytes:
         if len(body) > MAX_BODY:
             raise HTTPException(413, f"a body may have {MAX_BODY} bytes")
     return bytes(body)
+
+
+def parsed(body: bytes | bytearray) -> Any:
+    """JSON of any form. Raises `Rejected` (400)."""
+    if NUL in body:  # no database takes it in a text
+        raise Rejected(400, "A text may not hold the character NUL")
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Rejected(400, "Malformed request body") from None
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deeper(found, MAX_DEPTH):
+        raise Rejected(400, f"Malformed request body: it is nested more than {MAX_DEPTH} deep")
+    return found
+
+
+def _is_deeper(found: Any, most: int) -> bool:
+    level = [found]
+    for _ in range(most):
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [one for each in inside for one in each]
+        if not level:
+            return False
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def decode(body: bytes, form: type[T]) -> T:

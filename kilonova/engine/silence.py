@@ -39,8 +39,7 @@ _OPEN_ON_HOSTS = Sql(
     )
     .join(operations, operations.c.id == steps.c.operation_id)
     .where(steps.c.open == 1, steps.c.place != "")
-    .order_by(steps.c.operation_id)
-)
+)  # sorted by whoever reads it: asked for an order, SQLite walks through all steps there ever were
 _KIND = Sql(select(operations.c.id, operations.c.kind).where(operations.c.id == bindparam("id")))
 
 
@@ -61,7 +60,7 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
         return
 
     async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], dict[str, str]]:
-        found = list(await tx.all(_OPEN_ON_HOSTS))
+        found = sorted(await tx.all(_OPEN_ON_HOSTS), key=lambda row: (row["operation_id"], row["ordinal"]))
         states = await judge_all(tx, engine.limits.service_down_time) if found else {}
         owners: dict[str, str] = {}
         for row in found:

@@ -38,6 +38,7 @@ SHAPES: dict[str, Callable[[Any, int], bool]] = {
     "network": lambda fault, status: (
         _named("NeutronError")(fault) and _named("type", "message", "detail")(fault["NeutronError"])
     ),
+    "placement": lambda fault, status: _named("errors")(fault) and fault["errors"][0]["status"] == status,
     "kilonova": lambda fault, status: _named("error")(fault) and _named("code", "message")(fault["error"]),
 }
 

@@ -61,13 +61,13 @@ class Round:
         self.asker = stage.admin
         self.examples: Examples = stage.examples(self.asker)
         self.drawing = Drawing(random.Random(seed).getrandbits(32))
-        self.last: dict[str, Count] = {}
+        self.counts: dict[str, Count] = {}
 
     def fuzz(self, entry: Entry) -> Count:
         """Who asks is an administrator, for whom the things are; for spoiled requests sometimes somebody else."""
         draw = random.Random(f"{self.seed} {entry.name}")
         self.examples.things.forget()
-        count = self.last[entry.name] = Count()
+        count = self.counts[entry.name] = Count()
         for who, asked in self._requests(entry, draw):
             self._ask(entry, who, asked, count)
         self._tidy(entry)
@@ -82,6 +82,13 @@ class Round:
             self._ask(entry, self.asker, asked, count)
         self._tidy(entry)
         return count
+
+    def unended(self) -> list[str]:
+        """Operations that neither have ended nor say what they wait for."""
+        rows = [
+            row for name, rows in self.stage.cloud.records().items() if name.endswith(".operations") for row in rows
+        ]
+        return [f"{row['kind']} {row['id']} {row['state']}" for row in rows if row["ended_at"] is None]
 
     def _tidy(self, entry: Entry) -> None:
         if entry.is_read or entry.service not in ("kilonova", "compute"):
@@ -157,3 +164,13 @@ def _version(entry: Entry, draw: random.Random) -> Version:
 
 def _encoded(body: Any) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def report(counts: dict[str, Count]) -> str:
+    """The table: route, requests, passed, done."""
+    width = max((len(name) for name in counts), default=5)
+    total = Count(*(sum(getattr(count, key) for count in counts.values()) for key in ("requests", "passed", "done")))
+    head = f"{'route':<{width}} requests  passed    2xx"
+    return "\n".join(
+        [head, *(f"{name:<{width}} {count}" for name, count in counts.items()), f"{'all':<{width}} {total}"]
+    )

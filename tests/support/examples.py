@@ -19,7 +19,19 @@ from tests.support.things.making import World
 
 Value = Callable[[World], Any]
 UUID = "00000000-0000-4000-8000-000000000000"
-TEXTS = ("thing", "1", UUID, "192.0.2.1", "2001:db8::1", "http://elsewhere", "10.9.8.0/24", "", "a", "QUFB", "/10.0.0.0")
+TEXTS = (
+    "thing",
+    "1",
+    UUID,
+    "192.0.2.1",
+    "2001:db8::1",
+    "http://elsewhere",
+    "10.9.8.0/24",
+    "",
+    "a",
+    "QUFB",
+    "/10.0.0.0",
+)
 
 # What a name means in a body, by the end of the path to it: the longest that fits counts.
 MEANINGS: dict[str, Value] = {
@@ -92,7 +104,7 @@ class Examples:
         """Complete but for the token."""
         key, world = _key(entry), self.things.world
         values = self.things.values(entry, version, anew=anew)
-        given = {"content-type": "application/json", **version_headers(version)}
+        given = {"content-type": "application/json", **version_headers(entry, version)}
         given |= HEADERS[key](world) if key in HEADERS else {}
         body = self.body(entry, version, values)
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -111,8 +123,8 @@ class Examples:
         return _related(entry, values, body, world)
 
 
-def version_headers(version: Version) -> dict[str, str]:
-    return {} if version == EVER else compute.version_header(version)
+def version_headers(entry: Entry, version: Version) -> dict[str, str]:
+    return {} if version == EVER else {"openstack-api-version": f"{entry.service} {version[0]}.{version[1]}"}
 
 
 def _key(entry: Entry) -> str:

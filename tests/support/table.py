@@ -9,6 +9,7 @@ from kilonova.api.compute.manner import MIN, LegacyManner
 from kilonova.api.face import Face
 from kilonova.api.routes import EVER, PUBLIC, Route, Version
 
+OLDEST: dict[str, Version] = {"compute": MIN, "placement": (1, 0)}
 READS = ("GET", "HEAD")
 
 
@@ -28,7 +29,7 @@ class Entry:
 
     @property
     def oldest(self) -> Version:
-        return max(self.route.since, MIN) if self.newest != EVER else EVER
+        return max(self.route.since, OLDEST.get(self.service, EVER))
 
     @property
     def service(self) -> str:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import FIELDS, MOST_SHOWN, check_settable, with_attribute
 from kilonova.api.image.schemas import IMAGE_FORM
-from kilonova.api.reading import NUL, read_body
+from kilonova.api.reading import parsed, read_body
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER
 from kilonova.domain.caller import Caller
@@ -36,21 +36,12 @@ async def read_changes(request: Request) -> list[Change]:
     if kind not in (OLD, NEW):
         allowed = f"{OLD}, {NEW}"
         raise Rejected(415, f"A change of an image is one of {allowed}", headers={"Accept-Patch": allowed})
-    body = _decoded(await read_body(request))
+    body = parsed(await read_body(request))
     if not isinstance(body, list):
         raise Rejected(400, "Request body must be a JSON array of operation objects.")
     if len(body) > MOST_CHANGES:
         raise Rejected(413, f"A request may make {MOST_CHANGES} changes.")
     return [_change(one, kind == OLD) for one in body]
-
-
-def _decoded(body: bytes) -> Any:
-    if NUL in body:  # no database takes it in a text
-        raise Rejected(400, "A text may not hold the character NUL")
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Rejected(400, "Malformed request body") from None
 
 
 def _change(raw: Any, is_old: bool) -> Change:

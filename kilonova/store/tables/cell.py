@@ -120,6 +120,7 @@ actions = Table(
     Column("message", Text),
 )
 Index("actions_server", actions.c.server_id, actions.c.request_id)
+Index("actions_operation", actions.c.operation_id)
 
 action_events = Table(
     "action_events",

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from kilonova.api.routes import Version
 from tests.support.people import Person
 from tests.support.table import Entry
-from tests.support.things import compute, identity, image, network, own
+from tests.support.things import compute, identity, image, network, own, placement
 from tests.support.things.making import Maker, Where, World
 
 MAKERS: dict[str, dict[str, Maker]] = {
@@ -18,6 +18,7 @@ MAKERS: dict[str, dict[str, Maker]] = {
     "identity": identity.MAKERS,
     "image": image.MAKERS,
     "network": network.MAKERS,
+    "placement": placement.MAKERS,
     "kilonova": own.MAKERS,
 }
 # What belongs to no project, or to all of them: the answer to anybody is the same.

@@ -65,7 +65,7 @@ def joined(world: World, router: str) -> str:
 def public_network(world: World) -> str:
     def find() -> str:
         found = world.admin.done("GET", f"{V2}/networks")["networks"]
-        return str(next(each["id"] for each in found if each["router:external"]))
+        return str(next(each["id"] for each in found if each["name"] == "public"))
 
     return world.once("public network", find)
 

@@ -27,7 +27,7 @@ REFUSED = (403, 404)
 PUBLIC = {
     *("GET /identity/", "HEAD /identity/", "GET /identity/v3/", "HEAD /identity/v3/", "POST /identity/v3/auth/tokens"),
     *("POST /identity/v3/users/{user}/password", "GET /compute/", "GET /compute/v2.1/", "GET /compute/v2/"),
-    *("GET /image", "GET /image/versions", "GET /network", "GET /network/v2.0"),
+    *("GET /image", "GET /image/versions", "GET /network", "GET /network/v2.0", "GET /placement/"),
 }
 # What a role does not matter for, as in Nova and Keystone: these are the caller's own, not the project's.
 THEIR_OWN = {

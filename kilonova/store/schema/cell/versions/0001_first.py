@@ -35,6 +35,7 @@ def upgrade() -> None:
         sa.Column("message", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("number"),
     )
+    op.create_index("actions_operation", "actions", ["operation_id"])
     op.create_index("actions_server", "actions", ["server_id", "request_id"])
     op.create_table(
         "copies",
