@@ -52,7 +52,7 @@ def make_app(service: Service) -> ASGIApp:
     pages.state.service = service
     faces = faces_of(service)
     for prefix, face in sorted(faces.items(), key=lambda item: len(item[1].router.routes)):
-        service.faces[prefix.split("/")[1]] = face  # where one name has several, the one with the most to say
+        service.faces[prefix.split("/")[1]] = face  # where one name has several, the last with the most to say
     return Port(faces, pages)
 
 
@@ -63,8 +63,8 @@ def faces_of(service: Service) -> dict[str, Face]:
         "/identity": Face(service, IDENTITY_ROOT_ROUTES, IdentityRootManner()),
         "/identity/v3": Face(service, IDENTITY_ROUTES, IdentityManner()),
         "/compute": Face(service, ROOT_ROUTES, RootManner(), ELSEWHERE),
-        "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner()),
         "/compute/v2": Face(service, LEGACY_ROUTES, LegacyManner()),
+        "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner()),
         "/image": Face(service, IMAGE_ROUTES, ImageManner()),
         "/network": Face(service, NETWORK_ROUTES, NetworkManner()),
         "/placement": Face(service, PLACEMENT_ROUTES, PlacementManner()),

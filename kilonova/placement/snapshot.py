@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,29 +53,25 @@ def _column() -> Ints:
     return np.zeros(FIRST_ROWS, dtype=np.int64)
 
 
-@dataclass(slots=True)
 class ClassColumns:
-    """One resource class over all providers; all zeros where a provider has none."""
-
-    capacity: Ints = field(default_factory=_column)
-    used: Ints = field(default_factory=_column)
-    min_unit: Ints = field(default_factory=_column)
-    max_unit: Ints = field(default_factory=_column)
-    step_size: Ints = field(default_factory=_column)
+    """One resource class over all providers; all zeros where a provider has none. One table, a row per name: its
+    columns are taken out for the hosts of a request all at once."""
 
     NAMES = ("capacity", "used", "min_unit", "max_unit", "step_size")
 
+    def __init__(self, rows: int = FIRST_ROWS) -> None:
+        self.table: Ints = np.zeros((len(self.NAMES), rows), dtype=np.int64)
+
     def set(self, at: int, row: Row) -> None:
-        for name in self.NAMES:
-            getattr(self, name)[at] = row[name]
+        self.table[:, at] = [row[name] for name in self.NAMES]
 
     def clear(self, at: int) -> None:
-        for name in self.NAMES:
-            getattr(self, name)[at] = 0
+        self.table[:, at] = 0
 
     def grow(self, rows: int) -> None:
-        for name in self.NAMES:
-            setattr(self, name, _grown(getattr(self, name), rows))
+        larger = ClassColumns(rows)
+        larger.table[:, : self.table.shape[1]] = self.table
+        self.table = larger.table
 
 
 class Snapshot:
@@ -159,8 +154,7 @@ class Snapshot:
     def _class(self, name: str) -> ClassColumns:
         columns = self.classes.get(name)
         if columns is None:
-            columns = self.classes[name] = ClassColumns()
-            columns.grow(len(self.provider_id))
+            columns = self.classes[name] = ClassColumns(len(self.provider_id))
         return columns
 
     def _grow(self, rows: int) -> None:

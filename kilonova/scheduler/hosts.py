@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from kilonova.placement.snapshot import Bools, Ints, Snapshot
+from kilonova.placement.snapshot import Bools, ClassColumns, Ints, Snapshot
 
 UP = "up"
+PLACES = {name: place for place, name in enumerate(ClassColumns.NAMES)}
 
 
 class HostView(msgspec.Struct, frozen=True):
@@ -32,28 +33,32 @@ class Field:
         self.known: Bools = self.rows >= 0
         self.up: Bools = np.array([view.state == UP for view in self.views], dtype=np.bool_)
         self.accepting: Bools = snapshot.accepting[self.rows] & self.known
-        self._columns: dict[tuple[str, str], Ints] = {}
+        self._columns: dict[str, Ints] = {}
+        self._free: dict[str, Ints] = {}
 
     def __len__(self) -> int:
         return len(self.names)
 
     def column(self, resource_class: str, name: str) -> Ints:
-        """One of the snapshot's columns, or `free`, for these hosts; 0 where a host has no such class."""
-        kept = self._columns.get((resource_class, name))
+        """One of the snapshot's columns for these hosts; 0 where a host has no such class."""
+        kept = self._columns.get(resource_class)
         if kept is None:
-            kept = self._columns[resource_class, name] = self._gather(resource_class, name)
-        return kept
+            kept = self._columns[resource_class] = self._gather(resource_class)
+        column: Ints = kept[PLACES[name]]
+        return column
 
     def free(self, resource_class: str) -> Ints:
-        return self.column(resource_class, "free")
-
-    def _gather(self, resource_class: str, name: str) -> Ints:
-        if name == "free":  # a host may be over its capacity
+        kept = self._free.get(resource_class)
+        if kept is None:  # a host may be over its capacity
             free: Ints = self.column(resource_class, "capacity") - self.column(resource_class, "used")
-            return free.clip(min=0)
+            kept = self._free[resource_class] = np.maximum(free, 0)
+        return kept
+
+    def _gather(self, resource_class: str) -> Ints:
         columns = self.snapshot.classes.get(resource_class)
         if columns is None:
-            return np.zeros(len(self), dtype=np.int64)
-        values: Ints = getattr(columns, name)[self.rows]
-        values[~self.known] = 0
+            return np.zeros((len(PLACES), len(self)), dtype=np.int64)
+        values: Ints = columns.table[:, self.rows]
+        if not self.known.all():
+            values[:, ~self.known] = 0
         return values

@@ -122,6 +122,16 @@ def test_what_is_served_while_the_broker_is_away_is_served_afterwards(nats: Nats
     site.run(body)
 
 
+async def _once_subscribed(asker: NatsBus) -> bytes:
+    """Connected again, the other end may still have to say what it serves."""
+    for _ in range(50):
+        try:
+            return await asker.call("echo", b"x", timeout=5)
+        except NoAnswer:
+            await asyncio.sleep(0.1)
+    raise AssertionError("nobody serves echo any more")
+
+
 def test_a_broker_that_refuses_us_for_a_while_is_asked_again(
     guarded: GuardedNats, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,7 +153,7 @@ def test_a_broker_that_refuses_us_for_a_while_is_asked_again(
             guarded.password = "right"
             guarded.start()
             await until(lambda: asker.is_connected() and server.is_connected())
-            assert await asker.call("echo", b"x", timeout=5) == b"x"
+            assert await _once_subscribed(asker) == b"x"
         finally:
             await asker.close()
             await server.close()

@@ -48,10 +48,7 @@ def shown(seen: Snapshot) -> dict[str, Any]:
     """The same from the snapshot; a class of which everything is zero is one the provider does not have."""
     found: dict[str, Any] = {}
     for uuid, at in seen.index.items():
-        classes = {
-            name: tuple(int(getattr(columns, column)[at]) for column in columns.NAMES)
-            for name, columns in seen.classes.items()
-        }
+        classes = {name: tuple(columns.table[:, at].tolist()) for name, columns in seen.classes.items()}
         found[uuid] = (
             int(seen.generation[at]),
             bool(seen.accepting[at]),
@@ -149,10 +146,10 @@ def test_those_who_wait_together_share_a_read(run: Run) -> None:
         reads = 0
         read = books.store.read
 
-        async def counting(body: Any) -> Any:
+        async def counting(body: Any, **options: Any) -> Any:
             nonlocal reads
             reads += 1
-            return await read(body)
+            return await read(body, **options)
 
         books.store.read = counting  # type: ignore[method-assign]
         await asyncio.gather(*(seen.sync(books.store) for _ in range(20)))

@@ -1,8 +1,9 @@
-"""python -m tests.soak --minutes N [--only mutations|histories|crashes] [--mutation NAME…] [--suite NAME…]
+"""python -m tests.soak --minutes N [--only mutations|histories|crashes|fuzz] [--mutation NAME…] [--suite NAME…]
 
 Each mutation is applied to a copy of the tree and the general suites run against it until one fails; the failing test,
 seed or crash point must pass on the unchanged copy, else it proves nothing. A mutation that nothing notices survives,
-and a survivor is a failure of the suites. What is left of the time goes to fresh random histories and crashes.
+and a survivor is a failure of the suites. What is left of the time goes to fresh random histories and crashes, and a
+quarter of it to requests that nobody in their right mind would send.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.soak.patches import Patch, Stale, copy_tree, load_all
 from tests.soak.suites import Failure, Stopwatch, check_tree, end, end_all, fails_again, first_failure, ordered
 
 ROOT = Path(__file__).resolve().parents[2]
+FUZZ_SHARE = 0.25  # of the time that the mutations leave
 JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
 
 
@@ -108,17 +110,23 @@ def mutations(names: Sequence[str], suites: Sequence[str]) -> bool:
 
 def hunt(until: float, kind: str) -> bool:
     """Random histories and crashes of the tree as it is, on all the cores that are ours, until the time is over."""
+    only = ["--kind", kind] if kind != "histories and crashes" else []
+    return _search(kind, until, lambda seed: ["tests.soak.simulated", "hunt", "--prefix", seed, *only])
+
+
+def fuzz(until: float) -> bool:
+    """Every route, asked everything."""
+    return _search("requests", until, lambda seed: ["tests.fuzz", "--seed", seed])
+
+
+def _search(what: str, until: float, command: Callable[[str], list[str]]) -> bool:
     if time.time() >= until:
-        print("no time is left for random histories")
+        print(f"no time is left for random {what}")
         return True
     seed = f"{time.time_ns()}"
-    print(f"random {kind}, seed {seed}, for {until - time.time():.0f} s", flush=True)
+    print(f"random {what}, seed {seed}, for {until - time.time():.0f} s", flush=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    commands = [
-        [sys.executable, "-m", "tests.soak.simulated", "hunt", "--prefix", f"{seed}-{n}", "--until", str(until)]
-        + (["--kind", kind] if kind != "histories and crashes" else [])
-        for n in range(JOBS)
-    ]
+    commands = [[sys.executable, "-m", *command(f"{seed}-{number}"), "--until", str(until)] for number in range(JOBS)]
     running = [
         subprocess.Popen(c, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
         for c in commands
@@ -151,7 +159,7 @@ def _account(ended: Sequence[subprocess.Popen[str]], outs: Sequence[str]) -> boo
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--only", choices=("mutations", "histories", "crashes"))
+    parser.add_argument("--only", choices=("mutations", "histories", "crashes", "fuzz"))
     parser.add_argument("--mutation", nargs="*", default=[], help="only these")
     parser.add_argument("--suite", nargs="*", default=[], help="only these suites may kill")
     asked = parser.parse_args()
@@ -161,8 +169,12 @@ def main() -> int:
     good = True
     if asked.only in (None, "mutations"):
         good = mutations(asked.mutation, asked.suite)
-    if asked.only != "mutations":
-        good = hunt(until, asked.only or "histories and crashes") and good
+    if asked.only in (None, "histories", "crashes"):
+        left = max(until - time.time(), 0.0)
+        ends = until if asked.only else until - FUZZ_SHARE * left
+        good = hunt(ends, asked.only or "histories and crashes") and good
+    if asked.only in (None, "fuzz"):
+        good = fuzz(until) and good
     return 0 if good else 1
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.support.embedded import Embedded
 from tests.support.examples import Examples
 from tests.support.people import Person, administrator, new_person
+from tests.support.servers import Postgres
 from tests.support.things import Things
 from tests.support.things.compute import switch_spares_off
 
@@ -32,9 +33,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[Stage]:
+def stage(*settings: str) -> Iterator[Stage]:
     folder = tempfile.TemporaryDirectory(prefix="kilonova-stage-")
-    with folder, Embedded(Path(folder.name) / "var", *SETTINGS) as cloud:
+    with folder, Embedded(Path(folder.name) / "var", *SETTINGS, *settings) as cloud:
         admin = administrator(cloud)
         member = new_person(admin, "member", FIRST, "member")
         reader = new_person(admin, "reader", FIRST, "reader")
@@ -42,3 +43,15 @@ def stage() -> Iterator[Stage]:
         staged = Stage(cloud, admin, member, reader, other)
         switch_spares_off(staged.examples(member).things.world)
         yield staged
+
+
+@contextlib.contextmanager
+def databases(postgres: Postgres) -> Iterator[list[str]]:
+    """Settings of a stage that keeps its records in new databases there."""
+    names = {"control": "database.control", "placement": "database.placement"}
+    names |= {cell: f"database.cells.{cell}" for cell in ("cell0", "cell1")}
+    try:
+        yield [f"{option}={postgres.create_database(name)}" for name, option in names.items()]
+    finally:
+        for name in names:
+            postgres.drop(name)

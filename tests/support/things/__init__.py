@@ -44,6 +44,9 @@ class Things:
         """`owner` has what belongs to a project or a user, `admin` makes the rest."""
         self.world = World(admin, owner)
         self._kept: dict[tuple[object, ...], str] = {}
+        self.lift_quotas()
+
+    def lift_quotas(self) -> None:
         compute.lift_quotas(self.world)
         network.lift_quotas(self.world)
 
