@@ -14,7 +14,8 @@ from urllib.parse import urlencode
 from kilonova.api.forms import Schema
 from kilonova.api.routes import Version
 from tests.fuzz.grounding import fits_in
-from tests.fuzz.spoiling import BODIES, HEADERS, NAMES, PAGING, TEXTS, VALUES, encoded, places
+from tests.fuzz.nasty import BODIES, HEADERS, NAMES, PAGING, TEXTS, VALUES
+from tests.fuzz.spoiling import encoded, places
 from tests.support.embedded import Asked
 from tests.support.examples import Examples, fill
 from tests.support.table import Entry
