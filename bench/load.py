@@ -112,7 +112,7 @@ async def load_alone(cloud: Cloud, engine: ParentalEngine, kind: str, server_ids
 
     async def answer_at_once(engine: ParentalEngine, journal: Store, ask: Ask) -> None:
         await asyncio.sleep(0)
-        await engine.wake("", ask.parent_id or "")
+        engine.tell(ask.parent_id or "")
 
     watch = Stopwatch.start()
     journal, todo = cloud.stores.cell("cell1"), enumerate(server_ids)

@@ -3,6 +3,7 @@ conductor may answer any agent."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,11 +69,13 @@ class Desk:
             if await _word_for(tx, beat) != "work":
                 raise Superseded(f"host {beat.host} may not work now")
 
-        word, found = await journal.read(find, few=True)
+        word, found = await journal.read(find)  # not at once: what wakes the host meanwhile goes into the same answer
         if word != "work":
             return Orders(register_again=word == "register")
         self.with_work.discard(beat.host)
-        taken = [await take_for_host(self.engine, journal, *step, beat, still_works) for step in found]
+        # together, so that they share a COMMIT
+        taking = (take_for_host(self.engine, journal, *step, beat, still_works) for step in found)
+        taken = await asyncio.gather(*taking)
         return Orders(steps=[order for order in taken if order is not None])
 
     async def on_finish(self, message: Finish) -> Finished:

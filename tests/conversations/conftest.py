@@ -2,7 +2,8 @@
 
 In the files: $ENVIRON['ADMIN'], $ENVIRON['DEMO'], $ENVIRON['READER'] and $ENVIRON['OTHER'] are tokens (of an
 administrator, a member, a reader of the member's project, a member of another project); $ENVIRON['PROJECT'] is the
-member's project, $ENVIRON['IMAGE'] and $ENVIRON['NETWORK'] ids of the first cloud's.
+member's project, $ENVIRON['OTHER_PROJECT'] and $ENVIRON['OTHER_USER'] are the other member's; $ENVIRON['IMAGE'] and
+$ENVIRON['NETWORK'] are ids of the first cloud's.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ class Person:
         return found.json if found.body else None
 
 
-def _add_user(admin: Person, name: str, project: str, role: str) -> None:
+def _add_user(admin: Person, name: str, project: str, role: str) -> str:
+    """Its id."""
     user = {"user": {"name": name, "password": "secret", "domain_id": "default"}}
     made = admin.ask("POST", "/identity/v3/users", user)["user"]
     roles = {found["name"]: found["id"] for found in admin.ask("GET", "/identity/v3/roles")["roles"]}
     admin.ask("PUT", f"/identity/v3/projects/{project}/users/{made['id']}/roles/{roles[role]}")
+    return str(made["id"])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,7 +61,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         demo = Person(cloud, "demo", clouds["kilonova-demo"]["auth"]["password"], "demo")
         other = admin.ask("POST", "/identity/v3/projects", {"project": {"name": "other", "domain_id": "default"}})
         _add_user(admin, "reader", demo.project_id, "reader")
-        _add_user(admin, "other", other["project"]["id"], "member")
+        other_user = _add_user(admin, "other", other["project"]["id"], "member")
         images = admin.ask("GET", "/image/v2/images")["images"]
         networks = admin.ask("GET", "/network/v2.0/networks")["networks"]
         os.environ |= {
@@ -67,6 +70,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
             "READER": Person(cloud, "reader", "secret", "demo").token,
             "OTHER": Person(cloud, "other", "secret", "other").token,
             "PROJECT": demo.project_id,
+            "OTHER_PROJECT": other["project"]["id"],
+            "OTHER_USER": other_user,
             "IMAGE": next(image["id"] for image in images if image["name"] == "cirros-sim"),
             "NETWORK": next(network["id"] for network in networks if network["name"] == "shared"),
         }

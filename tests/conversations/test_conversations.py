@@ -7,11 +7,20 @@ from pathlib import Path
 import pytest
 from gabbi import driver
 from gabbi.driver import test_pytest
+from gabbi.handlers.jsonhandler import JSONHandler
 
 from tests.conversations.conftest import PORT
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(path for path in HERE.iterdir() if list(path.glob("*.yaml")))
+
+
+class Patch(JSONHandler):
+    """Images are changed by JSON under a name of its own."""
+
+    @staticmethod
+    def accepts(content_type: str) -> bool:
+        return content_type.endswith("-json-patch")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -21,7 +30,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for folder in FOLDERS:
         collected = _Collected(metafunc.config)
         driver.py_test_generator(
-            str(folder), url=f"http://127.0.0.1:{PORT}", test_loader_name=folder.name, metafunc=collected
+            str(folder),
+            url=f"http://127.0.0.1:{PORT}",
+            test_loader_name=folder.name,
+            metafunc=collected,
+            content_handlers=[Patch],
         )
         tests += collected.values
         ids += collected.ids
