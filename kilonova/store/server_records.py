@@ -160,7 +160,9 @@ def _after(arranged: list[Record], page: Page, order: Order) -> list[Record]:
     marker = page.after
     if not order.keys:
         return [r for r in arranged if (r.created_at, r.id) < (marker.created_at, marker.id)]
-    position = next((n for n, record in enumerate(arranged) if record.id == marker.id), -1)
+    if all(record.id != marker.id for record in arranged):  # gone, or filtered out; it still has its place
+        arranged = order.arrange([*arranged, marker])
+    position = next(n for n, record in enumerate(arranged) if record.id == marker.id)
     return arranged[position + 1 :]
 
 
