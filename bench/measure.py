@@ -73,7 +73,7 @@ def count_fsyncs(module: str, *arguments: str) -> tuple[dict[str, float] | None,
             found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         except (ValueError, IndexError):
             return None, f"not counted: {(done.stderr.strip().splitlines() or ['strace gave nothing'])[-1]}"
-        calls = [float(at) for at in re.findall(r"^\d+ (\d+\.\d+) f(?:data)?sync\(", log.read_text(), re.MULTILINE)]
+        calls = [float(at) for at in re.findall(r"^\d+ +(\d+\.\d+) f(?:data)?sync\(", log.read_text(), re.MULTILINE)]
     return {**found, "fsyncs": sum(found["begin"] <= at <= found["end"] for at in calls)}, ""
 
 

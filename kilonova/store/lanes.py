@@ -1,5 +1,5 @@
-"""A lane: one thread with its own connection, fed by a queue. It takes what waits, does it as one batch, and answers
-the whole batch with a single wake-up of the event loop."""
+"""A lane: a thread that reads, with its own connection, fed by a queue. It takes what waits, does it as one batch, and
+answers the whole batch with a single wake-up of the event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[[Sequence[Body[Any]]], list[Outcome]]
 
 
 class Lanes:
-    """One queue and the threads that serve it; one thread for writes, a few for reads."""
+    """One queue and the few threads that serve it."""
 
     def __init__(self, name: str, runs: Sequence[Run], *, batch: int) -> None:
         self._name = name
@@ -88,10 +88,10 @@ def _answer(asks: Sequence[Ask], outcomes: Sequence[Outcome]) -> None:
         by_loop.setdefault(future.get_loop(), []).append((future, outcome))
     for loop, answers in by_loop.items():
         with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits there any more
-            loop.call_soon_threadsafe(_settle, answers)
+            loop.call_soon_threadsafe(settle, answers)
 
 
-def _settle(answers: Sequence[tuple[asyncio.Future[Any], Outcome]]) -> None:
+def settle(answers: Sequence[tuple[asyncio.Future[Any], Outcome]]) -> None:
     for future, (value, error) in answers:
         if future.done():
             continue  # its caller was cancelled

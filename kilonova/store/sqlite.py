@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kilonova.domain.errors import StoreError
+from kilonova.store.group_commit import GroupCommit
 from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.store.lanes import Lanes
 from kilonova.store.sqlite_connection import connect
@@ -16,7 +17,7 @@ from kilonova.world import Body
 
 T = TypeVar("T")
 READERS = 2
-WRITE_BATCH = 1024  # far above what waits in practice; bounds the loss of a failing COMMIT
+WRITE_BATCH = 128  # bounds how long the event loop is kept, and the loss of a failing COMMIT
 READ_BATCH = 4  # halves the cost of a read under load; more would make short reads wait behind long ones
 
 Checkpoint = Callable[[], Awaitable[None]]
@@ -48,7 +49,7 @@ class SqliteStore:
         self._writer = WriteSide(name, connection, clock, self.stats)
         self._reader = ReadSide(name, connection, clock, self.stats)
         self._own = self._reader  # of the event loop's thread
-        self._writes: Lanes | None = None
+        self._writes: GroupCommit | None = None
         self._reads: Lanes | None = None
         if threaded:
             self._start_lanes(path, clock)
@@ -57,7 +58,7 @@ class SqliteStore:
         own = [connect(self.name, path, readonly=True) for _ in range(READERS + 1)]
         self._connections += own
         self._own, *readers = [ReadSide(self.name, connection, clock, self.stats) for connection in own]
-        self._writes = Lanes(f"{self.name}-write", [self._writer.run], batch=WRITE_BATCH)
+        self._writes = GroupCommit(self._writer, most=WRITE_BATCH)
         self._reads = Lanes(f"{self.name}-read", [reader.run for reader in readers], batch=READ_BATCH)
 
     @property
@@ -101,9 +102,10 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        for lanes in (self._writes, self._reads):
-            if lanes is not None:
-                await asyncio.to_thread(lanes.stop)
+        if self._writes is not None:
+            await self._writes.stop()
+        if self._reads is not None:
+            await asyncio.to_thread(self._reads.stop)
         # The writer last: it folds the write-ahead log into the file, which a reader may not.
         for connection in reversed(self._connections):
             connection.close()

@@ -60,6 +60,20 @@ def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     connection.execute("ROLLBACK")
 
 
+def begin_at_once(connection: sqlite3.Connection) -> bool:
+    """A transaction that may write, unless another process has one: False, without waiting for it."""
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY:
+            raise
+        return False
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+    return True
+
+
 def remove_database(path: Path) -> None:
     for suffix in ("-shm", "-wal", ""):
         Path(f"{path}{suffix}").unlink(missing_ok=True)

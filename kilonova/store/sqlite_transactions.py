@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
 from kilonova.store.instruments import Faults, ReadsClock, Stats
+from kilonova.store.sqlite_connection import begin_at_once
 from kilonova.store.statements import Sql
 from kilonova.world import Body, Row
 
@@ -109,6 +111,16 @@ def in_our_words(name: str, error: BaseException) -> BaseException:
     return ours
 
 
+@dataclass
+class Batch:
+    """Bodies that share a transaction, and what became of each."""
+
+    bodies: Sequence[Body[Any]]
+    outcomes: list[Outcome] = field(default_factory=list)
+    has_changed: bool = False
+    is_over: bool = False  # there is nothing to commit any more
+
+
 class WriteSide:
     """The one connection that writes."""
 
@@ -120,26 +132,57 @@ class WriteSide:
         self._stats = stats
 
     def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
-        """All bodies in one transaction and one COMMIT: what one of them raises is its own.
+        """All bodies in one transaction and one COMMIT: what one of them raises is its own."""
+        batch = Batch(bodies)
+        self.work(batch, wait=True)
+        self.finish(batch)
+        return batch.outcomes
+
+    def work(self, batch: Batch, *, wait: bool) -> bool:
+        """Everything but the COMMIT. False: another process is writing, and nothing was done.
 
         A savepoint keeps a copy of every page that its body changes, and few bodies raise. So they run without; when
         one raises, everything is rolled back and they run again, now with a savepoint each (world.Store allows it).
         """
-        outcomes: list[Outcome] = []
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            if not self._run_plainly(bodies, outcomes):
-                for body in bodies:
-                    outcomes.append(self._run_apart(body))
-            self._commit(outcomes)
-        except (sqlite3.Error, CommitFailed) as error:
-            self._roll_back()
-            return self._all_failed(bodies, outcomes, error)
+            if not self._begin(wait):
+                return False
+            before = self.connection.total_changes
+            if not self._run_plainly(batch.bodies, batch.outcomes):
+                for body in batch.bodies:
+                    batch.outcomes.append(self._run_apart(body))
+            batch.has_changed = self.connection.total_changes != before
+        except sqlite3.Error as error:
+            self._give_up(batch, error)
         except BaseException:
             self._roll_back()
             raise
-        self._stats.transactions += sum(error is None for _, error in outcomes)
-        return outcomes
+        return True
+
+    def finish(self, batch: Batch) -> None:
+        """The COMMIT: the part that waits for the disk."""
+        if batch.is_over:
+            return
+        try:
+            self._commit(batch.outcomes)
+        except (sqlite3.Error, CommitFailed) as error:
+            self._give_up(batch, error)
+        except BaseException:
+            self._roll_back()
+            raise
+        batch.is_over = True
+        self._stats.transactions += sum(error is None for _, error in batch.outcomes)
+
+    def _begin(self, wait: bool) -> bool:
+        if not wait:
+            return begin_at_once(self.connection)
+        self.connection.execute("BEGIN IMMEDIATE")
+        return True
+
+    def _give_up(self, batch: Batch, error: Exception) -> None:
+        self._roll_back()
+        batch.outcomes = self._all_failed(batch.bodies, batch.outcomes, error)
+        batch.is_over = True
 
     def _run_plainly(self, bodies: Sequence[Body[Any]], outcomes: list[Outcome]) -> bool:
         """False: one raised, and the transaction is as if nothing had been done."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +21,9 @@ from tests.store.scratch import ids, insert, inserting
 ROOT = Path(__file__).parents[2]
 
 
-class Gate:
-    """Keeps the writer thread busy with a transaction of its own, so that all that is asked meanwhile is one batch."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self._entered = threading.Event()
-        self._open = threading.Event()
-
-    async def __aenter__(self) -> None:
-        async def body(tx: Tx) -> None:
-            self._entered.set()
-            self._open.wait(10)
-            await insert(tx, "gate")
-
-        self._blocking = asyncio.create_task(self._store.write(body))
-        await asyncio.to_thread(self._entered.wait, 10)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._open.set()
-        await self._blocking
-
-
 async def ask_in_one_batch(store: Any, *bodies: Any) -> list[Any]:
-    async with Gate(store):
-        tasks = [asyncio.create_task(store.write(body)) for body in bodies]
-        await asyncio.sleep(0)
-    return await asyncio.gather(*tasks, return_exceptions=True)
+    """Who asks in the same turn of the loop shares a COMMIT."""
+    return await asyncio.gather(*(store.write(body) for body in bodies), return_exceptions=True)
 
 
 def test_concurrent_writes_share_commits(sqlite_bench: Workbench) -> None:
@@ -65,7 +41,7 @@ def test_a_batch_is_one_commit(sqlite_bench: Workbench) -> None:
     async def story(store: Any) -> None:
         before = store.stats.commits
         await ask_in_one_batch(store, *(inserting(f"t{number}") for number in range(30)))
-        assert store.stats.commits - before == 2  # the gate's own and the batch's
+        assert store.stats.commits - before == 1
 
     sqlite_bench.run(story)
 
@@ -90,8 +66,8 @@ def test_a_body_that_raises_takes_only_its_own_writes_along(sqlite_bench: Workbe
         results = await ask_in_one_batch(store, *bodies)
         assert [type(result) for result in results] == [str, ValueError, str, Conflict]
         assert calls == ["a", "b", "a", "b", "c"]
-        assert store.stats.transactions - before == 3  # the gate's, a, c
-        assert await ids(store) == ["a", "c", "gate"]
+        assert store.stats.transactions - before == 2
+        assert await ids(store) == ["a", "c"]
 
     sqlite_bench.run(story)
 
@@ -108,7 +84,7 @@ def test_a_failing_shared_commit_fails_its_callers_and_nobody_else(sqlite_bench:
         assert [type(result) for result in results] == [CommitFailed, CommitFailed, ValueError, CommitFailed]
         assert len({id(result) for result in results}) == 4  # nobody shares an exception with its traceback
         await store.write(inserting("after"))
-        assert await ids(store) == ["after", "before", "gate"]
+        assert await ids(store) == ["after", "before"]
 
     sqlite_bench.run(story)
 
@@ -188,6 +164,49 @@ def test_whatever_a_body_raises_the_writer_lives_on(sqlite_bench: Workbench) -> 
     async def story(store: Any) -> None:
         results = await ask_in_one_batch(store, odd, inserting("a"))
         assert isinstance(results[0], Odd) and results[1] == "a"
+
+    sqlite_bench.run(story)
+
+
+def test_another_process_writes_and_the_loop_goes_on(sqlite_bench: Workbench) -> None:
+    """Who waits for a lock waits in the thread; when it is free, everything asked meanwhile is written."""
+
+    async def story(store: Any) -> None:
+        other = sqlite3.connect(sqlite_bench.url.removeprefix("sqlite:///"), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        asked = [asyncio.create_task(store.write(inserting(f"t{number}"))) for number in range(3)]
+        turns = 0
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert turns == 50 and not any(task.done() for task in asked)
+        other.execute("ROLLBACK")
+        other.close()
+        assert await asyncio.gather(*asked) == ["t0", "t1", "t2"]
+
+    sqlite_bench.run(story)
+
+
+def test_who_asks_during_a_commit_makes_the_next_batch(sqlite_bench: Workbench) -> None:
+    async def story(store: Any) -> None:
+        before, statements = store.stats.commits, store.stats.statements
+        first = asyncio.create_task(store.write(inserting("first")))
+        while store.stats.statements == statements:
+            await asyncio.sleep(0)
+        later = [asyncio.create_task(store.write(inserting(f"t{number}"))) for number in range(20)]
+        await asyncio.gather(first, *later)
+        assert store.stats.commits - before == 2
+
+    sqlite_bench.run(story)
+
+
+def test_what_changes_nothing_waits_for_no_disk(sqlite_bench: Workbench) -> None:
+    async def looks(tx: Tx) -> int:
+        return 7
+
+    async def story(store: Any) -> None:
+        store._writes._thread.shutdown()
+        assert await store.write(looks) == 7
 
     sqlite_bench.run(story)
 

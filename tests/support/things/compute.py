@@ -131,11 +131,18 @@ def version_header(version: Version) -> dict[str, str]:
 def service(world: World, where: Where) -> str:
     if where.entry.route.until is not None:
         return "enable"  # in old versions the address has the verb
-    path = f"{COMPUTE}/os-services"
-    found = world.admin.done("GET", path, headers=version_header(where.version))["services"]
-    by_host = {each["host"]: each["id"] for each in found}
-    spare = where.anew and where.entry.route.method == "DELETE"
-    return str(by_host[next((host for host in SPARE if host in by_host), VICTIM) if spare else VICTIM])
+    by_host = _services(world, where)
+    if not (where.anew and where.entry.route.method == "DELETE"):
+        return str(by_host[VICTIM]["id"])
+    spare = next((host for host in SPARE if host in by_host), VICTIM)
+    if spare != VICTIM:  # it can only be forgotten when it has been silent long enough
+        world.admin.cloud.until(lambda: _services(world, where)[spare]["state"] == "down", f"{spare} is down")
+    return str(by_host[spare]["id"])
+
+
+def _services(world: World, where: Where) -> dict[str, dict[str, Any]]:
+    found = world.admin.done("GET", f"{COMPUTE}/os-services", headers=version_header(where.version))["services"]
+    return {each["host"]: each for each in found}
 
 
 def hypervisor(world: World, where: Where) -> str:
