@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
-from kilonova.cli import database, explain, identity, operations, simulation
+from kilonova.cli import audit, database, explain, identity, operations, simulation
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
@@ -59,6 +59,7 @@ app = App(
 for commands in (operations.app, identity.app, database.app, simulation.app):
     app.command(commands)
 app.command(explain.explain)
+app.command(audit.audit)
 for name, sentence in simulation.LOADED_WHEN_USED.items():
     simulation.app.command(f"kilonova.sim.cli:{name}", name=name, help=sentence)
 

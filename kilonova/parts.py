@@ -107,6 +107,8 @@ def limits_of(settings: Settings) -> Limits:
         lease_seconds=conducting.lease_seconds,
         poll_seconds=conducting.poll_seconds,
         evacuations_per_destination=conducting.evacuations_per_destination,
+        audit_interval=settings.audit.interval,
+        ledger_days=settings.audit.ledger_days,
         allow_resize_to_same_host=default.allow_resize_to_same_host,
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
         quota=_quota_of(settings),

@@ -51,6 +51,11 @@ class ConductorOptions(Section, frozen=True, kw_only=True):
     evacuations_per_destination: Count = 4
 
 
+class AuditOptions(Section, frozen=True, kw_only=True):
+    interval: Pause = 3600.0
+    ledger_days: Pause = 90.0
+
+
 class Simulated(Section, frozen=True, kw_only=True):
     hosts: Amount = 3
     vcpus: Count = 64
@@ -111,6 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     default: Default = Default()
     scheduler: SchedulerOptions = SchedulerOptions()
     conductor: ConductorOptions = ConductorOptions()
+    audit: AuditOptions = AuditOptions()
     simulated: Simulated = Simulated()
     database: DatabaseOptions = DatabaseOptions()
     bus: BusOptions = BusOptions()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from kilonova.bus import token
+from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, renew, take_over
 from kilonova.conductor.observer import Observer
@@ -35,6 +36,7 @@ class Conductor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._living: set[str] = set()
         engine.on_mine = self._go_on
 
     async def start(self) -> None:
@@ -55,6 +57,8 @@ class Conductor:
             (self._watch, limits.poll_seconds),
         ):
             self._loops.append(asyncio.create_task(self._every(seconds, work)))
+        if limits.audit_interval:
+            self._loops.append(asyncio.create_task(self._audit_now_and_then(limits.audit_interval)))
 
     async def stop(self) -> None:
         """Takes no more steps and waits for those under way."""
@@ -148,9 +152,9 @@ class Conductor:
     # -- leases, heartbeats, silence ----------------------------------------------------------------------------
 
     async def _look_after_leases(self) -> None:
-        living = await renew(self.engine)
+        self._living = await renew(self.engine)
         for journal in self.engine.world.db.journals():
-            await take_over(journal, living)
+            await take_over(journal, self._living)
             await give_back(
                 self.engine, journal, {operation for name, operation in self._driving if name == journal.name}
             )
@@ -166,6 +170,14 @@ class Conductor:
             return await self.engine.world.bus.call(self._echo_subject, b"?", timeout=seconds) == b"?"
         except NoAnswer:
             return False
+
+    async def _audit_now_and_then(self, seconds: float) -> None:
+        await self.engine.world.clock.sleep(seconds)  # not at the start, when there is enough to do
+        await self._every(seconds, self._audit)
+
+    async def _audit(self) -> None:
+        if self.engine.worker == min(self._living, default=""):
+            await audit_all(self.engine)
 
     async def _watch(self) -> None:
         for journal in self._cells():

@@ -18,4 +18,6 @@ class Limits:
     evacuations_per_destination: int = 4
     allow_resize_to_same_host: bool = False
     resume_guests_state_on_host_boot: bool = True
+    audit_interval: float = 0.0  # seconds; 0: only when asked
+    ledger_days: float = 90.0  # how long it tells of those who hold nothing any more
     quota: QuotaLimits = field(default_factory=dict)  # what everybody gets by default; nothing named, no limit

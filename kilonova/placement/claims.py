@@ -22,6 +22,7 @@ import msgspec
 from kilonova.placement import groups, ledger
 from kilonova.placement.fence import Attempt, Fence, fenced
 from kilonova.placement.groups import GroupRule, Standing
+from kilonova.placement.history import Origin
 from kilonova.placement.ledger import CONSUMER, ConsumerChange, Holding, Rows
 from kilonova.placement.outcomes import Claimed, Dropped, NotClaimed, Refusal, Released, Returned
 from kilonova.placement.rooms import Candidate, Choice, choose
@@ -69,7 +70,7 @@ async def claim(
             return NotClaimed(tuple(choice.refused))
         kept = _without(server.rows, own)
         change = ConsumerChange(fence.server, kept | choice.rows, project, user, server.type_id)
-        await ledger.apply(tx, holdings, [change], accepting=_must_accept(choice, own))
+        await ledger.apply(tx, holdings, [change], accepting=_must_accept(choice, own), origin=_by("claim", fence))
         await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
         return Claimed(choice.room.uuid, "", tuple(choice.refused))
 
@@ -102,7 +103,9 @@ async def claim_move(
             ConsumerChange(migration, source, project, user, moving.type_id),
             ConsumerChange(fence.server, _without(server.rows, own) | choice.rows, project, user, server.type_id),
         ]
-        await ledger.apply(tx, holdings, changes, accepting=_must_accept(choice, freed))
+        await ledger.apply(
+            tx, holdings, changes, accepting=_must_accept(choice, freed), origin=_by("claim_move", fence)
+        )
         here = {*_providers(source), choice.room.provider}
         await groups.resettle(tx, standing, gone=_providers(freed), here=here)
         return Claimed(choice.room.uuid, migration, tuple(choice.refused))
@@ -126,7 +129,7 @@ async def return_move(store: Store, fence: Fence, migration: str) -> Returned:
             ConsumerChange(fence.server, rows, owner.project, owner.user, owner.type_id),
             ConsumerChange(migration, {}, moving.project, moving.user),
         ]
-        await ledger.apply(tx, holdings, changes)
+        await ledger.apply(tx, holdings, changes, origin=_by("return_move", fence))
         await groups.resettle(tx, standing, gone=_providers(own), here=_providers(moving.rows))
         return Returned(len(moving.rows), len(own))
 
@@ -142,7 +145,7 @@ async def drop_move(store: Store, fence: Fence, migration: str) -> Dropped:
         server, moving = holdings[fence.server], holdings[migration]
         if not moving.rows:
             return Dropped(0)
-        await ledger.apply(tx, holdings, [_nothing_left(moving)])
+        await ledger.apply(tx, holdings, [_nothing_left(moving)], origin=_by("drop_move", fence))
         here = _providers(server.held_by(CONSUMER))
         await groups.resettle(tx, standing, gone=_providers(moving.rows), here=here)
         return Dropped(len(moving.rows))
@@ -177,7 +180,9 @@ async def claim_evacuation(
             return NotClaimed(tuple(choice.refused))
         rows = _without(server.rows, own) | _held_for(evacuation, leaving) | choice.rows
         change = ConsumerChange(fence.server, rows, project, user, server.type_id)
-        await ledger.apply(tx, holdings, [change], accepting=_must_accept(choice, freed))
+        await ledger.apply(
+            tx, holdings, [change], accepting=_must_accept(choice, freed), origin=_by("claim_evacuation", fence)
+        )
         await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
         return Claimed(choice.room.uuid, evacuation, tuple(choice.refused))
 
@@ -196,7 +201,7 @@ async def return_evacuation(store: Store, fence: Fence, evacuation: str) -> Retu
             return Returned(0, 0)
         rows = _without(_without(server.rows, own), source) | _held_for(CONSUMER, source)
         change = ConsumerChange(fence.server, rows, server.project, server.user, server.type_id)
-        await ledger.apply(tx, holdings, [change])
+        await ledger.apply(tx, holdings, [change], origin=_by("return_evacuation", fence))
         await groups.resettle(tx, standing, gone=_providers(own), here=_providers(source))
         return Returned(len(source), len(own))
 
@@ -214,7 +219,12 @@ async def drop_holder(store: Store, server: str, evacuation: str) -> Dropped:
         if not source:
             return Dropped(0)
         rows = _without(held.rows, source)
-        await ledger.apply(tx, holdings, [ConsumerChange(server, rows, held.project, held.user, held.type_id)])
+        await ledger.apply(
+            tx,
+            holdings,
+            [ConsumerChange(server, rows, held.project, held.user, held.type_id)],
+            origin=Origin("drop_holder"),
+        )
         return Dropped(len(source))
 
     return await store.write(body)
@@ -228,11 +238,17 @@ async def release(store: Store, fence: Fence, consumers: Sequence[str]) -> Relea
         holdings = await ledger.lock(tx, consumers)
         found = [holding for holding in holdings.values() if holding.exists]
         if found:
-            await ledger.apply(tx, holdings, [_nothing_left(holding) for holding in found])
+            await ledger.apply(
+                tx, holdings, [_nothing_left(holding) for holding in found], origin=_by("release", fence)
+            )
         await groups.leave(tx, standing)
         return Released(len(found), sum(len(holding.rows) for holding in found))
 
     return await fenced(store, fence, verb, Released)
+
+
+def _by(verb: str, fence: Fence) -> Origin:
+    return Origin(verb, fence.server, fence.turn, fence.ordinal)
 
 
 async def _stand(tx: Tx, server: str, group: GroupRule | None) -> Standing:

@@ -19,6 +19,7 @@ from sqlalchemy import BigInteger, bindparam, delete, func, select, update
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
+from kilonova.placement.history import UNTOLD, Entry, Origin, record
 from kilonova.placement.refusals import LostRace, NoSuchProvider, NotAccepting, OverCapacity, WrongUnit, unit_fault
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.store.tables.placement import allocations, consumers, inventories, resource_classes, resource_providers
@@ -173,7 +174,12 @@ def _holding(row: Row) -> Holding:
 
 
 async def apply(
-    tx: Tx, holdings: Holdings, changes: Sequence[ConsumerChange], *, accepting: Collection[int] = ()
+    tx: Tx,
+    holdings: Holdings,
+    changes: Sequence[ConsumerChange],
+    *,
+    accepting: Collection[int] = (),
+    origin: Origin = UNTOLD,
 ) -> None:
     """Make the locked consumers hold what `changes` say. Providers in `accepting` must still take new claims.
 
@@ -189,7 +195,13 @@ async def apply(
         await _touch_providers(tx, touched, accepting, mark, now)
         await _change_used(tx, deltas, fresh, mark)
         await _write_rows(tx, holdings, changes, now)
+        await record(tx, origin, now, _entries(holdings, changes))
     await _settle_consumers(tx, holdings, changes, now)
+
+
+def _entries(holdings: Holdings, changes: Sequence[ConsumerChange]) -> list[Entry]:
+    changed = (change for change in changes if change.rows != holdings[change.consumer].rows)
+    return [(change.consumer, [[*key, amount] for key, amount in sorted(change.rows.items())]) for change in changed]
 
 
 async def recount(tx: Tx, provider: int) -> None:

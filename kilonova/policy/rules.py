@@ -21,6 +21,7 @@ BASE = {
 
 OWN = {
     "kilonova:operations": "rule:context_is_admin",
+    "kilonova:audits": "rule:context_is_admin",
     "kilonova:plans": "rule:context_is_admin",
     "kilonova:servers": "rule:context_is_admin",
     "kilonova:hosts": "rule:context_is_admin",

@@ -112,6 +112,7 @@ class SimCloud:
         self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
         self.laid = Laid("", [])  # its network
         self.roles: dict[str, Role] = {}
+        self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
         self._lives: dict[str, int] = {}
         if open_databases is None:
             for name in DATABASES:
@@ -274,8 +275,7 @@ class SimCloud:
 
     def alone(self, work: Callable[[OpenStores], Awaitable[T]], what: str, *, faulty: bool = True) -> T:
         """By a process that takes no part, with handles of its own; others go on meanwhile."""
-        process, stores = Process("looker"), self.open_stores(faulty=faulty)
-        process.on_kill(stores.drop)
+        process, stores = self._looker(faulty)
         answer: asyncio.Future[T] = self.loop.create_future()
 
         async def run() -> None:
@@ -283,8 +283,15 @@ class SimCloud:
 
         self.loop.spawn(process, run())
         self.loop.run_until(answer.done, 60.0, what)
-        self.loop.kill(process)
         return answer.result()
+
+    def _looker(self, faulty: bool) -> tuple[Process, OpenStores]:
+        """One for the whole run: on PostgreSQL its connections cost more than what it looks at."""
+        if faulty not in self._lookers:
+            process, stores = Process("looker", takes_part=False), self.open_stores(faulty=faulty)
+            process.on_kill(stores.drop)
+            self._lookers[faulty] = process, stores
+        return self._lookers[faulty]
 
     async def _lay(self, stores: OpenStores) -> Laid:
         networks = Networks(stores.control, self.clock, SeededIds(random.Random(f"{self.seed}:network")))
@@ -297,6 +304,8 @@ class SimCloud:
     def close(self) -> None:
         for name in list(self.roles):
             self.kill(name)
+        for process, _ in self._lookers.values():
+            self.loop.kill(process)
         self.loop.close()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -15,7 +15,7 @@ from kilonova.operations.submit import NewServer, create, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Process
-from kilonova.sim.records import Records, read_records
+from kilonova.sim.records import Records, is_idle, read_records
 from kilonova.sim.rest import come_to_rest
 
 SMALL = Flavor("small", 1, 1024, 10)
@@ -99,7 +99,7 @@ def _until_ended(cloud: SimCloud) -> int:
     for _ in range(40):
         cloud.loop.run_for(1.0)
         points = cloud.loop.points
-        if not any(op["live"] for op in read_records(cloud).table("operations")):
+        if is_idle(cloud):
             break
     return points
 

@@ -38,10 +38,14 @@ def current_process() -> Process | None:
 class Process:
     """One life of a role. A restarted role is a new Process, perhaps of the same name."""
 
-    __slots__ = ("_keep_limit", "_tasks", "alive", "frozen", "graveyard", "io", "kill_hooks", "loop", "name", "points")
+    __slots__ = (
+        *("_keep_limit", "_tasks", "alive", "frozen", "graveyard", "io", "kill_hooks"),
+        *("loop", "name", "points", "takes_part"),
+    )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, takes_part: bool = True) -> None:
         self.name = name
+        self.takes_part = takes_part  # else it only looks on: where it is, nothing can crash
         self.alive = True
         self.points = 0
         self.io = 0
@@ -253,6 +257,8 @@ class SimLoop(asyncio.SelectorEventLoop):
             self._crash_at.setdefault(when, []).append(action)
 
     def _count_point(self, process: Process) -> None:
+        if not process.takes_part:
+            return
         self.points += 1
         process.points += 1
         for action in self._crash_at.pop(self.points, ()):

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from kilonova.domain.network import Vif
-from kilonova.placement.audit import Held, Imbalance, balance, by_consumer, read_allocations
+from kilonova.placement.books import Held, Imbalance, balance, by_consumer, read_allocations
 from kilonova.services.network.servers import vifs_of
 from kilonova.sim.cloud import SimCloud
 from kilonova.store.statements import Sql
@@ -41,6 +41,7 @@ CONTROL = (
     network.free_ranges,
 )
 _ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, books.inventories)}.values()}
+_ONE_LIVE = Sql(select(journal.operations.c.id).where(journal.operations.c.live == 1).limit(1))
 
 Rows = list[dict[str, Any]]
 
@@ -68,6 +69,22 @@ class Records:
 def read_records(cloud: SimCloud) -> Records:
     """Runs the loop until everything is read; other roles go on meanwhile."""
     return cloud.alone(_read, "the records")
+
+
+def is_idle(cloud: SimCloud) -> bool:
+    """No operation is under way."""
+    return cloud.alone(_is_idle, "the journals")
+
+
+async def _is_idle(stores: Stores) -> bool:
+    for store in stores.journals():
+        if await store.read(_live):
+            return False
+    return True
+
+
+async def _live(tx: Tx) -> bool:
+    return await tx.one(_ONE_LIVE) is not None
 
 
 async def _read(stores: Stores) -> Records:

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kilonova.audit.run import audit as audited
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations import hosts
 from kilonova.operations.submit import NewServer, create, evacuate_host, submit
-from kilonova.placement.differences import find_differences
 from kilonova.quota.check import set_limit
 from kilonova.sim.story_file import StoryError
 from kilonova.sim.story_scene import WORDS, differences
@@ -165,13 +165,13 @@ class Verbs:
         """What an audit reports now; nothing when nothing is named."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
-            told = [self.player.names.told(difference.sentence()) for difference in result or []]
+            told = [self.player.names.told(finding.sentence) for finding in (result.findings if result else [])]
             if error is not None or told != list(finds):
                 return f"the audit found {error or told}, expected {list(finds)}"
             self.player.tell("api", "the audit finds " + ("; ".join(told) or "no difference"))
             return None
 
-        return self._ask(lambda engine: find_differences(engine.world.db), judge)
+        return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=False), judge)
 
     def expect_refused(self, do: dict[str, Any], code: str, says: str = "") -> list[Answer]:
         """Nothing happens, and the code and words say why."""

@@ -24,6 +24,7 @@ _EVENTS = Sql(
     .where(action_events.c.operation_id == bindparam("id"))
     .order_by(action_events.c.started_at, action_events.c.event)
 )
+_OF_SERVER = Sql(select(*operations.c["id", "kind", "turn"]).where(operations.c.server_id == bindparam("server")))
 _WITH_IDS = Sql(select(operations).where(in_list(operations.c.id, "ids")))
 
 
@@ -112,6 +113,18 @@ async def find(stores: Stores, operation_id: str) -> list[Journaled]:
     for journal in stores.journals():
         for row in (await _with_ids(journal, [operation_id])).values():
             found.append(Journaled(journal, row))
+    return found
+
+
+async def operations_by_turn(stores: Stores, server: str) -> dict[int, tuple[str, str]]:
+    """Id and kind of the operation that had each turn of the server."""
+
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_OF_SERVER, server=server)
+
+    found: dict[int, tuple[str, str]] = {}
+    for journal in stores.journals():
+        found |= {row["turn"]: (row["id"], row["kind"]) for row in await journal.read(body)}
     return found
 
 

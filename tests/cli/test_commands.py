@@ -170,3 +170,20 @@ def test_it_also_runs_as_a_module() -> None:
 def test_every_command_explains_itself(command: str) -> None:
     done = kilonova(command, "--help")
     assert done.returncode == 0 and f"kilonova {command}" in done.stdout
+
+
+def test_an_audit_ends_with_6_when_it_found_something(tmp_path: Path) -> None:
+    with Cloud(tmp_path / "var", "--hosts", 1) as cloud:
+        made = cloud.http.create("audited")
+        cloud.http.ended(made["operation"])
+        clean = ask(cloud, "audit")
+        assert (clean.returncode, clean.stdout.splitlines()[-1]) == (0, "0 differences")
+        with sqlite3.connect(cloud.data / "placement.db") as books:
+            books.execute("UPDATE inventories SET used = used + 1")
+        books.close()
+        looked = ask(cloud, "audit", "--no-repair")
+        assert looked.returncode == 6 and "found: host1 says 2 VCPU are used, 1 are held" in looked.stdout
+        repaired = ask(cloud, "audit", "--json")
+        outcomes = {found["outcome"] for found in json.loads(repaired.stdout)["unbalanced"]}
+        assert (repaired.returncode, outcomes) == (6, {"repaired"})
+        assert ask(cloud, "audit").returncode == 0

@@ -8,8 +8,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kilonova.placement import audit, claims, inventories
+from kilonova.placement import books as records
+from kilonova.placement import claims, inventories
 from kilonova.placement.claims import Candidate, Fence, GroupRule
+from kilonova.placement.history import read_history
 from kilonova.store.statements import Sql
 from kilonova.store.tables import placement as tables
 from kilonova.world import Store, Tx
@@ -22,6 +24,7 @@ GROUP_USE = Sql(
     .join(tables.resource_providers, tables.resource_providers.c.id == tables.group_use.c.root_id)
     .order_by(tables.group_use.c.server_id, tables.resource_providers.c.name)
 )
+TOLD = Sql(select(tables.ledger.c.consumer))
 CONSUMERS = Sql(select(tables.consumers).order_by(tables.consumers.c.uuid))
 PROVIDERS = Sql(select(tables.resource_providers))
 USED = Sql(
@@ -126,9 +129,9 @@ class Books:
 
         return await self.store.read(body)
 
-    async def held(self) -> audit.Held:
+    async def held(self) -> records.Held:
         """Consumer → (host, holder) → class → amount."""
-        return audit.by_consumer(await self.store.read(audit.read_allocations))
+        return records.by_consumer(await self.store.read(records.read_allocations))
 
     async def places(self) -> dict[str, set[tuple[str, str]]]:
         """Consumer → {(host, holder)}: enough where all have the same size."""
@@ -150,7 +153,17 @@ class Books:
         return next(row["generation"] for row in await self.all(PROVIDERS) if row["name"] == host)
 
     async def check(self) -> None:
-        assert await self.store.read(audit.balance) == []
+        assert await self.store.read(records.balance) == []
+        for consumer in {row["consumer"] for row in await self.all(TOLD)}:
+            await self._check_history(consumer)
+
+    async def _check_history(self, consumer: str) -> None:
+        """The last line says what is held now."""
+        lines = await read_history(self.store, consumer)
+        told: dict[tuple[str, str], dict[str, int]] = {}
+        for share in [line for line in lines if line.consumer == consumer][-1].holds:
+            told.setdefault((share.provider_name, share.holder), {})[share.resource_class] = share.amount
+        assert told == (await self.held()).get(consumer, {})
 
 
 OWNER = {"project": "demo", "user": "alice"}

@@ -1,49 +1,215 @@
-"""Allocations against what the records say is owned."""
+"""The audit finds what is wrong at rest, and says nothing about what somebody is busy with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Iterator
 from typing import Any
 
-from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
-from kilonova.placement import audit
-from tests.placement.books import LARGE, SMALL, Books
+import pytest
 
-Run = Callable[[Any], None]
-SMALL_SIZE, LARGE_SIZE = Size(1, 1024, 10), Size(4, 4096, 40)
+from kilonova.audit.findings import Report
+from kilonova.audit.run import audit
+from kilonova.domain.errors import StoreError
+from kilonova.domain.server import Flavor
+from kilonova.engine.accept import Ask
+from kilonova.operations.submit import NewServer, create, submit
+from kilonova.sim.cloud import CloudShape, SimCloud
 
-
-def test_what_is_held_is_what_is_owned(run: Run) -> None:
-    async def story(books: Books) -> None:
-        await books.hosts("a", "b", "c", "d")
-        await books.claim("s1", "a")
-        assert await books.held() == owned(OwningServer("s1", "a", SMALL_SIZE))
-        await books.claim_move("s1", "m1", "b", size=LARGE)
-        moved = OwningServer("s1", "b", LARGE_SIZE)
-        assert await books.held() == owned(moved, [OpenMigration("m1", "a", SMALL_SIZE)])
-        await books.drop_move("s1", "m1")
-        await books.claim_evacuation("s1", "e1", "c", size=LARGE)
-        await books.claim_evacuation("s1", "e2", "d", size=LARGE)
-        away = OwningServer("s1", "d", LARGE_SIZE)
-        evacuations = [OpenEvacuation("e1", "b", LARGE_SIZE), OpenEvacuation("e2", "c", LARGE_SIZE)]
-        assert await books.held() == owned(away, open_evacuations=evacuations)
-        await books.release("s1")
-        assert await books.held() == owned(OwningServer("s1", None, LARGE_SIZE)) == {}
-
-    run(story)
+SMALL = Flavor("small", 1, 1024, 10)
+A = "5e7e0000-0000-4000-8000-00000000000a"
 
 
-def test_rows_carry_uuids_and_names(run: Run) -> None:
-    async def story(books: Books) -> None:
-        await books.hosts("a")
-        await books.claim("s1", "a", size={"VCPU": 2})
-        rows = await books.store.read(audit.read_allocations)
-        assert rows == [audit.AllocationRow("s1", "provider-of-a", "a", "VCPU", "", 2)]
+@pytest.fixture
+def cloud() -> Iterator[SimCloud]:
+    cloud = SimCloud(CloudShape(hosts=2))
+    cloud.start_all()
+    cloud.loop.run_for(15.0)
+    new = NewServer(id=A, name="a", flavor=SMALL, image="img", host="host1")
+    cloud.do(lambda engine: create(engine, new, cloud.cause()))
+    cloud.loop.run_for(10.0)
+    yield cloud
+    cloud.close()
 
-    run(story)
+
+def audited(cloud: SimCloud, *, mend: bool = False) -> Report:
+    report: Report = cloud.do(lambda engine: audit(engine.world.db, engine.world.clock, mend=mend))
+    return report
 
 
-def test_a_size_without_a_disk_owns_none() -> None:
-    assert Size(1, 512, 0).resources() == {"VCPU": 1, "MEMORY_MB": 512}
-    assert owned(OwningServer("s1", "a", Size(0, 0, 0))) == {}
-    assert SMALL_SIZE.resources() == SMALL
+def found(cloud: SimCloud) -> list[str]:
+    return [finding.sentence for finding in audited(cloud).findings]
+
+
+def mended(cloud: SimCloud) -> list[tuple[str, str, str]]:
+    """Kind, outcome and why of each; and afterwards there is nothing left to find but what was left."""
+    report = audited(cloud, mend=True)
+    left = [finding.sentence for finding in report.findings if finding.outcome == "left"]
+    assert found(cloud) == left
+    assert not audited(cloud).unbalanced
+    return [(finding.kind, finding.outcome, finding.why) for finding in report.findings]
+
+
+def tamper(cloud: SimCloud, database: str, *statements: str) -> None:
+    with sqlite3.connect(cloud.directory / f"{database}.db") as connection:
+        for sql in statements:
+            assert connection.execute(sql).rowcount > 0
+
+
+def leak(cloud: SimCloud, consumer: str, host: str = "host1") -> None:
+    """The consumer holds on that host what A holds on host1."""
+    there = f"(SELECT id FROM resource_providers WHERE name = '{host}')"
+    tamper(
+        cloud,
+        "placement",
+        "INSERT INTO allocations (consumer, provider_id, class_id, holder, used, created_at) "
+        f"SELECT '{consumer}', {there}, class_id, holder, used, created_at FROM allocations WHERE consumer = '{A}'",
+        f"UPDATE inventories SET used = used + (SELECT coalesce(sum(used), 0) FROM allocations "
+        f"WHERE consumer = '{consumer}' AND class_id = inventories.class_id AND provider_id = {there}) "
+        f"WHERE provider_id = {there}",
+    )
+    if consumer != A:
+        tamper(
+            cloud,
+            "placement",
+            f"INSERT INTO consumers SELECT '{consumer}', project_id, user_id, type_id, 1, created_at, updated_at "
+            f"FROM consumers WHERE uuid = '{A}'",
+        )
+
+
+def test_books_in_order(cloud: SimCloud) -> None:
+    assert found(cloud) == []
+
+
+def test_lost_claim(cloud: SimCloud) -> None:
+    tamper(cloud, "placement", "DELETE FROM allocations")
+    assert found(cloud) == [f"{A} holds nothing, owns 10 DISK_GB 1024 MEMORY_MB 1 VCPU on host1"]
+
+
+def test_what_others_hold_is_left_alone(cloud: SimCloud) -> None:
+    leak(cloud, "ghost")
+    report = audited(cloud, mend=True)
+    assert (report.findings, report.foreign, report.is_clean) == ([], ["ghost"], True)
+    assert audited(cloud).foreign == ["ghost"]
+
+
+def test_an_orphan_is_released(cloud: SimCloud) -> None:
+    """A server of ours, by its fence, that is recorded nowhere any more."""
+    leak(cloud, "ghost")
+    tamper(cloud, "placement", "INSERT INTO claim_fence VALUES ('ghost', 3, 4, '{}')")
+    assert found(cloud) == ["ghost holds 10 DISK_GB 1024 MEMORY_MB 1 VCPU on host1, owns nothing"]
+    assert mended(cloud) == [("orphan", "repaired", "")]
+
+
+def test_a_lost_claim_is_made_again(cloud: SimCloud) -> None:
+    tamper(cloud, "placement", "DELETE FROM allocations", "DELETE FROM consumers", "UPDATE inventories SET used = 0")
+    assert mended(cloud) == [("missing", "repaired", "")]
+
+
+def test_a_lost_claim_that_does_not_fit_is_left(cloud: SimCloud) -> None:
+    tamper(cloud, "placement", "DELETE FROM allocations", "DELETE FROM consumers", "UPDATE inventories SET used = 0")
+    tamper(cloud, "placement", "UPDATE inventories SET capacity = 0")
+    ((kind, outcome, why),) = mended(cloud)
+    assert (kind, outcome) == ("missing", "left")
+    assert "needs 10 DISK_GB, 0 free of 0" in why
+
+
+def test_a_second_claim_elsewhere_is_dropped(cloud: SimCloud) -> None:
+    leak(cloud, A, "host2")
+    assert mended(cloud) == [("excess", "repaired", "")]
+
+
+def test_a_second_claim_is_left_where_a_copy_is(cloud: SimCloud) -> None:
+    leak(cloud, A, "host2")
+    tamper(cloud, "cell1", f"INSERT INTO copies VALUES ('{A}', 99, 'host2', 'whole', 'op', 0)")
+    assert mended(cloud) == [("excess", "left", "a copy of the server is still recorded on host2")]
+
+
+def test_use_that_is_not_the_sum_is_counted_anew(cloud: SimCloud) -> None:
+    tamper(cloud, "placement", "UPDATE inventories SET used = used + 1")
+    first = audited(cloud, mend=True)
+    assert {(found.used, found.held, found.outcome) for found in first.unbalanced} >= {(2, 1, "repaired")}
+    assert not audited(cloud).unbalanced
+
+
+def test_whoever_wrote_since_is_not_overruled(cloud: SimCloud) -> None:
+    """The fence moved after the second reading: the token no longer fits."""
+    leak(cloud, A, "host2")
+    engine = cloud.roles["api"].engine
+    assert engine is not None
+    store: Any = engine.world.db.placement
+    write = store.write
+
+    async def late(body: Any) -> Any:
+        tamper(cloud, "placement", "UPDATE claim_fence SET ordinal = ordinal + 1")
+        return await write(body)
+
+    store.write = late
+    report = audited(cloud, mend=True)
+    assert [(finding.outcome, finding.why) for finding in report.findings] == [
+        ("left", "somebody has written since; the next audit looks again")
+    ]
+    store.write = write
+    assert mended(cloud) == [("excess", "repaired", "")]
+
+
+def test_a_cell_that_does_not_answer_makes_no_orphans(cloud: SimCloud) -> None:
+    engine = cloud.roles["api"].engine
+    assert engine is not None
+    store: Any = engine.world.db.cell("cell1")
+    read = store.read
+
+    async def silent(body: Any, **_: Any) -> Any:
+        raise StoreError("database cell1: no answer")
+
+    store.read = silent
+    report = audited(cloud, mend=True)
+    assert (report.findings, report.unknown) == ([], [A])
+    assert report.unreachable == {"cell1": "database cell1: no answer"}
+    store.read = read
+    assert found(cloud) == []
+
+
+def test_claim_on_the_wrong_host(cloud: SimCloud) -> None:
+    tamper(cloud, "cell1", "UPDATE servers SET host = 'host2'")
+    (sentence,) = found(cloud)
+    assert "on host1, owns " in sentence and sentence.endswith("on host2")
+
+
+def test_deleted_server_owns_nothing(cloud: SimCloud) -> None:
+    tamper(cloud, "cell1", "UPDATE servers SET deleted = 1")
+    (sentence,) = found(cloud)
+    assert sentence.endswith("owns nothing")
+
+
+def test_nothing_about_a_server_with_a_live_operation(cloud: SimCloud) -> None:
+    """Looked at again and again while it is migrated, reverted and deleted."""
+    for kind in ("migrate", "revert_resize", "delete"):
+        ask = Ask(kind=kind, server_id=A, cause=cloud.cause())
+        cloud.do(lambda engine, ask=ask: submit(engine, ask))
+        for _ in range(100):
+            assert found(cloud) == []
+            cloud.loop.run_for(0.05)
+
+
+def test_a_difference_that_goes_away_is_none(cloud: SimCloud) -> None:
+    """Found at the first reading, and the fence has moved at the second."""
+    tamper(cloud, "placement", "DELETE FROM allocations")
+    readings = 0
+
+    def moving(read: Any) -> Any:
+        async def body_of(body: Any) -> Any:
+            nonlocal readings
+            readings += 1
+            result = await read(body)
+            tamper(cloud, "placement", "UPDATE claim_fence SET ordinal = ordinal + 1")
+            return result
+
+        return body_of
+
+    engine = cloud.roles["api"].engine
+    assert engine is not None
+    store: Any = engine.world.db.placement
+    store.read = moving(store.read)
+    assert found(cloud) == []
+    assert readings == 2

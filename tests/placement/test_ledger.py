@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import bindparam, select, update
 
-from kilonova.placement import audit, ledger
+from kilonova.placement import books as records
+from kilonova.placement import ledger
 from kilonova.placement.ledger import ConsumerChange
 from kilonova.placement.refusals import LostRace, NoSuchProvider, NotAccepting, OverCapacity, WrongUnit
 from kilonova.store.statements import Sql
@@ -164,8 +165,8 @@ def test_the_audit_sees_a_spoiled_count(run: Run) -> None:
             await tx.run(SPOIL)
 
         await books.store.write(spoil)
-        found = await books.store.read(audit.balance)
-        assert audit.Imbalance("a", "VCPU", 3, 2) in found and len(found) == 3
+        found = await books.store.read(records.balance)
+        assert records.Imbalance("a", "VCPU", 3, 2) in found and len(found) == 3
 
         async def mend(tx: Tx) -> None:
             await ledger.recount(tx, (await slot_of_tx(tx)))

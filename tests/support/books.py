@@ -12,7 +12,7 @@ import msgspec
 
 from kilonova.compute.drivers.hardware import Guest
 from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
-from kilonova.placement.audit import balance, by_consumer, read_allocations
+from kilonova.placement.books import balance, by_consumer, read_allocations
 from kilonova.production import SystemClock
 from kilonova.store import rows
 from kilonova.store.open import open_stores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kilonova.api.extra import hosts, openapi, operations, plans, servers, simulated, token_keys
+from kilonova.api.extra import audits, hosts, ledger, openapi, operations, plans, servers, simulated, token_keys
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 
 
@@ -21,6 +21,9 @@ ROUTES = [
     _route("GET", "/servers", servers.list_, "servers"),
     _route("GET", "/servers/{id}", servers.show, "servers"),
     _route("GET", "/servers/{id}/explain", operations.explain_server, "servers"),
+    _route("GET", "/servers/{id}/ledger", ledger.show, "servers"),
+    _route("GET", "/audits", audits.list_, "audits"),
+    _route("POST", "/audits", audits.run, "audits"),
     _route("GET", "/hosts", hosts.list_, "hosts"),
     _route("GET", "/hosts/{host}", hosts.show, "hosts"),
     _route("POST", "/hosts/{host}", hosts.change, "hosts"),

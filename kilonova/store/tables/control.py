@@ -57,6 +57,14 @@ request_specs = Table(
     Column("spec", Text, nullable=False),  # JSON
 )
 
+audits = Table(
+    "audits",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("began", Float(53), nullable=False),
+    Column("report", Text, nullable=False),  # JSON
+)
+
 workers = Table(
     "workers",
     metadata,

@@ -33,6 +33,14 @@ resource_providers = Table(
 Index("resource_providers_root", resource_providers.c.root_id)
 Index("resource_providers_mark", resource_providers.c.mark)
 
+removed_providers = Table(
+    "removed_providers",
+    metadata,
+    Column("uuid", Text, primary_key=True),  # "": records up to its mark are gone, whoever is older reads all anew
+    Column("mark", BigInteger, nullable=False),  # a snapshot that is older has still to drop it
+)
+Index("removed_providers_mark", removed_providers.c.mark)
+
 resource_classes = Table(
     "resource_classes",
     metadata,
@@ -132,6 +140,22 @@ claim_fence = Table(
     Column("ordinal", Integer, nullable=False),
     Column("outcome", Text, nullable=False),  # JSON, returned as it is to whoever asks again
 )
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("at", Float(53), nullable=False),
+    Column("consumer", Text, nullable=False),
+    Column("server_id", Text, nullable=False),  # whose claim it is: the consumer itself, or the migration's server
+    Column("verb", Text, nullable=False),
+    Column("turn", BigInteger),  # of the step that wrote; null: no step did
+    Column("ordinal", Integer),
+    Column("who", Text, nullable=False),  # who asked, when no step did
+    Column("holds", Text, nullable=False),  # JSON: [provider, class, holder, amount], all that is held from then on
+)
+Index("ledger_server", ledger.c.server_id, ledger.c.id)
+Index("ledger_consumer", ledger.c.consumer, ledger.c.id)
 
 groups = Table(
     "groups",

@@ -9,6 +9,13 @@ down_revision = None
 
 def upgrade() -> None:
     op.create_table(
+        "audits",
+        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("began", sa.Float(precision=53), nullable=False),
+        sa.Column("report", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_table(
         "build_requests",
         sa.Column("server_id", sa.Text(), nullable=False),
         sa.Column("turn", sa.BigInteger(), nullable=False),

@@ -86,6 +86,21 @@ def upgrade() -> None:
     )
     op.create_index("inventories_mark", "inventories", ["mark"])
     op.create_table(
+        "ledger",
+        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("at", sa.Float(precision=53), nullable=False),
+        sa.Column("consumer", sa.Text(), nullable=False),
+        sa.Column("server_id", sa.Text(), nullable=False),
+        sa.Column("verb", sa.Text(), nullable=False),
+        sa.Column("turn", sa.BigInteger(), nullable=True),
+        sa.Column("ordinal", sa.Integer(), nullable=True),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("holds", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("ledger_consumer", "ledger", ["consumer", "id"])
+    op.create_index("ledger_server", "ledger", ["server_id", "id"])
+    op.create_table(
         "marks",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("mark", sa.BigInteger(), nullable=False),
@@ -105,6 +120,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("provider_id", "trait_id"),
     )
     op.create_index("provider_traits_trait", "provider_traits", ["trait_id"])
+    op.create_table(
+        "removed_providers",
+        sa.Column("uuid", sa.Text(), nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("uuid"),
+    )
+    op.create_index("removed_providers_mark", "removed_providers", ["mark"])
     op.create_table(
         "resource_classes",
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),

@@ -1,0 +1,37 @@
+"""/audits: do the books agree with the servers' own records; and asking for a look right now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.reading import decode, limit_of, read_body
+from kilonova.audit.findings import Report
+from kilonova.audit.run import audit, keep, kept
+
+
+class AuditBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    repair: bool = True
+
+
+async def run(call: Call) -> Response:
+    wish = decode(await read_body(call.request), AuditBody)
+    report = await audit(call.db, call.engine.world.clock, mend=wish.repair)
+    await keep(call.db, report)
+    return answer({"audit": _view(report)})
+
+
+async def list_(call: Call) -> Response:
+    """The newest first."""
+    return answer({"audits": [_view(report) for report in await kept(call.db, limit_of(call.request))]})
+
+
+def _view(report: Report) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(report)
+    for finding in shown["findings"]:
+        turn, fence, generation = finding["proof"]
+        finding["proof"] = {"turn": turn, "fence": fence, "generation": generation}
+    return shown

@@ -1,0 +1,28 @@
+"""/servers/{id}/ledger: every claim of a server and of its migrations, from the first on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.domain.errors import Refused
+from kilonova.placement.history import read_history
+from kilonova.store.operations import operations_by_turn
+
+
+async def show(call: Call) -> Response:
+    """A deleted server's ledger is still there, and so is a migration's under its own id."""
+    server = call.path["id"]
+    lines = await read_history(call.db.placement, server)
+    if not lines:
+        raise Refused("not_found", f"{server} has never held anything")
+    asked = await operations_by_turn(call.db, server)
+    return answer({"ledger": [_view(msgspec.to_builtins(line), asked) for line in lines]})
+
+
+def _view(line: dict[str, Any], asked: dict[int, tuple[str, str]]) -> dict[str, Any]:
+    operation, kind = asked.get(line["turn"], (None, None))
+    return line | {"operation": operation, "operation_kind": kind}

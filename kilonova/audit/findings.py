@@ -1,0 +1,103 @@
+"""What an audit has found, with the proof: what is held, what is owned, and how everything stood at both readings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from kilonova.audit.reading import Reading, Standing
+from kilonova.placement.books import Imbalance
+
+Amounts = dict[str, int]
+Places = dict[tuple[str, str], Amounts]  # (host, holder) → resource class → amount
+Kind = Literal["orphan", "excess", "missing", "different"]
+Outcome = Literal["found", "repaired", "left"]
+
+
+class Share(msgspec.Struct, frozen=True):
+    host: str
+    resources: Amounts
+    holder: str = ""  # the evacuation it is kept for; empty: the consumer itself
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Nothing was open for the server, and both readings saw the same."""
+
+    consumer: str
+    server: str
+    kind: Kind
+    sentence: str
+    holds: list[Share]
+    owns: list[Share]
+    proof: Standing
+    outcome: Outcome = "found"
+    why: str = ""  # it was left
+
+
+class Unbalanced(msgspec.Struct, frozen=True):
+    """`used` of a provider's class is not the sum of what is held there."""
+
+    provider: str
+    resource_class: str
+    used: int | None
+    held: int
+    outcome: Outcome = "found"
+    why: str = ""
+
+    @classmethod
+    def of(cls, found: Imbalance) -> Unbalanced:
+        return cls(found.provider, found.resource_class, found.used, found.held)
+
+
+class Report(msgspec.Struct, frozen=True):
+    began: float
+    ended: float
+    consumers: int  # that hold something
+    busy: int  # passed over: an operation is open
+    findings: list[Finding]
+    unbalanced: list[Unbalanced]
+    unknown: list[str]  # their cell does not answer
+    unreachable: dict[str, str]  # cell → why
+    foreign: list[str]  # hold something, and never were a server or migration of this cloud
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.findings and not self.unbalanced
+
+
+def finding_of(reading: Reading, consumer: str) -> Finding:
+    holds, owns = reading.held.get(consumer, {}), reading.expected.get(consumer, {})
+    return Finding(
+        consumer=consumer,
+        server=reading.server(consumer),
+        kind=_kind(holds, owns),
+        sentence=f"{consumer} holds {told(holds)}, owns {told(owns)}",
+        holds=_shares(holds),
+        owns=_shares(owns),
+        proof=reading.standing(consumer),
+    )
+
+
+def _kind(holds: Places, owns: Places) -> Kind:
+    if not owns:
+        return "orphan"
+    if not holds:
+        return "missing"
+    return "excess" if owns.items() <= holds.items() else "different"
+
+
+def _shares(places: Places) -> list[Share]:
+    return [Share(host, amounts, holder) for (host, holder), amounts in sorted(places.items())]
+
+
+def told(places: Places) -> str:
+    return (
+        ", ".join(
+            " ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+            + f" on {host}"
+            + (f" for {holder}" if holder else "")
+            for (host, holder), amounts in sorted(places.items())
+        )
+        or "nothing"
+    )

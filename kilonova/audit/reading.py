@@ -1,0 +1,147 @@
+"""One look at all databases. It reads placement first: whatever was claimed by then has its operation in the journals,
+which are read afterwards, control before the cells, since an operation only ever goes from there to here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from kilonova.domain.errors import StoreError
+from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
+from kilonova.domain.server import flavor_from, from_json
+from kilonova.placement.books import Held, by_consumer, read_allocations
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.journal import operations
+from kilonova.store.tables.placement import claim_fence, consumers
+from kilonova.world import Row, Store, Stores, Tx
+
+_SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "turn", "deleted", "project_id", "user_id"]))
+_MIGRATIONS = Sql(select(*cell.migrations.c["id", "server_id", "kind", "source_host", "old_flavor", "open"]))
+_COPIES = Sql(select(*cell.copies.c["server_id", "host"]))
+_LIVE = Sql(select(*operations.c["server_id", "facts"]).where(operations.c.live == 1))
+_UNPLACED = Sql(select(control.build_requests.c.server_id))
+_MAPPINGS = Sql(select(*control.server_mappings.c["server_id", "cell"]))
+_FENCES = Sql(select(*claim_fence.c["server_id", "turn", "ordinal"]))
+_GENERATIONS = Sql(select(*consumers.c["uuid", "generation"]))
+
+
+class Standing(NamedTuple):
+    """Unchanged between two readings: nobody was at it in between. It is also the token of a repair."""
+
+    turn: int | None  # of the server, by its cell
+    fence: tuple[int, int] | None  # the newest step that has written in placement
+    generation: int | None  # of the consumer
+
+
+@dataclass
+class Reading:
+    expected: Held = field(default_factory=dict)
+    held: Held = field(default_factory=dict)
+    server_of: dict[str, str] = field(default_factory=dict)  # migration → server
+    owners: dict[str, tuple[str, str]] = field(default_factory=dict)  # server → project, user
+    busy: set[str] = field(default_factory=set)  # consumers that a live operation may be changing
+    turns: dict[str, int] = field(default_factory=dict)
+    fences: dict[str, tuple[int, int]] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    copies: set[tuple[str, str]] = field(default_factory=set)  # server, host
+    mapped: dict[str, str | None] = field(default_factory=dict)  # server → cell
+    unreachable: dict[str, str] = field(default_factory=dict)  # cell → why
+
+    def suspects(self) -> set[str]:
+        """Consumers at rest that hold something else than they own."""
+        return {
+            consumer
+            for consumer in {*self.held, *self.expected}
+            if consumer not in self.busy and self.held.get(consumer, {}) != self.expected.get(consumer, {})
+        }
+
+    def server(self, consumer: str) -> str:
+        return self.server_of.get(consumer, consumer)
+
+    def standing(self, consumer: str) -> Standing:
+        server = self.server(consumer)
+        return Standing(self.turns.get(server), self.fences.get(server), self.generations.get(consumer))
+
+    def is_unknown(self, consumer: str) -> bool:
+        """Its records may lie in a cell that does not answer. A migration is mapped nowhere: any cell may have it."""
+        if not self.unreachable or self.server(consumer) in self.turns:
+            return False
+        where = self.mapped.get(consumer)
+        return where is None or where in self.unreachable
+
+    def is_ours(self, consumer: str) -> bool:
+        """A server, or a migration: now, or once. Others may hold things in placement too."""
+        server = self.server(consumer)
+        return server in self.turns or server in self.fences or server in self.mapped or server != consumer
+
+
+async def read_all(stores: Stores) -> Reading:
+    """Raises StoreError when placement or control cannot be read; a cell that cannot is named in the reading."""
+    reading = Reading()
+
+    async def from_placement(tx: Tx) -> None:
+        reading.held = by_consumer(await read_allocations(tx))
+        reading.fences = {row["server_id"]: (row["turn"], row["ordinal"]) for row in await tx.all(_FENCES)}
+        reading.generations = {row["uuid"]: row["generation"] for row in await tx.all(_GENERATIONS)}
+
+    async def from_control(tx: Tx) -> None:
+        reading.mapped = {row["server_id"]: row["cell"] for row in await tx.all(_MAPPINGS)}
+        reading.busy |= {row["server_id"] for row in await tx.all(_UNPLACED)}
+        _add_live(reading, await tx.all(_LIVE))
+
+    await stores.placement.read(from_placement)
+    await stores.control.read(from_control)
+    for name in stores.cells():
+        try:
+            await _read_cell(stores.cell(name), reading)
+        except StoreError as error:
+            reading.unreachable[name] = str(error)
+    reading.busy |= {consumer for consumer, server in reading.server_of.items() if server in reading.busy}
+    return reading
+
+
+async def _read_cell(store: Store, reading: Reading) -> None:
+    async def body(tx: Tx) -> tuple[Sequence[Row], ...]:
+        return await tx.all(_SERVERS), await tx.all(_MIGRATIONS), await tx.all(_COPIES), await tx.all(_LIVE)
+
+    servers, migrations, copies, live = await store.read(body)
+    _add_live(reading, live)
+    reading.copies |= {(row["server_id"], row["host"]) for row in copies}
+    by_server: dict[str, list[Row]] = {}
+    for row in migrations:
+        reading.server_of[row["id"]] = row["server_id"]
+        if row["open"]:
+            by_server.setdefault(row["server_id"], []).append(row)
+    for row in servers:
+        reading.turns[row["id"]] = row["turn"]
+        reading.owners[row["id"]] = (row["project_id"], row["user_id"])
+        if not row["deleted"]:
+            reading.expected |= owned_by(row, by_server.get(row["id"], ()))
+
+
+def _add_live(reading: Reading, live: Iterable[Row]) -> None:
+    for row in live:
+        reading.busy |= {row["server_id"] or "", from_json(row["facts"], {}).get("migration") or ""}
+
+
+def owned_by(server: Row, open_migrations: Iterable[Row]) -> Held:
+    """`domain.owned` of rows as the cell has them."""
+    size = _size(server["flavor"])
+    moves = [
+        OpenMigration(row["id"], row["source_host"], _size(row["old_flavor"]))
+        for row in open_migrations
+        if row["kind"] != "evacuation"
+    ]
+    evacuations = [
+        OpenEvacuation(row["id"], row["source_host"], size) for row in open_migrations if row["kind"] == "evacuation"
+    ]
+    return owned(OwningServer(server["id"], server["host"], size), moves, evacuations)
+
+
+def _size(flavor: str) -> Size:
+    known = flavor_from(flavor)
+    return Size(known.vcpus, known.memory_mb, known.disk_gb)

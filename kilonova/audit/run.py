@@ -1,0 +1,91 @@
+"""An audit: two readings, what both agree on, and putting right what is safe."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import bindparam, delete, func, select
+
+from kilonova.audit.findings import Finding, Outcome, Report, Unbalanced, finding_of
+from kilonova.audit.reading import Reading, read_all
+from kilonova.audit.repair import recount, repair
+from kilonova.placement.books import balance
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.control import audits
+from kilonova.world import Clock, Stores, Tx
+
+MOST_KEPT = 100
+_FORGET = Sql(
+    delete(audits).where(audits.c.id <= select(func.max(audits.c.id) - MOST_KEPT).correlate(None).scalar_subquery())
+)
+_NEWEST = Sql(select(audits.c.report).order_by(audits.c.id.desc()).limit(bindparam("limit")))
+
+
+async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
+    """Raises StoreError when placement or control cannot be read."""
+    began = clock.now()
+    first = await read_all(stores)
+    second = await read_all(stores) if first.suspects() else first
+    both = sorted(first.suspects() & second.suspects())
+    agreed = [consumer for consumer in both if _is_same(first, second, consumer)]
+    unknown = [consumer for consumer in agreed if second.is_unknown(consumer)]
+    foreign = [consumer for consumer in agreed if consumer not in unknown and not second.is_ours(consumer)]
+    findings = [finding_of(second, consumer) for consumer in agreed if consumer not in {*unknown, *foreign}]
+    unbalanced = [Unbalanced.of(found) for found in await stores.placement.read(balance)]
+    if mend:
+        findings = [await _repaired(stores, second, finding) for finding in findings]
+        unbalanced = [await _recounted(stores, found) for found in unbalanced]
+    return Report(
+        began=began,
+        ended=clock.now(),
+        consumers=len(second.held),
+        busy=len(second.busy & {*second.held, *second.expected}),
+        findings=findings,
+        unbalanced=unbalanced,
+        unknown=unknown,
+        unreachable=second.unreachable,
+        foreign=foreign,
+    )
+
+
+def _is_same(first: Reading, second: Reading, consumer: str) -> bool:
+    """A cell that answered once only tells nothing."""
+    return (
+        first.unreachable.keys() == second.unreachable.keys()
+        and first.held.get(consumer) == second.held.get(consumer)
+        and first.expected.get(consumer) == second.expected.get(consumer)
+        and first.standing(consumer) == second.standing(consumer)
+    )
+
+
+async def _repaired(stores: Stores, reading: Reading, finding: Finding) -> Finding:
+    why = await repair(stores.placement, reading, finding)
+    return msgspec.structs.replace(finding, outcome=_outcome(why), why=why)
+
+
+async def _recounted(stores: Stores, found: Unbalanced) -> Unbalanced:
+    why = await recount(stores.placement, found)
+    return msgspec.structs.replace(found, outcome=_outcome(why), why=why)
+
+
+def _outcome(why: str) -> Outcome:
+    return "left" if why else "repaired"
+
+
+async def keep(stores: Stores, report: Report) -> None:
+    """With the hundred before it."""
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, audits, began=report.began, report=msgspec.json.encode(report).decode())
+        await tx.run(_FORGET)
+
+    await stores.control.write(body)
+
+
+async def kept(stores: Stores, limit: int) -> list[Report]:
+    """The newest first."""
+
+    async def body(tx: Tx) -> list[Report]:
+        return [msgspec.json.decode(row["report"], type=Report) for row in await tx.all(_NEWEST, limit=limit)]
+
+    return await stores.control.read(body)

@@ -1,0 +1,57 @@
+"""`kilonova audit`: do the books of placement agree with the servers' own records; what is safe is put right."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from kilonova.cli.operations import cloud_of
+from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
+
+CLEAN, DIFFERENCES = 0, 6  # exit codes
+
+
+def audit(
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+    repair: Annotated[bool, Parameter(help="Put right what is safe; --no-repair only looks.")] = True,
+    as_json: AsJson = False,
+) -> int:
+    """Compare what is claimed in placement with what the servers own, and put right what is safe.
+
+    Ends with 6 when there was any difference, put right or not.
+    """
+    found = cloud_of(url, data, clouds, os_cloud).post("/audits", {"repair": repair})["audit"]
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        for line in told(found):
+            print(line)
+    return DIFFERENCES if found["findings"] or found["unbalanced"] else CLEAN
+
+
+def told(found: dict[str, Any]) -> list[str]:
+    lines = [f"{found['consumers']} consumers hold something, {found['busy']} have an operation open"]
+    lines += [f"{one['outcome']}: {_why(one)}{one['sentence']}" for one in found["findings"]]
+    lines += [
+        f"{one['outcome']}: {_why(one)}{one['provider']} says {one['used']} {one['resource_class']} are used, "
+        f"{one['held']} are held"
+        for one in found["unbalanced"]
+    ]
+    for cell, why in found["unreachable"].items():
+        lines.append(f"cell {cell} does not answer: {why}")
+    if found["unknown"]:
+        lines.append(f"unknown, their cell does not answer: {', '.join(found['unknown'])}")
+    if found["foreign"]:
+        lines.append(f"not of this cloud's making, left alone: {', '.join(found['foreign'])}")
+    count = len(found["findings"]) + len(found["unbalanced"])
+    return [*lines, f"{count} difference{'' if count == 1 else 's'}"]
+
+
+def _why(one: dict[str, Any]) -> str:
+    return f"{one['why']}; " if one["why"] else ""

@@ -1,0 +1,28 @@
+"""The audit that runs by itself: one conductor of all does it, keeps the report and says what it found."""
+
+from __future__ import annotations
+
+import logging
+
+from kilonova.audit.run import audit, keep
+from kilonova.engine.core import Engine
+from kilonova.placement.history import forget_before
+
+logger = logging.getLogger(__name__)
+DAY = 86400.0
+
+
+async def audit_all(engine: Engine) -> None:
+    db, clock = engine.world.db, engine.world.clock
+    report = await audit(db, clock, mend=True)
+    await keep(db, report)
+    for finding in report.findings:
+        logger.warning("audit: %s: %s (%s)", finding.outcome, finding.sentence, finding.why or finding.kind)
+    for found in report.unbalanced:
+        logger.warning(
+            "audit: %s: %s of %s says %s, %s are held %s",
+            *(found.outcome, found.resource_class, found.provider, found.used, found.held, found.why),
+        )
+    for cell, why in report.unreachable.items():
+        logger.warning("audit: %d consumers are unknown, cell %s: %s", len(report.unknown), cell, why)
+    await forget_before(db.placement, clock.now() - engine.limits.ledger_days * DAY)

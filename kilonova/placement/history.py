@@ -1,0 +1,113 @@
+"""Every change of what a consumer holds, in the order in which it was made: the administrator's ledger.
+
+`ledger.apply` writes it in the same transaction, so nothing is held that is not told here. Providers and classes are
+kept by number and named when they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import bindparam, delete, or_, select
+
+from kilonova.store.statements import Sql, insert_row
+from kilonova.store.tables.placement import consumers, ledger, resource_classes, resource_providers
+from kilonova.world import Store, Tx
+
+Entry = tuple[str, list[list[int | str]]]  # consumer; provider, class, holder, amount of each row
+_encode = msgspec.json.Encoder().encode
+
+INSERT = Sql(insert_row(ledger, ("at", "consumer", "server_id", "verb", "turn", "ordinal", "who", "holds")))
+READ = Sql(
+    select(ledger)
+    .where(or_(ledger.c.server_id == bindparam("server"), ledger.c.consumer == bindparam("server")))
+    .order_by(ledger.c.id)
+)
+PROVIDERS = Sql(select(resource_providers.c.id, resource_providers.c.uuid, resource_providers.c.name))
+CLASSES = Sql(select(resource_classes))
+FORGET = Sql(
+    delete(ledger).where(ledger.c.at < bindparam("before"), ledger.c.consumer.not_in(select(consumers.c.uuid)))
+)
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Who writes: a step of a server's operation, or somebody who says so."""
+
+    verb: str
+    server: str = ""  # empty: the consumer itself
+    turn: int | None = None
+    ordinal: int | None = None
+    who: str = ""
+
+
+UNTOLD = Origin("write")
+
+
+class Share(msgspec.Struct, frozen=True):
+    provider: str
+    provider_name: str
+    resource_class: str
+    amount: int
+    holder: str
+
+
+class Line(msgspec.Struct, frozen=True):
+    """From then on the consumer held this, and nothing else."""
+
+    at: float
+    consumer: str
+    verb: str
+    turn: int | None
+    ordinal: int | None
+    who: str
+    holds: list[Share]
+
+
+async def record(tx: Tx, origin: Origin, now: float, entries: Sequence[Entry]) -> None:
+    told = {"at": now, "verb": origin.verb, "turn": origin.turn, "ordinal": origin.ordinal, "who": origin.who}
+    rows = [
+        told | {"consumer": consumer, "server_id": origin.server or consumer, "holds": _encode(holds).decode()}
+        for consumer, holds in entries
+    ]
+    if rows:
+        await tx.many(INSERT, rows)
+
+
+async def read_history(store: Store, server: str) -> list[Line]:
+    """Of the server itself and of its migrations."""
+
+    async def body(tx: Tx) -> list[Line]:
+        found = await tx.all(READ, server=server)
+        if not found:
+            return []
+        providers = {row["id"]: (row["uuid"], row["name"]) for row in await tx.all(PROVIDERS)}
+        classes = {row["id"]: row["name"] for row in await tx.all(CLASSES)}
+
+        def share(provider: int, class_: int, holder: str, amount: int) -> Share:
+            uuid, name = providers.get(provider, ("", f"removed provider {provider}"))
+            return Share(uuid, name, classes.get(class_, f"removed class {class_}"), amount, holder)
+
+        return [
+            Line(
+                at=row["at"],
+                consumer=row["consumer"],
+                verb=row["verb"],
+                turn=row["turn"],
+                ordinal=row["ordinal"],
+                who=row["who"],
+                holds=[share(*each) for each in msgspec.json.decode(row["holds"])],
+            )
+            for row in found
+        ]
+
+    return await store.read(body)
+
+
+async def forget_before(store: Store, before: float) -> int:
+    """Lines of consumers that hold nothing any more."""
+
+    async def body(tx: Tx) -> int:
+        return await tx.run(FORGET, before=before)
+
+    return await store.write(body)
