@@ -1,11 +1,12 @@
 # Every target has its sentence behind `##`; `make help` prints them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: run install test test-all conformance bench soak lint lock help
+.PHONY: run install test test-all conformance bench bench-placement soak lint lock help
 
 DATA    ?= ./var
 LISTEN  ?= 127.0.0.1:8774
 HOSTS   ?= 3
+PROVIDERS ?= 100 1000
 DRIVER  ?= simulated
 SUITES  ?=
 ONLY    ?=
@@ -32,6 +33,9 @@ conformance: .venv/.installed ## run the OpenStack suites that lie in SUITES=DIR
 
 bench: .venv/.installed ## measure, print and write bench/results/NAME.json (ONLY=name for one)
 	@.venv/bin/python -m bench $(ONLY)
+
+bench-placement: .venv/.installed ## placement beside the original, in one run (PROVIDERS="100 1000 10000")
+	@.venv/bin/python -m bench.placement --providers $(PROVIDERS)
 
 soak: .venv/.installed ## random histories and mutations for MINUTES=10
 	@.venv/bin/python -m tests.soak --minutes $(MINUTES)

@@ -35,8 +35,7 @@ async def read_back(journal: Store) -> dict[str, str]:
 def run(postgres: Postgres) -> Report:
     report = Report("engine_postgres")
     urls = {name: postgres.create_database(name) for name in DATABASES}
-    pid = int((postgres.dir / "data/postmaster.pid").read_text().split()[0])
-    syncs, cpu = int(postgres.sql(_WAL)), cpu_of(pid)
+    syncs, cpu = int(postgres.sql(_WAL)), cpu_of(postgres.pid)
     figures = uvloop.run(measure(urls, read_back))
     for name in SETTINGS:
         if name in ("fsync", "synchronous_commit"):
@@ -49,7 +48,7 @@ def run(postgres: Postgres) -> Report:
     syncs, commits = int(postgres.sql(_WAL)) - syncs, int(postgres.sql(_COMMITS))
     report.add("fsyncs of the log per operation", syncs / count, "", "by pg_stat_wal, over all rounds")
     report.add("COMMITs per operation, reads included", commits / count, "", "by pg_stat_database, over all rounds")
-    report.add("CPU of the server per operation", (cpu_of(pid) - cpu) / count * 1000, "ms", "over all rounds")
+    report.add("CPU of the server per operation", (cpu_of(postgres.pid) - cpu) / count * 1000, "ms", "over all rounds")
     return report
 
 

@@ -183,8 +183,10 @@ async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subj
     """Locks the live operation only; the server is seized by a compare-and-set on its turn. Finishing a step takes the
     two in the same order, so they cannot deadlock."""
     row = await rows.fetch(tx, cell.servers, id=ask.server_id)
-    if row is None or row["deleted"] or (row["hidden"] and ask.kind != "delete"):
+    if row is None or row["deleted"]:
         raise Refused("not_found", f"Instance {ask.server_id} could not be found.")
+    if row["hidden"] and ask.kind != "delete":
+        raise Refused("busy", f"Instance {ask.server_id} is being built; wait until it has a host")
     seen = row["operation_id"]
     live = await rows.fetch(tx, operations, lock=lock, id=seen, live=1) if seen is not None else None
     server = ServerRow(row)

@@ -29,6 +29,11 @@ _OWN_REQUESTS = Sql(
     .join(control.server_mappings, control.server_mappings.c.server_id == control.build_requests.c.server_id)
     .where(control.server_mappings.c.project_id == bindparam("project_id"))
 )
+_MAPPED = Sql(
+    select(*control.server_mappings.c["server_id", "cell"]).where(
+        in_list(control.server_mappings.c.server_id, "ids"), control.server_mappings.c.queued_for_delete == 0
+    )
+)
 _FAULTS = Sql(select(cell.faults).where(in_list(cell.faults.c.server_id, "ids")).order_by(cell.faults.c.number))
 
 
@@ -144,9 +149,9 @@ async def _in_cell(stores: Stores, name: str, server_id: str, deleted: bool) -> 
 async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
     """Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
     found = {record.id: record for record in await _requested(stores, wanted)}
+    part = Page(limit=1 << 60) if order.keys else page
     for name in stores.cells():
-        store = stores.cell(name)
-        for record in await (_everything(store, wanted) if order.keys else _newest(store, wanted, page)):
+        for record in await _newest(stores, stores.cell(name), wanted, part):
             found[record.id] = record
     arranged = order.arrange(list(found.values()))
     chosen = _after(arranged, page, order)[: page.limit]
@@ -175,22 +180,31 @@ async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
     return [record for row in await stores.control.read(body) if wanted.takes(record := from_request(row))]
 
 
-async def _newest(store: Store, wanted: Wanted, page: Page) -> list[Record]:
+async def _newest(stores: Stores, store: Store, wanted: Wanted, page: Page) -> list[Record]:
     found: list[Record] = []
     size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
     before = (page.after.created_at, page.after.id) if page.after is not None else (1e15, "")
     while len(found) < page.limit:
         chunk = await store.read(_chunk(wanted, before, size))
-        records = [from_cell(store.name, row) for row in chunk]
-        found += [record for record in records if wanted.takes(record)]
+        arrived = await _arrived(stores, store.name, [row["id"] for row in chunk if row["hidden"]])
+        shown = (from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived)
+        found += [record for record in shown if wanted.takes(record)]
         if len(chunk) < size:
             break
-        before = (records[-1].created_at, records[-1].id)
+        before = (chunk[-1]["created_at"], chunk[-1]["id"])
     return found
 
 
-async def _everything(store: Store, wanted: Wanted) -> list[Record]:
-    return await _newest(store, wanted, Page(limit=1 << 60))
+async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
+    """Of those not yet handed over: whose request is gone because they were mapped here. They are on their way, for as
+    long as a conductor may take to come back; the others are still a request, or were deleted as one."""
+    if not hidden:
+        return set()
+
+    async def body(tx: Tx) -> set[str]:
+        return {row["server_id"] for row in await tx.all(_MAPPED, ids=hidden) if row["cell"] == name}
+
+    return await stores.control.read(body)
 
 
 def _chunk(wanted: Wanted, before: tuple[float, str], size: int) -> Callable[[Tx], Any]:
@@ -215,7 +229,7 @@ def _chunk_statement(keys: tuple[str, ...]) -> Sql:
     chosen = [table.c[key] == bindparam(key) for key in keys]
     return Sql(
         select(table)
-        .where(table.c.hidden == 0, table.c.created_at <= bindparam("created"), older, *chosen)
+        .where(table.c.created_at <= bindparam("created"), older, *chosen)
         .order_by(table.c.created_at.desc(), table.c.id.desc())
         .limit(bindparam("size", type_=Integer))
     )

@@ -162,6 +162,11 @@ class Postgres(Server):
         self.bin = need("postgres")
         self.fsync = fsync
 
+    @property
+    def pid(self) -> int:
+        """Of the server itself: its children are the connections."""
+        return int((self.dir / "data/postmaster.pid").read_text().split()[0])
+
     def url(self, dbname: str = "postgres") -> str:
         return f"postgresql://{self.user}@127.0.0.1:{self.port}/{quote(dbname, safe='')}"
 

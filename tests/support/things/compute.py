@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.api.routes import Version
+from tests.support.embedded import Answered
 from tests.support.things import identity
 from tests.support.things.image import new_image
 from tests.support.things.making import Maker, Where, World
@@ -106,15 +107,25 @@ def switch_spares_off(world: World) -> None:
         world.admin.done("POST", f"/kilonova/v1/simulated/hosts/{host}", {"power": "off"})
 
 
+def _how_it_stands(world: World, server: str, asked: dict[str, Answered]) -> str:
+    shown = world.admin.done("GET", f"/kilonova/v1/servers/{server}")["server"]
+    found = world.admin.done("GET", f"/kilonova/v1/operations?server={server}")["operations"]
+    said = f"{asked[server].status} {asked[server].text}" if server in asked else "not asked"
+    return f"{shown}; delete said {said}; operations {found[:2]}"
+
+
 def tidy(world: World, most: int) -> bool:
     """If there are more servers, all of them go."""
     found = world.owner.done("GET", f"{COMPUTE}/servers")["servers"]
     if len(found) <= most:
         return False
-    for each in found:
-        world.owner.ask("DELETE", f"{COMPUTE}/servers/{each['id']}")
+    asked = {each["id"]: world.owner.ask("DELETE", f"{COMPUTE}/servers/{each['id']}") for each in found}
     gone = lambda: not world.owner.done("GET", f"{COMPUTE}/servers")["servers"]  # noqa: E731
-    world.owner.cloud.until(gone, "all servers are gone")
+    try:
+        world.owner.cloud.until(gone, "all servers are gone")
+    except AssertionError as error:
+        left = world.owner.done("GET", f"{COMPUTE}/servers")["servers"]
+        raise AssertionError(f"{error}: {[_how_it_stands(world, each['id'], asked) for each in left]}") from error
     return True
 
 

@@ -1,0 +1,128 @@
+"""The original: openstack-placement from PyPI in an environment of its own, two gunicorn workers, on PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+
+from bench.measure import cpu_of
+from bench.placement.data import AGGREGATES, HALF, RATIO, TOTAL, Provider, fill
+from bench.placement.sides import Side, free_port, until_answers
+from tests.support.servers import Postgres
+
+ROOT = Path(__file__).parents[2]
+VENV = ROOT / ".cache/original-placement"
+PACKAGES = ("openstack-placement==16.0.0", "gunicorn==23.0.0", "psycopg2-binary", "setuptools<81")
+WORKERS = 2
+CONFIG = """[api]
+auth_strategy = noauth2
+[placement_database]
+connection = {url}
+"""
+
+
+def install() -> None:
+    if (VENV / ".installed").exists():
+        return
+    subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+    subprocess.run([str(VENV / "bin/pip"), "install", "-qq", "--disable-pip-version-check", *PACKAGES], check=True)
+    (VENV / ".installed").touch()
+
+
+@contextlib.contextmanager
+def original(postgres: Postgres) -> Iterator[Side]:
+    install()
+    url = postgres.create_database("original").replace("postgresql://", "postgresql+psycopg2://")
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="kilonova-bench-") as scratch, contextlib.ExitStack() as opened:
+        config = Path(scratch) / "placement.conf"
+        config.write_text(CONFIG.format(url=url))
+        environment = {"OS_PLACEMENT_CONFIG_DIR": scratch, "PATH": "/usr/bin:/bin"}
+        sync = [str(VENV / "bin/placement-manage"), "--config-file", str(config), "db", "sync"]
+        subprocess.run(sync, check=True, env=environment, capture_output=True)
+        log = opened.enter_context(open(Path(scratch) / "log", "wb"))
+        command = [str(VENV / "bin/gunicorn"), "-b", f"127.0.0.1:{port}", "-w", str(WORKERS), "-k", "gthread"]
+        command += ["--threads", "8", "--keep-alive", "75", "placement.wsgi.api:application"]
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        try:
+            until_answers(port, process, Path(scratch) / "log")
+            yield Side(
+                "original",
+                port,
+                lambda: cpu_of(process.pid),
+                lambda: cpu_of(postgres.pid),
+                database=("original", postgres),
+            )
+        finally:
+            process.terminate()
+            process.wait()
+
+
+async def fill_directly(side: Side, count: int) -> None:
+    """The same data through the original's database: over its REST ten thousand would take an hour."""
+    assert side.database is not None
+    name, postgres = side.database
+    await fill(side.port, 1)  # its own hand makes the traits, the project and the user
+    connection = await asyncpg.connect(postgres.url(name))
+    classes = dict(await connection.fetch("SELECT name, id FROM resource_classes"))
+    traits = dict(await connection.fetch("SELECT name, id FROM traits"))
+    project, user = (await connection.fetchval(f"SELECT id FROM {table}") for table in ("projects", "users"))
+    known = dict(await connection.fetch("SELECT uuid, id FROM placement_aggregates"))
+    new = [(uuid,) for uuid in AGGREGATES if uuid not in known]
+    await connection.copy_records_to_table("placement_aggregates", records=new, columns=["uuid"])
+    aggregates = dict(await connection.fetch("SELECT uuid, id FROM placement_aggregates"))
+    providers = [Provider(number) for number in range(1, count)]
+    first = await connection.fetchval("SELECT max(id) FROM resource_providers") + 1
+    ids = {provider.number: first + index for index, provider in enumerate(providers)}
+    consumer = await connection.fetchval("SELECT max(id) FROM consumers") + 1
+    tables: dict[str, tuple[list[str], list[tuple[object, ...]]]] = {
+        "resource_providers": (
+            ["id", "uuid", "name", "generation", "root_provider_id"],
+            [(ids[one.number], one.uuid, one.name, 4, ids[one.number]) for one in providers],
+        ),
+        "inventories": (
+            [
+                "resource_provider_id",
+                "resource_class_id",
+                "total",
+                "reserved",
+                "min_unit",
+                "max_unit",
+                "step_size",
+                "allocation_ratio",
+            ],
+            [
+                (ids[one.number], classes[name], total, 0, 1, 2147483647, 1, RATIO[name])
+                for one in providers
+                for name, total in TOTAL.items()
+            ],
+        ),
+        "resource_provider_traits": (
+            ["resource_provider_id", "trait_id"],
+            [(ids[one.number], traits[trait]) for one in providers for trait in one.traits],
+        ),
+        "resource_provider_aggregates": (
+            ["resource_provider_id", "aggregate_id"],
+            [(ids[one.number], aggregates[uuid]) for one in providers for uuid in set(one.aggregates)],
+        ),
+        "consumers": (
+            ["id", "uuid", "project_id", "user_id", "generation"],
+            [(consumer + index, one.consumer, project, user, 1) for index, one in enumerate(providers)],
+        ),
+        "allocations": (
+            ["resource_provider_id", "consumer_id", "resource_class_id", "used"],
+            [(ids[one.number], one.consumer, classes[name], half) for one in providers for name, half in HALF.items()],
+        ),
+    }
+    for table, (columns, rows) in tables.items():
+        await connection.copy_records_to_table(table, records=rows, columns=columns)
+        if "id" in columns:
+            await connection.execute(f"SELECT setval('{table}_id_seq', (SELECT max(id) FROM {table}))")
+    await connection.execute("ANALYZE")
+    await connection.close()
