@@ -109,9 +109,9 @@ def switch_spares_off(world: World) -> None:
 
 def _how_it_stands(world: World, server: str, asked: dict[str, Answered]) -> str:
     shown = world.admin.done("GET", f"/kilonova/v1/servers/{server}")["server"]
-    found = world.admin.done("GET", f"/kilonova/v1/operations?server={server}")["operations"]
+    found = world.admin.ask("GET", "/kilonova/v1/operations", query=f"server={server}").text
     said = f"{asked[server].status} {asked[server].text}" if server in asked else "not asked"
-    return f"{shown}; delete said {said}; operations {found[:2]}"
+    return f"{shown}; delete said {said}; operations {found[:2000]}"
 
 
 def tidy(world: World, most: int) -> bool:
