@@ -83,6 +83,7 @@ BODIES: dict[str, Value] = {
     "POST /simulated/hosts/{host}": lambda world: {"power": "on", "link": "up"},
     "POST /simulated/servers/{id}/write": lambda world: {"text": "marker"},
     "POST /token-keys": lambda world: b"",
+    "POST /kilonova/v1/audits": lambda world: {},
     "PATCH /v2/images/{image}": lambda world: [{"op": "add", "path": "/colour", "value": "red"}],
     "PUT /v2/images/{image}/file": lambda world: b"0123456789",
 }
