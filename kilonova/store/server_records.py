@@ -120,10 +120,12 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Reco
 
     for _ in range(2):  # a build request that just vanished has become a server in a cell
         mapping, request = await stores.control.read(body, few=True)
-        if mapping is None or (mapping["queued_for_delete"] and not deleted):
+        if mapping is None:
             return None
-        if mapping["cell"] is not None:
+        if mapping["cell"] is not None:  # whose row says whether it is gone, here as in lists
             return await _in_cell(stores, mapping["cell"], server_id, deleted)
+        if mapping["queued_for_delete"] and not deleted:
+            return None
         if request is not None:
             return from_request(request)
     return None

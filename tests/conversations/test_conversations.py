@@ -35,6 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             test_loader_name=folder.name,
             metafunc=collected,
             content_handlers=[Patch],
+            cert_validate=False,  # else each part makes a TLS context of its own, though none speaks TLS
         )
         tests += collected.values
         ids += collected.ids

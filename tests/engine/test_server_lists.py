@@ -12,7 +12,7 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import NewServer, create, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
-from kilonova.store.server_records import Order, Page, Wanted, page
+from kilonova.store.server_records import Order, Page, Wanted, find, page
 
 A, B = "5e7e0000-0000-4000-8000-00000000000a", "5e7e0000-0000-4000-8000-00000000000b"
 FLAVOR = Flavor("small", 1, 1024, 10)
@@ -62,3 +62,13 @@ def test_nothing_but_a_delete_is_done_to_one_on_its_way(cloud: SimCloud) -> None
     ask = Ask(kind="stop", server_id=A, cause=cloud.cause())
     with pytest.raises(Refused, match="is being built; wait until it has a host"):
         cloud.do(lambda engine: submit(engine, ask))
+
+
+def test_it_is_shown_as_long_as_it_is_listed(cloud: SimCloud) -> None:
+    """A delete takes the mapping's word first and the row's last; a conductor may be away in between."""
+    tamper(cloud, "control", f"UPDATE server_mappings SET queued_for_delete = 1 WHERE server_id = '{B}'")
+    assert B in listed(cloud)
+    assert cloud.do(lambda engine: find(engine.world.db, B)) is not None
+    tamper(cloud, "cell1", f"UPDATE servers SET deleted = 1 WHERE id = '{B}'")
+    assert B not in listed(cloud)
+    assert cloud.do(lambda engine: find(engine.world.db, B)) is None

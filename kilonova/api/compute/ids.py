@@ -7,6 +7,8 @@ import uuid
 from kilonova.api.call import Call
 from kilonova.services.compute.hosts import number_of
 
+MOST_DIGITS = 40  # more than any id has
+
 
 class Asked:
     """One that a caller gave, in the form of its version."""
@@ -40,4 +42,6 @@ def _uuid(given: str) -> str | None:
 
 
 def _number(given: str) -> int | None:
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else None
+    """One that nothing has, however long or below nothing, is a number all the same."""
+    digits = given.removeprefix("-")
+    return int(given[:MOST_DIGITS]) if digits.isascii() and digits.isdigit() else None

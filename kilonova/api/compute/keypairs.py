@@ -19,7 +19,7 @@ RULE = "os_compute_api:os-keypairs:"
 async def list_(call: Call) -> Response:
     user, paged = _user(call, "index"), call.at(2, 35)
     limit = limit_of(call) if paged else ALL
-    marker = call.query.get("marker", "") if paged else ""
+    marker = call.query.get("marker") if paged else None
     found = await call.service.keypairs.list(user, marker=marker, limit=limit)
     shown: dict[str, Any] = {"keypairs": [{"keypair": brief(call, keypair)} for keypair in found]}
     links = next_links(call, "/os-keypairs", found, limit, found[-1].name) if paged and found else None

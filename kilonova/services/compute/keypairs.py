@@ -83,13 +83,13 @@ class Keypairs:
             raise _unknown(user_id, name)
         return _keypair(row)
 
-    async def list(self, user_id: str, *, marker: str = "", limit: int = ALL) -> Sequence[Keypair]:
+    async def list(self, user_id: str, *, marker: str | None = None, limit: int = ALL) -> Sequence[Keypair]:
         """By name; `marker` is the last one seen."""
 
         async def body(tx: Tx) -> Sequence[Row]:
-            if marker and await rows.fetch(tx, keypairs, user_id=user_id, name=marker) is None:
+            if marker is not None and await rows.fetch(tx, keypairs, user_id=user_id, name=marker) is None:
                 raise Refused("bad_request", f"Marker {marker[:255]} could not be found.")
-            return await tx.all(_PAGE, user_id=user_id, marker=marker, limit=limit)
+            return await tx.all(_PAGE, user_id=user_id, marker=marker or "", limit=limit)
 
         return [_keypair(row) for row in await self._control.read(body)]
 
