@@ -27,9 +27,9 @@ test: .venv/.installed ## all tests with samples of the large matrices, time per
 test-all: .venv/.installed ## all tests with the full matrices
 	@KILONOVA_FULL=1 scripts/test $(ONLY)
 
-conformance: .venv/.installed ## run the OpenStack suites that lie in SUITES=DIR
+conformance: .venv/.installed ## run the OpenStack suites that lie in SUITES=DIR (ONLY=tempest or placement)
 	@test -n "$(SUITES)" || { echo "say where the suites are: make conformance SUITES=DIR" >&2; exit 2; }
-	@scripts/conformance "$(SUITES)"
+	@scripts/conformance "$(SUITES)" $(ONLY)
 
 bench: .venv/.installed ## measure, print and write bench/results/NAME.json (ONLY=name for one)
 	@.venv/bin/python -m bench $(ONLY)

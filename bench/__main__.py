@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read")
+NAMES = ("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read", "placement_snapshot")
 
 
 def main() -> int:

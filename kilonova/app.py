@@ -20,6 +20,7 @@ from kilonova.cli import audit, database, explain, identity, operations, simulat
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
+    SEAL_KEY_NAME,
     add_host,
     look,
     make_engine,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from kilonova.store.directory import DataDirectory
 
 DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
-SEAL_KEY_NAME = "seal.key"
 MACHINES_NAME = "simulated.db"
 
 app = App(
@@ -146,6 +146,34 @@ def api(
 
 
 @app.command
+def placement(
+    *,
+    data: Data = DEFAULT_DATA,
+    listen: Listen = DEFAULT_LISTEN,
+    public_url: PublicUrl = "",
+    auth: Literal["identity", "noauth2"] = "identity",
+    profile: Literal["secure-rbac", "default", "legacy-rbac", "open-policy", "cors"] = "secure-rbac",
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run placement alone, at the root of its own port: on a SQLite file in DATA, or on the fleet's database.
+
+    Parameters
+    ----------
+    auth: Tokens of the embedded identity; or, for tests and on loopback only, headers that are believed.
+    profile: Who may do what; the others are those that Placement's own tests are run with.
+    """
+    from kilonova.alone import refuse_noauth, serve_placement
+    from kilonova.settings import load
+
+    settings = load(data, config, overrides or [])
+    with listening(listen) as listener:
+        refuse_noauth(auth, listener)
+        url = public_address(public_url, listener)
+        run(serve_placement(data, settings, listener, url, auth=auth, profile=profile))
+
+
+@app.command
 def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
     """Run a conductor of a fleet. Any number may run; each takes over from one that dies."""
     from kilonova.settings import load_for_fleet
@@ -218,7 +246,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
         async def unready() -> str:
             return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""
 
-        engine = make_engine(make_world(MemoryBus(hub, "api"), stores), settings, seal)
+        engine = make_engine(make_world(MemoryBus(hub, "api"), stores, settings=settings), settings, seal)
         service = make_service(engine, settings, data.path, url, unready)
         await _prepare(service, data, settings)
         yield service
@@ -242,7 +270,7 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
                     return "the control database does not answer"
                 return ""
 
-            engine = make_engine(make_world(bus, stores), settings, seal_of(settings))
+            engine = make_engine(make_world(bus, stores, settings=settings), settings, seal_of(settings))
             service = make_service(engine, settings, path, url, unready)
             await _prepare(service, data, settings)
             await _answer(data, service, settings, listener, stopping)
@@ -253,6 +281,7 @@ async def _answer(
 ) -> None:
     """HTTP until told to stop; the start has succeeded."""
     from kilonova.api.app import make_app
+    from kilonova.api.cors import with_cors
     from kilonova.api.first import known_passwords
     from kilonova.api.web import BACKLOG, serve_web
     from kilonova.store.clouds import welcome, write_clouds
@@ -264,7 +293,8 @@ async def _answer(
     listener.listen(BACKLOG)  # before anybody is told: who comes at once waits a moment and is not turned away
     ready = f"kilonova: ready on {public_address('', listener)}"
     say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)
-    await serve_web(make_app(service), listener, stopping)
+    app = with_cors(make_app(service), settings.cors.allowed_origin, settings.cors.allow_headers)
+    await serve_web(app, listener, stopping)
 
 
 async def _prepare(service: Service, data: DataDirectory, settings: Settings) -> None:

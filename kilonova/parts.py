@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 IMAGES_NAME = "images"
 POLICY_NAME = "policy.yaml"
+SEAL_KEY_NAME = "seal.key"
 
 
 def make_service(

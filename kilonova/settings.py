@@ -27,6 +27,7 @@ Limit = Annotated[int, Meta(ge=-1, description="a whole number, 0 or more, or -1
 Flag = Annotated[bool, Meta(description="true or false")]
 Word = Annotated[str, Meta(description="a text")]
 Address = Annotated[str, Meta(description="an address in quotes")]
+Strategy = Annotated[str, Meta(pattern="^(depth|breadth)-first$", description='"depth-first" or "breadth-first"')]
 Addresses = Annotated[dict[str, str], Meta(description="addresses by cell name, as in [database.cells]")]
 
 
@@ -43,6 +44,12 @@ class Default(Section, frozen=True, kw_only=True):
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):
     max_attempts: Count = 3
+
+
+class PlacementOptions(Section, frozen=True, kw_only=True):
+    randomize_allocation_candidates: Flag = False
+    max_allocation_candidates: Limit = -1
+    allocation_candidates_generation_strategy: Strategy = "depth-first"
 
 
 class ConductorOptions(Section, frozen=True, kw_only=True):
@@ -97,6 +104,13 @@ class IdentityOptions(Section, frozen=True, kw_only=True):
     admin_password_file: Word = ""
 
 
+class CorsOptions(Section, frozen=True, kw_only=True):
+    """Which pages may ask from a browser; lists divided by commas."""
+
+    allowed_origin: Word = ""
+    allow_headers: Word = ""
+
+
 class QuotaOptions(Section, frozen=True, kw_only=True):
     """What a project may have unless an administrator sets it otherwise."""
 
@@ -115,6 +129,7 @@ class QuotaOptions(Section, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DEFAULT"}):
     default: Default = Default()
     scheduler: SchedulerOptions = SchedulerOptions()
+    placement: PlacementOptions = PlacementOptions()
     conductor: ConductorOptions = ConductorOptions()
     audit: AuditOptions = AuditOptions()
     simulated: Simulated = Simulated()
@@ -125,6 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     image: ImageOptions = ImageOptions()
     token: TokenOptions = TokenOptions()
     identity: IdentityOptions = IdentityOptions()
+    cors: CorsOptions = CorsOptions()
 
 
 def _sections() -> dict[str, type[Section]]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route as Page
 from starlette.types import ASGIApp
 
-from kilonova.api.call import answer
 from kilonova.api.compute.manner import ComputeManner, LegacyManner, RootManner
 from kilonova.api.compute.routes import LEGACY_ROUTES
 from kilonova.api.compute.routes import ROUTES as COMPUTE_ROUTES
@@ -16,6 +13,7 @@ from kilonova.api.compute.versions import ELSEWHERE, ROOT_ROUTES
 from kilonova.api.extra.manner import OwnManner
 from kilonova.api.extra.routes import ROUTES as OWN_ROUTES
 from kilonova.api.face import Face
+from kilonova.api.health import PAGES
 from kilonova.api.home import home
 from kilonova.api.identity.manner import IdentityManner
 from kilonova.api.identity.manner import RootManner as IdentityRootManner
@@ -25,30 +23,14 @@ from kilonova.api.image.manner import ImageManner
 from kilonova.api.image.routes import ROUTES as IMAGE_ROUTES
 from kilonova.api.network.manner import NetworkManner
 from kilonova.api.network.routes import ROUTES as NETWORK_ROUTES
-from kilonova.api.placement.manner import PlacementManner
+from kilonova.api.placement.manner import PlacementFace, PlacementManner
 from kilonova.api.placement.routes import ROUTES as PLACEMENT_ROUTES
 from kilonova.api.port import Port
 from kilonova.api.service import Service
 
 
-async def healthz(request: Request) -> Response:
-    return answer({"alive": True})
-
-
-async def readyz(request: Request) -> Response:
-    service: Service = request.app.state.service
-    reason = await service.unready()
-    return answer({"ready": False, "reason": reason}, 503) if reason else answer({"ready": True})
-
-
 def make_app(service: Service) -> ASGIApp:
-    pages = Starlette(
-        routes=[
-            Page("/", home, methods=["GET"]),
-            Page("/healthz", healthz, methods=["GET"]),
-            Page("/readyz", readyz, methods=["GET"]),
-        ]
-    )
+    pages = Starlette(routes=[Page("/", home, methods=["GET"]), *PAGES])
     pages.state.service = service
     faces = faces_of(service)
     for prefix, face in sorted(faces.items(), key=lambda item: len(item[1].router.routes)):
@@ -67,5 +49,5 @@ def faces_of(service: Service) -> dict[str, Face]:
         "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner()),
         "/image": Face(service, IMAGE_ROUTES, ImageManner()),
         "/network": Face(service, NETWORK_ROUTES, NetworkManner()),
-        "/placement": Face(service, PLACEMENT_ROUTES, PlacementManner()),
+        "/placement": PlacementFace(service, PLACEMENT_ROUTES, PlacementManner()),
     }

@@ -54,7 +54,7 @@ class Call:
 
     @property
     def db(self) -> Stores:
-        return self.service.engine.world.db
+        return self.service.world.db
 
     @property
     def query(self) -> QueryParams:
@@ -62,7 +62,7 @@ class Call:
 
     @property
     def now(self) -> float:
-        return self.service.engine.world.clock.now()
+        return self.service.world.clock.now()
 
     def at(self, major: int, minor: int) -> bool:
         """The caller speaks this microversion or a later one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -16,13 +16,15 @@ from kilonova.api.faults import DEFAULT, STATUS
 from kilonova.api.reading import parsed
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, EVER, PUBLIC, Route, Router, Version
-from kilonova.api.service import Service
+from kilonova.api.service import Checks, Service, Serving
+from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Conflict, Failed, KilonovaError, Refused
 
 logger = logging.getLogger(__name__)
 MAX_BODY = 114688  # bytes; as Nova's max_request_body_size
 NUL_IN_ADDRESS = "%00"
 WITH_BODY = ("POST", "PUT", "PATCH")
+REQUEST_ID = "kilonova.request_id"  # in the scope
 
 
 class Manner:
@@ -36,6 +38,13 @@ class Manner:
     def version(self, request: Request) -> Version:
         """Raises `Rejected` for one that is not spoken here."""
         return EVER
+
+    async def caller(self, request: Request, identity: Checks) -> Caller | None:
+        token = request.headers.get("x-auth-token", "")
+        return await identity.check(token) if token else None
+
+    def screen(self, request: Request, route: Route) -> None:
+        """Before the body is read. Raises `Rejected` for headers that this service does not take."""
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({"error": {"code": code or str(status), "message": message}}, status)
@@ -55,17 +64,18 @@ class Face:
     """An ASGI application; `scope["face_path"]` is the raw path below the service's prefix."""
 
     def __init__(
-        self, service: Service, routes: Sequence[Route], manner: Manner, elsewhere: Route | None = None
+        self, service: Serving, routes: Sequence[Route], manner: Manner, elsewhere: Route | None = None
     ) -> None:
         """`elsewhere` answers addresses that are in no route."""
         self.elsewhere = elsewhere
-        self.service = service
+        self.service = cast(Service, service)  # a face's routes ask only for what their service has
         self.router = Router(routes)
         self.manner = manner
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        request_id = f"req-{self.service.engine.world.ids.uuid()}"
+        request_id = f"req-{self.service.world.ids.uuid()}"
+        scope[REQUEST_ID] = request_id
         version = EVER
         try:
             version = self.manner.version(request)
@@ -79,7 +89,7 @@ class Face:
 
     async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
         path, project = self.manner.path_of(request.scope["face_path"])
-        if NUL_IN_ADDRESS in path or NUL_IN_ADDRESS in request.url.query:
+        if NUL_IN_ADDRESS in path or NUL_IN_ADDRESS.encode() in request.scope["query_string"]:
             raise Rejected(400, "An address may not hold the character NUL.")
         found = self.router.find(path)
         if found is None:
@@ -89,15 +99,15 @@ class Face:
         routes, parameters = found
         same_method = [route for route in routes if route.method == request.method]
         if not same_method:
-            allowed = ", ".join(sorted({route.method for route in routes}))
-            raise Rejected(405, f"The method {request.method} is not allowed here.", headers={"Allow": allowed})
+            raise _not_allowed(request.method, routes)
         fitting = [route for route in same_method if route.answers(version)]
         route = fitting[0] if fitting else same_method[0]
         prefix = self.manner.prefix
         call = Call(self.service, request, route, parameters, version, request_id, prefix)
         await self._know_caller(call, project)
         if not fitting:
-            raise Rejected(404, "The resource could not be found.")
+            self._raise_missing(request, route, routes, version)
+        self.manner.screen(request, route)
         if not route.raw and request.method in WITH_BODY:
             call.body = await self._body(request)
         if route.action:
@@ -105,11 +115,16 @@ class Face:
         self._admit(call)
         return await route.handler(call)
 
+    def _raise_missing(self, request: Request, route: Route, routes: Sequence[Route], version: Version) -> NoReturn:
+        """The address and the method are known, but not in this version."""
+        if route.missing != 405:
+            raise Rejected(route.missing, "The resource could not be found.")
+        raise _not_allowed(request.method, [each for each in routes if each.answers(version)])
+
     async def _know_caller(self, call: Call, project: str) -> None:
         if call.route.rule == PUBLIC:
             return
-        token = call.request.headers.get("x-auth-token", "")
-        call.caller_or_none = await self.service.identity.check(token) if token else None
+        call.caller_or_none = await self.manner.caller(call.request, self.service.identity)
         if call.caller_or_none is None:
             www = f'Keystone uri="{self.service.public_url}/identity"'
             raise Rejected(401, "The request you have made requires authentication.", headers={"WWW-Authenticate": www})
@@ -158,6 +173,11 @@ class Face:
         logger.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
         text = "Unexpected API Error. The log of the server has it under this request's id."
         return fault(500, text, "unexpected", version)
+
+
+def _not_allowed(method: str, routes: Sequence[Route]) -> Rejected:
+    allowed = ", ".join(sorted({route.method for route in routes}))
+    return Rejected(405, f"The method {method} is not allowed for this resource.", headers={"Allow": allowed})
 
 
 def _by_action(routes: Sequence[Route], body: Any) -> Route:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jsonschema_rs
@@ -16,6 +16,8 @@ MOST_SHOWN = 200  # characters of a wrong value that are told back
 
 class Forms:
     """`Forms({(2, 1): SCHEMA, (2, 19): LATER})`: the newest one not above the version counts. Compiled when used."""
+
+    formats: dict[str, Callable[..., bool]] = {}  # besides those that JSON schemas know
 
     def __init__(self, schemas: Mapping[Version, Schema] | Schema) -> None:
         if all(isinstance(key, tuple) for key in schemas):
@@ -36,7 +38,9 @@ class Forms:
         key = self._newest(version)
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = jsonschema_rs.Draft202012Validator(self.schemas[key], validate_formats=True)
+            compiled = jsonschema_rs.Draft202012Validator(
+                self.schemas[key], validate_formats=True, formats=self.formats
+            )
             self._compiled[key] = compiled
         if compiled.is_valid(value):
             return value
@@ -44,7 +48,11 @@ class Forms:
             value = without_unknown(value, self.schemas[key])
             if compiled.is_valid(value):
                 return value
-        raise Rejected(400, _told(next(compiled.iter_errors(value)), what))
+        raise Rejected(400, self.told(next(compiled.iter_errors(value)), what, self.schemas[key]))
+
+    def told(self, error: Any, what: str, schema: Schema) -> str:
+        """As Nova words it: the place, then what is wrong."""
+        return _told(error, what)
 
 
 def without_unknown(value: Any, schema: Schema) -> Any:
@@ -59,7 +67,6 @@ def without_unknown(value: Any, schema: Schema) -> Any:
 
 
 def _told(error: Any, what: str) -> str:
-    """As Nova words it: the place, then what is wrong."""
     path = "/".join(str(part) for part in error.instance_path)
     message = error.message if len(error.message) <= 2 * MOST_SHOWN else error.message[:MOST_SHOWN] + " …"
     if not path:

@@ -33,6 +33,7 @@ class Route:
     query: Forms | None = None
     action: str = ""  # the one key of the body, when several share the address
     raw: bool = False  # the handler reads the body itself
+    missing: int = 404  # what a version that does not have it is answered
 
     def answers(self, version: Version) -> bool:
         return self.since <= version and (self.until is None or version <= self.until)

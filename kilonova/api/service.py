@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from kilonova.domain.caller import Caller
 from kilonova.engine.core import Engine
 from kilonova.policy.enforcer import Policy
 from kilonova.quota.service import Quotas
@@ -14,6 +15,28 @@ from kilonova.services.compute.keypairs import Keypairs
 from kilonova.services.identity.service import Identity
 from kilonova.services.image.service import Images
 from kilonova.services.network.service import Networks
+from kilonova.world import World
+
+
+class Checks(Protocol):
+    async def check(self, token: str) -> Caller | None:
+        """Who this token speaks for."""
+
+
+class Serving(Protocol):
+    """What a face itself needs. Placement alone on its port has no more than this."""
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def identity(self) -> Checks: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def public_url(self) -> str: ...
 
 
 @dataclass
@@ -29,3 +52,7 @@ class Service:
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end
     unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is
     faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port
+
+    @property
+    def world(self) -> World:
+        return self.engine.world

@@ -18,7 +18,7 @@ from kilonova.placement import ledger
 from kilonova.placement.classes import class_ids
 from kilonova.placement.refusals import NoSuchProvider
 from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import allocations, inventories, resource_providers
+from kilonova.store.tables.placement import allocations, inventories, resource_classes, resource_providers
 from kilonova.world import Row, Store, Tx
 
 _OFFER = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "capacity")
@@ -59,9 +59,9 @@ _HELD = (
     .scalar_subquery()
 )
 READ_OFFERS = Sql(
-    select(inventories, sql_cast(_HELD, BigInteger).label("held")).where(
-        inventories.c.provider_id == bindparam("provider")
-    )
+    select(inventories, resource_classes.c.name, sql_cast(_HELD, BigInteger).label("held"))
+    .join(resource_classes, resource_classes.c.id == inventories.c.class_id)
+    .where(inventories.c.provider_id == bindparam("provider"))
 )
 PUT_OFFER = Sql(
     insert_unless_there(inventories)
@@ -80,8 +80,11 @@ Offer = dict[str, int | float]
 Report = Mapping[str, tuple[int, int, float]]  # class: total, reserved, allocation_ratio
 
 
+MOST_CAPACITY = 2**62  # a ratio may be huge, a column is not
+
+
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
-    return max(math.floor((total - reserved) * allocation_ratio), 0)
+    return math.floor(min(max((total - reserved) * allocation_ratio, 0), MOST_CAPACITY))
 
 
 async def ensure_provider(store: Store, uuid: str, name: str, *, accepting: bool = True) -> None:
@@ -150,7 +153,7 @@ async def set_inventory(store: Store, provider: str, report: Report) -> bool:
         }
         if wanted.keys() == found.keys() and all(_is_as(found[class_], offer) for class_, offer in wanted.items()):
             return False
-        await _write(tx, row["id"], found.keys() - wanted.keys(), wanted)
+        await write_offers(tx, row["id"], found.keys() - wanted.keys(), wanted)
         return True
 
     return await store.write(body)
@@ -172,7 +175,8 @@ def _is_as(found: Row, wanted: Offer) -> bool:
     return found["used"] == found["held"] and all(found[name] == value for name, value in wanted.items())
 
 
-async def _write(tx: Tx, provider: int, gone: set[int], wanted: dict[int, Offer]) -> None:
+async def write_offers(tx: Tx, provider: int, gone: set[int], wanted: Mapping[int, Offer]) -> None:
+    """The caller holds the provider's row, and nothing is held of what is gone."""
     mark, now = await tx.mark(), await tx.now()
     await tx.run(ledger.TOUCH_PROVIDER, provider=provider, mark=mark, updated_at=now)
     if gone:

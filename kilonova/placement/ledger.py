@@ -70,6 +70,12 @@ TOUCH_PROVIDER = Sql(
     .values(generation=resource_providers.c.generation + 1, mark=bindparam("mark"), updated_at=bindparam("updated_at"))
     .returning(resource_providers.c.uuid, resource_providers.c.accepting)
 )
+MARK_PROVIDER = Sql(
+    update(resource_providers)
+    .where(resource_providers.c.id == bindparam("provider"))
+    .values(mark=bindparam("mark"), updated_at=bindparam("updated_at"))
+    .returning(resource_providers.c.uuid, resource_providers.c.accepting)
+)
 RAISE_USED = Sql(
     _CHANGE_USED.where(inventories.c.used + _N <= inventories.c.capacity).returning(
         inventories.c.min_unit, inventories.c.max_unit, inventories.c.step_size
@@ -179,9 +185,11 @@ async def apply(
     changes: Sequence[ConsumerChange],
     *,
     accepting: Collection[int] = (),
+    raising: Collection[int] | None = None,
     origin: Origin = UNTOLD,
 ) -> None:
     """Make the locked consumers hold what `changes` say. Providers in `accepting` must still take new claims.
+    The generation of those in `raising` goes up, changed or not; by default that of all that are changed.
 
     Raises a `ClaimRefused` with the numbers; the caller's transaction then changes nothing.
     """
@@ -189,10 +197,10 @@ async def apply(
     changes = sorted(changes, key=lambda change: change.consumer)
     await _make_consumers(tx, holdings, changes, now)
     deltas, fresh = _net(holdings, changes)
-    touched = _touched(holdings, changes)
+    touched = sorted(_touched(holdings, changes).union(raising or ()))
     if touched:
         mark = await tx.mark()
-        await _touch_providers(tx, touched, accepting, mark, now)
+        await _touch_providers(tx, touched, accepting, touched if raising is None else raising, mark, now)
         await _change_used(tx, deltas, fresh, mark)
         await _write_rows(tx, holdings, changes, now)
         await record(tx, origin, now, _entries(holdings, changes))
@@ -239,17 +247,20 @@ def _net(holdings: Holdings, changes: Sequence[ConsumerChange]) -> tuple[dict[Sl
     return {slot: delta for slot, delta in deltas.items() if delta}, fresh
 
 
-def _touched(holdings: Holdings, changes: Sequence[ConsumerChange]) -> list[int]:
+def _touched(holdings: Holdings, changes: Sequence[ConsumerChange]) -> set[int]:
     providers: set[int] = set()
     for change in changes:
         for key, _ in change.rows.items() ^ holdings[change.consumer].rows.items():
             providers.add(key[0])
-    return sorted(providers)
+    return providers
 
 
-async def _touch_providers(tx: Tx, touched: list[int], accepting: Collection[int], mark: int, now: float) -> None:
+async def _touch_providers(
+    tx: Tx, touched: list[int], accepting: Collection[int], raising: Collection[int], mark: int, now: float
+) -> None:
     for provider in touched:
-        row = await tx.one(TOUCH_PROVIDER, provider=provider, mark=mark, updated_at=now)
+        touch = TOUCH_PROVIDER if provider in raising else MARK_PROVIDER
+        row = await tx.one(touch, provider=provider, mark=mark, updated_at=now)
         if row is None:
             raise NoSuchProvider(str(provider))
         if provider in accepting and not row["accepting"]:

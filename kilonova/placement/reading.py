@@ -6,18 +6,14 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, select
 
-from kilonova.store import rows
+from kilonova.placement import consumers
+from kilonova.placement.consumers import Consumer
+from kilonova.placement.providers import Provider, find
 from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import allocations, inventories, resource_classes, resource_providers
+from kilonova.store.tables import placement as tables
+from kilonova.store.tables.placement import allocations, resource_classes, resource_providers
 from kilonova.world import Row, Store, Tx
 
-_PROVIDERS = Sql(select(resource_providers).order_by(resource_providers.c.name))
-_INVENTORIES = Sql(
-    select(inventories, resource_classes.c.name)
-    .join(resource_classes, resource_classes.c.id == inventories.c.class_id)
-    .where(inventories.c.provider_id == bindparam("provider"))
-    .order_by(resource_classes.c.name)
-)
 _ALLOCATIONS = (
     select(
         allocations.c.consumer,
@@ -25,44 +21,27 @@ _ALLOCATIONS = (
         resource_classes.c.name,
         resource_providers.c.uuid,
         resource_providers.c.generation,
+        tables.consumers.c.generation.label("consumer_generation"),
     )
     .join(resource_classes, resource_classes.c.id == allocations.c.class_id)
     .join(resource_providers, resource_providers.c.id == allocations.c.provider_id)
+    .join(tables.consumers, tables.consumers.c.uuid == allocations.c.consumer)
+    .order_by(allocations.c.id)
 )
 _OF_CONSUMER = Sql(_ALLOCATIONS.where(allocations.c.consumer == bindparam("consumer")))
 _OF_PROVIDER = Sql(_ALLOCATIONS.where(allocations.c.provider_id == bindparam("provider")))
 
 
-async def providers(store: Store) -> Sequence[Row]:
-    async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_PROVIDERS)
+async def of_consumer(store: Store, consumer: str) -> tuple[Consumer | None, Sequence[Row]]:
+    async def body(tx: Tx) -> tuple[Consumer | None, Sequence[Row]]:
+        return await consumers.find(tx, consumer), await tx.all(_OF_CONSUMER, consumer=consumer)
 
-    return await store.read(body)
-
-
-async def provider(store: Store, uuid: str) -> Row | None:
-    async def body(tx: Tx) -> Row | None:
-        return await rows.fetch(tx, resource_providers, uuid=uuid)
-
-    return await store.read(body)
+    return await store.read(body, few=True)
 
 
-async def inventory(store: Store, provider_id: int) -> Sequence[Row]:
-    async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_INVENTORIES, provider=provider_id)
-
-    return await store.read(body)
-
-
-async def of_consumer(store: Store, consumer: str) -> Sequence[Row]:
-    async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_OF_CONSUMER, consumer=consumer)
-
-    return await store.read(body)
-
-
-async def of_provider(store: Store, provider_id: int) -> Sequence[Row]:
-    async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_OF_PROVIDER, provider=provider_id)
+async def of_provider(store: Store, uuid: str) -> tuple[Provider, Sequence[Row]]:
+    async def body(tx: Tx) -> tuple[Provider, Sequence[Row]]:
+        provider = await find(tx, uuid)
+        return provider, await tx.all(_OF_PROVIDER, provider=provider.id)
 
     return await store.read(body)

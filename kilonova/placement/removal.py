@@ -1,11 +1,18 @@
-"""Taking a host's provider out of the books. Only an empty one: what is held there belongs to somebody."""
+"""Taking a provider out of the books. Only an empty one: what is held there belongs to somebody.
+
+What is gone can carry no mark, so a record of it does: every snapshot that is older drops the provider at its next
+sync. Records need not be kept until the last reader has come. The oldest are cleared away and one record in their place
+says up to which mark; whoever is older than that loads everything anew (snapshot.py).
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, case, delete, func, select
+from sqlalchemy.dialects.postgresql import insert as insert_or_else
 
 from kilonova.domain.errors import Refused
 from kilonova.placement.inventories import LOCK_PROVIDER
+from kilonova.placement.snapshot_reading import ALL
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.placement import (
@@ -13,9 +20,12 @@ from kilonova.store.tables.placement import (
     inventories,
     provider_aggregates,
     provider_traits,
+    removed_providers,
     resource_providers,
 )
 from kilonova.world import Store, Tx
+
+KEPT = 1000  # records; a few dozen bytes each
 
 _HELD = Sql(
     select(func.count(allocations.c.consumer.distinct()).label("consumers")).where(
@@ -24,7 +34,30 @@ _HELD = Sql(
 )
 _BELOW = Sql(
     select(func.count().label("children")).where(
-        resource_providers.c.root_id == bindparam("provider"), resource_providers.c.id != bindparam("provider")
+        resource_providers.c.parent_id == bindparam("provider"), resource_providers.c.id != bindparam("provider")
+    )
+)
+
+
+def first_too_many(kept: int) -> Sql:
+    return Sql(
+        select(removed_providers.c.mark)
+        .where(removed_providers.c.uuid != ALL)
+        .order_by(removed_providers.c.mark.desc())
+        .offset(kept)
+        .limit(1)
+    )
+
+
+_FIRST_TOO_MANY = first_too_many(KEPT)
+_CLEAR = Sql(
+    delete(removed_providers).where(removed_providers.c.mark <= bindparam("mark"), removed_providers.c.uuid != ALL)
+)
+_UP_TO = insert_or_else(removed_providers).values(uuid=ALL, mark=bindparam("mark"))
+_NEWER = removed_providers.c.mark > _UP_TO.excluded.mark  # two at once: it never goes back
+_CLEARED = Sql(
+    _UP_TO.on_conflict_do_update(
+        index_elements=["uuid"], set_={"mark": case((_NEWER, removed_providers.c.mark), else_=_UP_TO.excluded.mark)}
     )
 )
 
@@ -37,13 +70,23 @@ async def remove_provider(store: Store, uuid: str) -> bool:
         if row is None:
             return False
         held, below = await tx.one(_HELD, provider=row["id"]), await tx.one(_BELOW, provider=row["id"])
+        if below is not None and below["children"]:
+            raise Refused("provider_has_children", f"provider {uuid} has {below['children']} providers below it")
         if held is not None and held["consumers"]:
             raise Refused("provider_in_use", f"provider {uuid} still holds claims of {held['consumers']} consumers")
-        if below is not None and below["children"]:
-            raise Refused("provider_in_use", f"provider {uuid} has {below['children']} providers below it")
         for table in (inventories, provider_traits, provider_aggregates):
             await rows.remove(tx, table, provider_id=row["id"])
         await rows.remove(tx, resource_providers, id=row["id"])
+        await _record(tx, uuid)
         return True
 
     return await store.write(body)
+
+
+async def _record(tx: Tx, uuid: str) -> None:
+    """A provider may be made and removed under the same uuid many times: the last time counts."""
+    await rows.put_or_change(tx, removed_providers, ("mark",), uuid=uuid, mark=await tx.mark())
+    found = await tx.one(_FIRST_TOO_MANY)
+    if found is not None:
+        await tx.run(_CLEAR, mark=found["mark"])
+        await tx.run(_CLEARED, mark=found["mark"])

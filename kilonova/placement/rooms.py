@@ -91,7 +91,7 @@ async def choose(
     uuids = [candidate.provider for candidate in candidates]
     if lock is not None:
         await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=sorted(lock))
-    rooms = await _read_rooms(tx, uuids)
+    rooms = await read_rooms(tx, uuids)
     credit = {(provider, class_): amount for (provider, class_, _), amount in own.items()}
     choice = Choice()
     for candidate in candidates:
@@ -105,7 +105,7 @@ async def choose(
     return choice
 
 
-async def _read_rooms(tx: Tx, uuids: Sequence[str]) -> dict[str, Room]:
+async def read_rooms(tx: Tx, uuids: Sequence[str]) -> dict[str, Room]:
     rooms: dict[str, Room] = {}
     for row in await tx.all(READ_ROOMS, uuids=uuids):
         room = rooms.get(row["uuid"])

@@ -1,77 +1,32 @@
-"""The hosts' room in memory, as numpy columns. SQL only loads it; it may propose, never refuse.
+"""All providers in memory, as numpy columns. SQL only loads it; it may propose, never refuse.
 
-`sync` reads what changed since the last watermark. Whatever changes an inventory also marks its provider's row (the
-ledger and inventories.py both do), so the providers' marks alone tell, and a changed provider is read whole: a class
-that is gone needs no tombstone. A deleted provider leaves no mark; it costs a refused claim until the next census
-notices that there are more rows here than there and loads everything anew.
+`sync` reads what changed since the last watermark. Whatever changes a provider, or anything that hangs on it, marks the
+provider's row, so those marks alone tell, and a changed provider is read whole. One that is removed leaves a record
+with a mark of its own (removal.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import bindparam, func, select
 
-from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import inventories, resource_classes, resource_providers
-from kilonova.world import Row, Store, Tx
+from kilonova.placement.names import CUSTOM
+from kilonova.placement.snapshot_columns import Bits, Bools, ClassColumns, Ints, NameColumns, Places, grown, unpacked
+from kilonova.placement.snapshot_reading import ALL, Changes, read_changes
+from kilonova.placement.snapshot_trees import Trees
+from kilonova.world import Row, Store
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+__all__ = ["Bits", "Bools", "ClassColumns", "Ints", "Places", "Snapshot", "snapshot_of"]
 
-CENSUS_EVERY = 64  # syncs
 FIRST_ROWS = 64
+NOWHERE = -1  # as a parent: it is a root
+COLUMNS = ("generation", "accepting", "updated_at", "root", "parent", "alive")
 
-READ_CHANGES = Sql(
-    select(
-        resource_providers.c.id,
-        resource_providers.c.uuid,
-        resource_providers.c.root_id,
-        resource_providers.c.generation,
-        resource_providers.c.accepting,
-        resource_classes.c.name,
-        inventories.c.capacity,
-        inventories.c.used,
-        inventories.c.min_unit,
-        inventories.c.max_unit,
-        inventories.c.step_size,
-    )
-    .select_from(resource_providers)
-    .outerjoin(inventories, inventories.c.provider_id == resource_providers.c.id)
-    .outerjoin(resource_classes, resource_classes.c.id == inventories.c.class_id)
-    .where(resource_providers.c.mark >= bindparam("since"))
-    .order_by(resource_providers.c.id)
-)
-COUNT_PROVIDERS = Sql(select(func.count().label("providers")).select_from(resource_providers))
-
-
-def _column() -> Ints:
-    return np.zeros(FIRST_ROWS, dtype=np.int64)
-
-
-class ClassColumns:
-    """One resource class over all providers; all zeros where a provider has none. One table, a row per name: its
-    columns are taken out for the hosts of a request all at once."""
-
-    NAMES = ("capacity", "used", "min_unit", "max_unit", "step_size")
-
-    def __init__(self, rows: int = FIRST_ROWS) -> None:
-        self.table: Ints = np.zeros((len(self.NAMES), rows), dtype=np.int64)
-
-    def set(self, at: int, row: Row) -> None:
-        self.table[:, at] = [row[name] for name in self.NAMES]
-
-    def clear(self, at: int) -> None:
-        self.table[:, at] = 0
-
-    def grow(self, rows: int) -> None:
-        larger = ClassColumns(rows)
-        larger.table[:, : self.table.shape[1]] = self.table
-        self.table = larger.table
+Names = tuple[str, ...]
 
 
 class Snapshot:
@@ -86,15 +41,37 @@ class Snapshot:
     def _empty(self) -> None:
         self.index: dict[str, int] = {}
         self.uuids: list[str] = []
-        self.provider_id: Ints = _column()
-        self.root_id: Ints = _column()
-        self.generation: Ints = _column()
+        self.names: list[str] = []
+        self.traits: list[Names] = []
+        self.aggregates: list[Names] = []
+        self.generation: Ints = np.zeros(FIRST_ROWS, dtype=np.int64)
         self.accepting: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)
+        self.updated_at: NDArray[np.float64] = np.zeros(FIRST_ROWS, dtype=np.float64)
+        self.root: Places = np.zeros(FIRST_ROWS, dtype=np.int32)
+        self.parent: Places = np.zeros(FIRST_ROWS, dtype=np.int32)
+        self.alive: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)
         self.classes: dict[str, ClassColumns] = {}
+        self.with_trait = NameColumns(FIRST_ROWS)
+        self.in_aggregate = NameColumns(FIRST_ROWS)
         self.watermark = 0
+        self._free: list[int] = []  # places of providers that are gone
+        self._sets: dict[str, Names] = {"": ()}  # as read: many providers have the same traits, and share one tuple
+        self._trees: Trees | None = None
 
     def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def rows(self) -> int:
+        """Places that are or were taken: what a query looks at."""
         return len(self.uuids)
+
+    @property
+    def trees(self) -> Trees:
+        """Made anew after something in it has changed; claims change nothing of it."""
+        if self._trees is None:
+            self._trees = Trees(self)
+        return self._trees
 
     async def sync(self, store: Store) -> None:
         """Afterwards everything committed before this call is in. Callers that wait together share one read."""
@@ -103,7 +80,11 @@ class Snapshot:
             if self._seen > asked:
                 return  # a sync that began after we asked has ended meanwhile
             self._begun = this = self._begun + 1
-            await self._read(store, census=this % CENSUS_EVERY == 0)
+            changes = await read_changes(store, self.watermark)
+            if ALL in changes.removed:
+                await self._load_all(store)
+            else:
+                self.take(changes)
             self._seen = this
 
     async def reload(self, store: Store) -> None:
@@ -111,72 +92,146 @@ class Snapshot:
         async with self._lock:
             await self._load_all(store)
 
-    async def _read(self, store: Store, *, census: bool) -> None:
-        watermark, rows, providers = await _changes(store, self.watermark, census)
-        self._take(rows)
-        self.watermark = watermark
-        if census and providers < len(self):
-            await self._load_all(store)
-
     async def _load_all(self, store: Store) -> None:
-        watermark, rows, _ = await _changes(store, 0, False)
+        changes = await read_changes(store, 0)
         self._empty()  # only now: whoever looks while we wait sees the old columns, not none
-        self._take(rows)
-        self.watermark = watermark
+        self.take(changes)
 
-    def _take(self, rows: Sequence[Row]) -> None:
-        uuid, at = "", 0
-        for row in rows:
-            if row["uuid"] != uuid:
-                uuid = row["uuid"]
-                at = self._place(uuid)
-                self._set_provider(at, row)
-            if row["name"] is not None:
-                self._class(row["name"]).set(at, row)
-
-    def _set_provider(self, at: int, row: Row) -> None:
-        self.provider_id[at] = row["id"]
-        self.root_id[at] = row["root_id"]
-        self.generation[at] = row["generation"]
-        self.accepting[at] = bool(row["accepting"])
-        for columns in self.classes.values():
-            columns.clear(at)
+    def take(self, changes: Changes) -> None:
+        for uuid in changes.removed:
+            self._forget(uuid)
+        if changes.providers:
+            if len(changes.providers) > len(self.alive):
+                self._grow(len(changes.providers))
+            places = [self._place(row["uuid"]) for row in changes.providers]  # all, before the first looks for its root
+            self._set_columns(places, changes.providers)
+            self._set_names(places, [row["traits"] for row in changes.providers], self.traits, self.with_trait)
+            self._set_names(
+                places, [row["aggregates"] for row in changes.providers], self.aggregates, self.in_aggregate
+            )
+            by_id = {row["id"]: at for row, at in zip(changes.providers, places, strict=True)}
+            self._set_inventories(by_id, changes.inventories)
+        for name in [name for name, columns in self.classes.items() if not columns.count]:
+            del self.classes[name]  # nobody has it any more, perhaps it does not even exist
+        self.watermark = changes.watermark
 
     def _place(self, uuid: str) -> int:
         at = self.index.get(uuid)
-        if at is None:
-            at = self.index[uuid] = len(self.uuids)
-            self.uuids.append(uuid)
-            if at >= len(self.provider_id):
-                self._grow(2 * at)
+        if at is not None:
+            return at
+        if self._free:
+            at = self._free.pop()
+        else:
+            at = len(self.uuids)
+            for column in (self.uuids, self.names):
+                column.append("")
+            for names in (self.traits, self.aggregates):
+                names.append(())
+            if at >= len(self.alive):
+                self._grow(at + at // 2)
+        self.uuids[at] = uuid
+        self.index[uuid] = at
         return at
 
-    def _class(self, name: str) -> ClassColumns:
-        columns = self.classes.get(name)
-        if columns is None:
-            columns = self.classes[name] = ClassColumns(len(self.provider_id))
-        return columns
+    def _set_columns(self, places: Sequence[int], rows: Sequence[Row]) -> None:
+        self.generation[places] = [row["generation"] for row in rows]
+        self.accepting[places] = [bool(row["accepting"]) for row in rows]
+        self.updated_at[places] = [row["updated_at"] for row in rows]
+        for at, row in zip(places, rows, strict=True):
+            self.names[at] = row["name"]
+        index = self.index
+        roots = [index.get(row["root"], at) for row, at in zip(rows, places, strict=True)]
+        parents = [NOWHERE if row["parent"] is None else index[row["parent"]] for row in rows]
+        if (
+            not (self.alive[places].all() and (self.root[places] == roots).all())
+            or not (self.parent[places] == parents).all()
+        ):
+            self._trees = None
+        self.root[places] = roots
+        self.parent[places] = parents
+        self.alive[places] = True
+
+    def _set_names(
+        self, places: Sequence[int], texts: Iterable[str | None], kept: list[Names], columns: NameColumns
+    ) -> None:
+        moves: dict[
+            tuple[int, int], tuple[Names, Names, list[int]]
+        ] = {}  # by identity: most change from and to the same
+        for at, text in zip(places, texts, strict=True):
+            names, before = self._names(text), kept[at]
+            if names is not before:
+                kept[at] = names
+                moves.setdefault((id(before), id(names)), (before, names, []))[2].append(at)
+        for before, names, where in moves.values():
+            for name in before:
+                if name not in names:
+                    columns.drop(name, where)
+            for name in names:
+                if name not in before:
+                    columns.add(name, where)
+        if moves:
+            self._trees = None
+
+    def _names(self, text: str | None) -> Names:
+        found = self._sets.get(text or "")
+        if found is None:
+            names = tuple(sorted(text.split(","), key=_custom_last)) if text else ()
+            found = self._sets[text or ""] = self._sets.setdefault(",".join(names), names)
+            if len(self._sets) > 2 * self.rows + FIRST_ROWS:  # mostly of sets that nobody has any more
+                self._sets = {",".join(kept): kept for kept in {*self.traits, *self.aggregates, found, ()}}
+        return found
+
+    def _set_inventories(self, by_id: dict[int, int], rows: Sequence[Row]) -> None:
+        for columns in self.classes.values():
+            columns.clear(list(by_id.values()))
+        found: dict[str, tuple[list[int], list[list[int]]]] = {}
+        for row in rows:
+            places, numbers = found.setdefault(row["name"], ([], []))
+            places.append(by_id[row["provider_id"]])
+            numbers.append([row[name] for name in ClassColumns.NAMES])
+        for name, (places, numbers) in found.items():
+            if name not in self.classes:
+                self.classes[name] = ClassColumns(len(self.alive))
+            self.classes[name].set(places, numbers)
+
+    def _forget(self, uuid: str) -> None:
+        at = self.index.pop(uuid, None)
+        if at is None:
+            return
+        for columns in self.classes.values():
+            columns.clear([at])
+        self._set_names([at], [None], self.traits, self.with_trait)
+        self._set_names([at], [None], self.aggregates, self.in_aggregate)
+        self.alive[at] = self.accepting[at] = False
+        self.root[at], self.parent[at] = at, NOWHERE
+        self.uuids[at] = self.names[at] = ""
+        self._free.append(at)
+        self._trees = None
 
     def _grow(self, rows: int) -> None:
-        self.provider_id = _grown(self.provider_id, rows)
-        self.root_id = _grown(self.root_id, rows)
-        self.generation = _grown(self.generation, rows)
-        self.accepting = _grown(self.accepting, rows)
+        rows = max(rows, 2 * FIRST_ROWS)
+        for name in COLUMNS:
+            setattr(self, name, grown(getattr(self, name), rows))
         for columns in self.classes.values():
             columns.grow(rows)
+        self.with_trait.grow(rows)
+        self.in_aggregate.grow(rows)
+
+    def truths(self, bits: Bits) -> Bools:
+        return unpacked(bits, self.rows)
 
 
-async def _changes(store: Store, since: int, census: bool) -> tuple[int, Sequence[Row], int]:
-    async def body(tx: Tx) -> tuple[int, Sequence[Row], int]:
-        watermark = await tx.watermark()  # first: what commits after it is read now or the next time
-        rows = await tx.all(READ_CHANGES, since=since)
-        count = await tx.one(COUNT_PROVIDERS) if census else None
-        return watermark, rows, count["providers"] if count else 0
-
-    return await store.read(body, few=since > 0)
+def _custom_last(name: str) -> tuple[bool, str]:
+    """As the original shows traits."""
+    return name.startswith(CUSTOM), name
 
 
-def _grown(column: NDArray[Any], rows: int) -> NDArray[Any]:
-    larger = np.zeros(max(rows, len(column)), dtype=column.dtype)
-    larger[: len(column)] = column
-    return larger
+_SHARED: WeakKeyDictionary[Store, Snapshot] = WeakKeyDictionary()
+
+
+def snapshot_of(store: Store) -> Snapshot:
+    """The one snapshot of this database in this process: the scheduler and the API look at the same."""
+    found = _SHARED.get(store)
+    if found is None:
+        found = _SHARED[store] = Snapshot()
+    return found

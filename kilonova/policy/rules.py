@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kilonova.policy.compute import COMPUTE
 from kilonova.policy.network import NETWORK
+from kilonova.policy.placement import PLACEMENT, PLACEMENT_BASE
 
 BASE = {
     "context_is_admin": "role:admin",
@@ -29,19 +30,7 @@ OWN = {
     "kilonova:token_keys": "rule:context_is_admin",
 }
 
-PLACEMENT = dict.fromkeys(
-    (
-        "placement:resource_providers:list",
-        "placement:resource_providers:show",
-        "placement:resource_providers:inventories:list",
-        "placement:resource_providers:usages",
-        "placement:resource_providers:allocations:list",
-        "placement:allocations:list",
-    ),
-    "rule:service_or_admin",
-)
-
-DEFAULTS: dict[str, str] = {**BASE, **COMPUTE, **NETWORK, **PLACEMENT, **OWN}
+DEFAULTS: dict[str, str] = {**BASE, **PLACEMENT_BASE, **COMPUTE, **NETWORK, **PLACEMENT, **OWN}
 
 # Rules that also hold for tokens without a project.
 SCOPE_FREE = frozenset(OWN)

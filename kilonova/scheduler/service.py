@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kilonova.domain.host import judge
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import snapshot_of
 from kilonova.scheduler.hosts import HostView
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import select
@@ -37,7 +37,7 @@ class Scheduler:
         self._clock = clock
         self._random = random
         self._down_after = down_after
-        self._snapshot = Snapshot()
+        self._snapshot = snapshot_of(stores.placement)
         self._views: dict[str, dict[str, HostView]] = {}
         self._read_at: dict[str, float] = {}
         self._waiting_since: dict[str, float] = {}

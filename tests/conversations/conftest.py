@@ -1,9 +1,9 @@
 """One live cloud for all conversations, on a port that was chosen when the tests were collected.
 
-In the files: $ENVIRON['ADMIN'], $ENVIRON['DEMO'], $ENVIRON['READER'] and $ENVIRON['OTHER'] are tokens (of an
-administrator, a member, a reader of the member's project, a member of another project); $ENVIRON['PROJECT'] is the
-member's project, $ENVIRON['OTHER_PROJECT'] and $ENVIRON['OTHER_USER'] are the other member's; $ENVIRON['IMAGE'] and
-$ENVIRON['NETWORK'] are ids of the first cloud's.
+In the files: $ENVIRON['ADMIN'], $ENVIRON['DEMO'], $ENVIRON['READER'], $ENVIRON['SERVICE'] and $ENVIRON['OTHER'] are
+tokens (of an administrator, a member, a reader of the member's project, a service, a member of another project);
+$ENVIRON['PROJECT'] is the member's project, $ENVIRON['OTHER_PROJECT'] and $ENVIRON['OTHER_USER'] are the other's;
+$ENVIRON['IMAGE'] and $ENVIRON['NETWORK'] are ids of the first cloud's.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         demo = Person(cloud, "demo", clouds["kilonova-demo"]["auth"]["password"], "demo")
         other = admin.ask("POST", "/identity/v3/projects", {"project": {"name": "other", "domain_id": "default"}})
         _add_user(admin, "reader", demo.project_id, "reader")
+        _add_user(admin, "service", demo.project_id, "service")
         other_user = _add_user(admin, "other", other["project"]["id"], "member")
         images = admin.ask("GET", "/image/v2/images")["images"]
         networks = admin.ask("GET", "/network/v2.0/networks")["networks"]
@@ -68,6 +69,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
             "ADMIN": admin.token,
             "DEMO": demo.token,
             "READER": Person(cloud, "reader", "secret", "demo").token,
+            "SERVICE": Person(cloud, "service", "secret", "demo").token,
             "OTHER": Person(cloud, "other", "secret", "other").token,
             "PROJECT": demo.project_id,
             "OTHER_PROJECT": other["project"]["id"],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -34,6 +35,16 @@ def test_every_option_is_told_with_its_default() -> None:
     told = [(row["section"], code(row["option"]), json.loads(code(row["default"]))) for row in rows]
     assert told == options()
     assert [row["option"] for row in rows if not row["meaning"]] == []
+
+
+def test_every_option_of_placement_alone_is_told() -> None:
+    told = " ".join(row["option"] for row in table(GUIDE, "option", "what it says"))
+    parameters = inspect.signature(app.placement, eval_str=True).parameters
+    names = {"overrides": "set"}  # where the option has another name than the parameter
+    for name, parameter in parameters.items():
+        assert f"--{names.get(name, name).replace('_', '-')} " in told, name
+        for choice in get_args(parameter.annotation) if get_origin(parameter.annotation) is Literal else ():
+            assert choice in told, choice
 
 
 def test_host_states_are_told_in_the_words_of_the_code() -> None:

@@ -42,6 +42,8 @@ SHAPES: dict[str, Callable[[Any, int], bool]] = {
     "kilonova": lambda fault, status: _named("error")(fault) and _named("code", "message")(fault["error"]),
 }
 
+PAGES = {"placement"}  # there whoever accepts nothing but text/html is told on a page
+
 
 def complaints(entry: Entry, answer: Answered, seconds: float, inside: Path) -> Iterator[str]:
     """`inside` is where the cloud keeps its data: nobody is told."""
@@ -60,7 +62,7 @@ def complaints(entry: Entry, answer: Answered, seconds: float, inside: Path) -> 
             return
         if answer.status >= 400 and not SHAPES[entry.service](content, answer.status):
             yield f"a fault of another shape: {answer.text[:300]}"
-    elif answer.status >= 400:
+    elif answer.status >= 400 and not (entry.service in PAGES and b"<html>" in answer.body):
         yield f"a fault that is {answer.headers.get('content-type')}: {answer.body[:100]!r}"
     if answer.status >= 400:
         yield from (f"tells of the inside ({word}): {answer.text[:300]}" for word in _told(answer.text, inside))

@@ -76,7 +76,7 @@ def test_after_a_lost_race_the_candidates_are_locked_first(run: Run, url: str, m
 
     async def story(books: Books) -> None:
         await books.host("a", vcpu=1)
-        once, read_rooms, looking, rivals = fence._once, rooms._read_rooms, [False], []
+        once, read_rooms, looking, rivals = fence._once, rooms.read_rooms, [False], []
 
         async def once_more(at: Any, verb: Any, careful: bool, kind: Any, tx: Any) -> Any:
             if at.server == "s1":
@@ -94,7 +94,7 @@ def test_after_a_lost_race_the_candidates_are_locked_first(run: Run, url: str, m
             return found
 
         monkeypatch.setattr(fence, "_once", once_more)
-        monkeypatch.setattr(rooms, "_read_rooms", look)
+        monkeypatch.setattr(rooms, "read_rooms", look)
         assert isinstance(await books.claim("s1", "a", size={"VCPU": 1}), Claimed)
         outcomes = await asyncio.gather(*rivals)
         assert [type(outcome) for outcome in outcomes] == [Claimed, NotClaimed]

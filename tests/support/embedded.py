@@ -203,7 +203,7 @@ def _scope(asked: Asked) -> dict[str, Any]:
 
 def _watched(face: Face) -> Face:
     routes = [replace(route, handler=_watching(route)) for route in face.router.routes]
-    return Face(face.service, routes, face.manner, face.elsewhere)
+    return type(face)(face.service, routes, face.manner, face.elsewhere)
 
 
 def _watching(route: Route) -> Handler:

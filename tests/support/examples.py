@@ -14,7 +14,7 @@ from kilonova.api.routes import EVER, Version
 from tests.support.embedded import Asked
 from tests.support.people import PASSWORD
 from tests.support.table import Entry
-from tests.support.things import Things, address, compute, identity, image, network
+from tests.support.things import Things, address, compute, identity, image, network, placement
 from tests.support.things.making import World
 
 Value = Callable[[World], Any]
@@ -60,6 +60,9 @@ MEANINGS: dict[str, Value] = {
     "subnet_id": network.subnet,
     "meta": lambda world: {"colour": "green"},
     "tags": lambda world: ["green"],
+    "resource_class": lambda world: "DISK_GB",
+    "traits": lambda world: ["HW_CPU_X86_AVX"],
+    "parent_provider_uuid": placement.new_provider,
 }
 # Names that a form does not ask for, but the handler does.
 WANTED: dict[str, tuple[str, ...]] = {
@@ -87,6 +90,10 @@ BODIES: dict[str, Value] = {
     "PATCH /v2/images/{image}": lambda world: [{"op": "add", "path": "/colour", "value": "red"}],
     "PUT /v2/images/{image}/file": lambda world: b"0123456789",
 }
+QUERIES: dict[str, Callable[[World], str]] = {
+    "GET /usages": lambda world: f"project_id={world.owner.project_id}",
+    "GET /allocation_candidates": lambda world: "resources=VCPU:1",
+}
 HEADERS: dict[str, Callable[[World], dict[str, str]]] = {
     "PATCH /v2/images/{image}": lambda world: {"content-type": "application/openstack-images-v2.1-json-patch"},
     "PUT /v2/images/{image}/file": lambda world: image.BYTES,
@@ -110,13 +117,18 @@ class Examples:
         body = self.body(entry, version, values)
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = [(name.encode(), value.encode()) for name, value in given.items()]
-        return Asked(entry.route.method, address(entry, values), "", headers, content)
+        query = QUERIES[key](world) if key in QUERIES else ""
+        return Asked(entry.route.method, address(entry, values), query, headers, content)
 
     def body(self, entry: Entry, version: Version, values: dict[str, str]) -> Any:
         route, world = entry.route, self.things.world
         made = BODIES.get(_key(entry)) or BODIES.get(f"{route.method} {entry.prefix}{route.path}")
         if made is not None:
             return made(world)
+        if entry.service == "placement":
+            made_there = placement.body(world, entry, version, list(values.values()))
+            if made_there is not None:
+                return made_there
         if route.body is None:
             assert not route.raw or entry.is_read, f"tests/support/examples must know a body for {entry.name}"
             return b""

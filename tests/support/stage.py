@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.embedded import Embedded
 from tests.support.examples import Examples
-from tests.support.people import Person, administrator, new_person
+from tests.support.people import Person, administrator, new_person, with_role
 from tests.support.servers import Postgres
 from tests.support.things import Things
 from tests.support.things.compute import switch_spares_off
@@ -36,7 +36,7 @@ class Stage:
 def stage(*settings: str) -> Iterator[Stage]:
     folder = tempfile.TemporaryDirectory(prefix="kilonova-stage-")
     with folder, Embedded(Path(folder.name) / "var", *SETTINGS, *settings) as cloud:
-        admin = administrator(cloud)
+        admin = with_role(administrator(cloud), "service")  # reshaping is for services alone
         member = new_person(admin, "member", FIRST, "member")
         reader = new_person(admin, "reader", FIRST, "reader")
         other = new_person(admin, "other", SECOND, "member")

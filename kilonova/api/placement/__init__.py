@@ -1,1 +1,1 @@
-"""Placement's HTTP. For now what 1.0 reads; part 3 adds the writing and the later versions."""
+"""Placement's HTTP, 1.0 to 1.39: one topic one file, each with its ROUTES; manner.py says how it speaks."""

@@ -1,21 +1,34 @@
-"""How Placement speaks: one version for now, errors as a list."""
+"""How Placement speaks: 1.0 to 1.39, errors as a list with a code, JSON or nothing."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import Manner
+from kilonova.api.face import REQUEST_ID, Face, Manner
+from kilonova.api.placement.codes import STATUS, UNDEFINED, code_of
+from kilonova.api.placement.forms import Misshapen
+from kilonova.api.reading import parsed
 from kilonova.api.rejected import Rejected
-from kilonova.api.routes import EVER, Version
+from kilonova.api.routes import EVER, PUBLIC, Route, Version
+from kilonova.placement import providers
 
-NEWEST: Version = (1, 0)
+OLDEST: Version = (1, 0)
+NEWEST: Version = (1, 39)
+WITH_CODES: Version = (1, 23)
+MAX_BODY = 16 * 1024 * 1024  # a reshape of a whole rack is one body
 HEADER = "OpenStack-API-Version"
+JSON = "application/json"
 TITLES = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
 TITLES |= {406: "Not Acceptable", 409: "Conflict", 413: "Payload Too Large", 415: "Unsupported Media Type"}
+TITLES |= {500: "Internal Server Error", 503: "Service Unavailable"}
+_VERSION = re.compile(r"([1-9]\d{0,4}|0)\.(0|[1-9]\d{0,4})", re.ASCII)
 
 
 def text_of(version: Version) -> str:
@@ -23,34 +36,107 @@ def text_of(version: Version) -> str:
 
 
 class PlacementManner(Manner):
-    prefix = "/placement"
     newest = NEWEST
+    status: Mapping[str, int] = STATUS
+
+    def __init__(self, prefix: str = "/placement") -> None:
+        self.prefix = prefix
 
     def version(self, request: Request) -> Version:
-        for part in request.headers.get(HEADER, "").split(","):
-            service, _, given = part.strip().partition(" ")
-            if service.lower() == "placement" and given.strip().lower() != "latest":
-                return _known(given.strip())
-        return NEWEST
+        """The last one that names placement counts; none: the oldest."""
+        given = ""
+        for part in ",".join(request.headers.getlist(HEADER)).split(","):
+            service, _, version = part.strip().partition(" ")
+            if service.lower() == "placement":
+                given = version.strip()
+        return _known(given) if given else OLDEST
+
+    def screen(self, request: Request, route: Route) -> None:
+        headers = request.headers
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not kind and headers.get("content-length", "0").strip("0"):
+            raise Rejected(400, "content-type header required when content-length > 0")
+        if route.body is not None and kind != JSON:
+            raise Rejected(415, f"The media type {kind[:80] or None} is not supported, use {JSON}")
+        if route.method == "GET" and route.rule != PUBLIC and not accepts_json(headers.get("accept", "")):
+            raise Rejected(406, f"Only {JSON} is provided")
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
-        error = {"status": status, "title": TITLES.get(status, "Error"), "detail": message}
-        if status == 406:
-            error |= {"min_version": text_of(NEWEST), "max_version": text_of(NEWEST)}
+        error: dict[str, Any] = {"status": status, "title": TITLES.get(status, "Error"), "detail": message}
+        if version >= WITH_CODES:
+            error["code"] = code_of(code) or UNDEFINED
+        if status == 406 and version == EVER:
+            error |= {"min_version": text_of(OLDEST), "max_version": text_of(NEWEST)}
         return answer({"errors": [error]}, status)
 
     def decorate(self, response: Response, version: Version, request_id: str) -> None:
         response.headers["x-openstack-request-id"] = request_id
-        response.headers["Vary"] = HEADER
+        response.headers["Vary"] = HEADER.lower()
         if version != EVER:
             response.headers[HEADER] = f"placement {text_of(version)}"
 
 
+class PlacementFace(Face):
+    """Bodies may be large, and errors name the request."""
+
+    async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
+        """A provider that is not there is told before anything that is wrong with the body."""
+        try:
+            return await super()._answer(request, request_id, version)
+        except Misshapen:
+            found = self.router.find(request.scope["face_path"])
+            if found is not None and "provider" in found[1]:
+                await providers.read(self.service.world.db.placement, found[1]["provider"])
+            raise
+
+    async def _body(self, request: Request) -> Any:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY:
+                raise Rejected(413, f"Request is too large. A body may have {MAX_BODY} bytes.")
+        try:
+            return parsed(body) if body else None
+        except Rejected as why:
+            raise Rejected(400, f"Malformed JSON: {why.message}") from None
+
+    def _fault(self, request: Request, error: Exception, version: Version) -> Response:
+        response = super()._fault(request, error, version)
+        accept = request.headers.get("accept", "")
+        if "text/html" in accept and not accepts_json(accept):
+            return _page(response)
+        told = parsed(bytes(response.body))
+        told["errors"][0]["request_id"] = request.scope[REQUEST_ID]
+        again = answer(told, response.status_code)
+        again.headers.update({name: value for name, value in response.headers.items() if name not in again.headers})
+        return again
+
+
+def accepts_json(accept: str) -> bool:
+    if not accept:
+        return True
+    for part in accept.split(","):
+        kind, _, rest = part.strip().lower().partition(";")
+        if kind.strip() in (JSON, "application/*", "*/*", "*") and not re.search(r"\bq=0(\.0*)?\s*(;|$)", rest):
+            return True
+    return False
+
+
+def _page(response: Response) -> Response:
+    """For whoever wants a page and nothing else."""
+    told = parsed(bytes(response.body))["errors"][0]
+    page = HTMLResponse(f"<html><h1>{told['title']}</h1><p>{escape(told['detail'])}</p></html>", response.status_code)
+    page.headers.update({name: value for name, value in response.headers.items() if name not in page.headers})
+    return page
+
+
 def _known(given: str) -> Version:
-    found = re.fullmatch(r"([1-9]\d{0,4})\.(0|[1-9]\d{0,4})", given)
+    if given.lower() == "latest":
+        return NEWEST
+    found = _VERSION.fullmatch(given)
     if found is None:
         raise Rejected(400, f"invalid version string: {given[:40]}")
     version = int(found[1]), int(found[2])
-    if version != NEWEST:
+    if not OLDEST <= version <= NEWEST:
         raise Rejected(406, f"Unacceptable version header: {given}")
     return version

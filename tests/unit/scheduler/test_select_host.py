@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kilonova.placement.claims import Candidate
 from kilonova.placement.snapshot import FIRST_ROWS, Snapshot
+from kilonova.placement.snapshot_reading import Changes
 from kilonova.scheduler.hosts import Field
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import HostView, select
@@ -42,15 +43,16 @@ def big(**changes: Any) -> Host:
 
 
 def snapshot_of(hosts: dict[str, Host]) -> Snapshot:
-    snapshot, rows = Snapshot(), []
+    snapshot, providers, offers = Snapshot(), [], []
     for number, (name, host) in enumerate(hosts.items()):
         if not host.known:
             continue
-        provider = {"id": number, "uuid": f"p-{name}", "root_id": number, "generation": 1, "accepting": host.accepting}
-        for resource_class in host.shelves or {None: None}:
-            shelf = host.shelves.get(resource_class) if resource_class else None
-            rows.append(provider | {"name": resource_class} | (msgspec.structs.asdict(shelf) if shelf else {}))
-    snapshot._take(rows)
+        provider = {"id": number, "uuid": f"p-{name}", "name": name, "generation": 1, "accepting": host.accepting}
+        tree = {"root": f"p-{name}", "parent": None, "traits": None, "aggregates": None, "updated_at": 0.0}
+        providers.append(provider | tree)
+        for resource_class, shelf in host.shelves.items():
+            offers.append({"provider_id": number, "name": resource_class} | msgspec.structs.asdict(shelf))
+    snapshot.take(Changes(1, providers, offers, []))
     return snapshot
 
 

@@ -88,9 +88,7 @@ class Asking:
 def asking(story: Callable[[Asking], Awaitable[None]]) -> None:
     async def whole(home: Home) -> None:
         world = SimpleNamespace(ids=Uuids(), clock=home.clock)
-        service: Any = SimpleNamespace(
-            identity=home.identity, public_url=URL, engine=SimpleNamespace(world=world), policy=None
-        )
+        service: Any = SimpleNamespace(identity=home.identity, public_url=URL, world=world, policy=None)
         faces = {
             "/identity": Face(service, ROOT_ROUTES, RootManner()),
             "/identity/v3": Face(service, ROUTES, IdentityManner()),

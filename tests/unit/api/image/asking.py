@@ -65,9 +65,7 @@ class Glance:
     def __init__(self, images: Images, folder: Path) -> None:
         self.images, self.folder = images, folder
         world = SimpleNamespace(ids=Uuids())
-        service: Any = SimpleNamespace(
-            engine=SimpleNamespace(world=world), identity=Tokens(), images=images, public_url=URL
-        )
+        service: Any = SimpleNamespace(world=world, identity=Tokens(), images=images, public_url=URL)
         self.app = Port({"/image": Face(service, ROUTES, ImageManner())}, service)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=URL)
 

@@ -43,7 +43,7 @@ class Asked:
         self.net = Networks(store, WallClock(), Uuids())
         self.store = store
         self.service: Any = SimpleNamespace(
-            engine=SimpleNamespace(world=SimpleNamespace(ids=Uuids(), clock=WallClock())),
+            world=SimpleNamespace(ids=Uuids(), clock=WallClock()),
             identity=Identity(),
             networks=self.net,
             policy=POLICY,

@@ -1,0 +1,179 @@
+"""Placement alone on its own port: `kilonova placement`.
+
+It has the placement database and nothing else of a cloud, but for identity, whose tokens it checks: that lies in the
+control database of the same data directory or fleet. With `noauth2` there is no identity at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kilonova.cli import database
+from kilonova.domain.errors import KilonovaError, Refused
+from kilonova.parts import POLICY_NAME, SEAL_KEY_NAME, look, make_seal, make_world, seal_of
+from kilonova.production import SystemClock, new_key, new_password, public_address, say_once, stop_signal
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from kilonova.api.service import Checks
+    from kilonova.policy.enforcer import Policy
+    from kilonova.services.identity.service import Identity
+    from kilonova.settings import Settings
+    from kilonova.store.directory import DataDirectory
+    from kilonova.world import Store, World
+
+NOAUTH = "noauth2"
+TESTED_ORIGIN, TESTED_HEADER = "http://valid.example.com", "openstack-api-version"  # of the suite's profile `cors`
+
+
+@dataclass
+class Alone:
+    """See api/service.py: what a face needs."""
+
+    world: World
+    identity: Checks
+    policy: Policy
+    public_url: str
+
+    async def unready(self) -> str:
+        try:
+            await self.world.db.placement.read(look)
+        except KilonovaError:
+            return "the placement database does not answer"
+        return ""
+
+
+def refuse_noauth(auth: str, listener: socket.socket) -> None:
+    """Whoever reaches such a port is an administrator if he says so."""
+    host = listener.getsockname()[0]
+    if auth == NOAUTH and not ipaddress.ip_address(host).is_loopback:
+        raise Refused(
+            "bad_configuration", f"--auth {NOAUTH} believes everybody: it may listen on 127.0.0.1 or [::1] only"
+        )
+
+
+async def serve_placement(
+    path: Path, settings: Settings, listener: socket.socket, url: str, *, auth: str, profile: str
+) -> None:
+    from kilonova.api.placement.noauth import Nobody
+    from kilonova.api.web import BACKLOG, serve_web
+    from kilonova.bus.memory import MemoryBus, MemoryHub
+    from kilonova.policy.enforcer import Policy
+    from kilonova.policy.placement import rules_of
+    from kilonova.policy.rules import DEFAULTS
+    from kilonova.store.directory import DataDirectory
+    from kilonova.store.open import open_store
+
+    stopping = stop_signal()
+    with DataDirectory(path) as data:
+        async with contextlib.AsyncExitStack() as closing:
+            stores: dict[str, Store] = {}
+            for name, address in _addresses(settings, path, auth).items():
+                stores[name] = await open_store(
+                    name, address, clock=SystemClock(), upgrading=not settings.database.is_set
+                )
+                closing.push_async_callback(stores[name].close)
+            world = make_world(MemoryBus(MemoryHub(), "placement"), Only(stores), settings=settings)
+            file = path / POLICY_NAME
+            policy = Policy(rules_of(profile, DEFAULTS), file if file.is_file() else None)
+            identity = await _identity(data, settings, world, stores) if auth != NOAUTH else None
+            service = Alone(world, identity or Nobody(), policy, url)
+            app = make_placement_app(service, settings, auth, profile)
+            if identity is not None:
+                await _tell_how_to_log_in(identity, data, settings, url)
+            data.keep_all()
+            listener.listen(BACKLOG)
+            say_once(f"kilonova: placement ready on {public_address('', listener)}", service.unready)
+            await serve_web(app, listener, stopping)
+
+
+class Only:
+    """See world.Stores; there are no cells here."""
+
+    def __init__(self, stores: Mapping[str, Store]) -> None:
+        self.placement = stores["placement"]
+        self.control = stores.get("control", self.placement)
+
+    def cell(self, name: str) -> Store:
+        raise KeyError(name)
+
+    def cells(self) -> list[str]:
+        return []
+
+    def journals(self) -> list[Store]:
+        return []
+
+
+def _addresses(settings: Settings, path: Path, auth: str) -> dict[str, str]:
+    known = database.addresses(settings, path)
+    wanted = ("placement",) if auth == NOAUTH else ("control", "placement")
+    for name in wanted:
+        if not known.get(name):
+            raise Refused("bad_configuration", f"[database] {name} is not set; kilonova placement needs it")
+    return {name: known[name] for name in wanted}
+
+
+async def _identity(data: DataDirectory, settings: Settings, world: World, stores: Mapping[str, Store]) -> Identity:
+    from kilonova.api.first import first_identity
+    from kilonova.services.identity.service import Identity
+
+    seal = seal_of(settings) if settings.secrets.key_file else make_seal(data.secret(SEAL_KEY_NAME, new_key))
+    identity = Identity(
+        stores["control"],
+        world.clock,
+        world.ids,
+        seal=seal,
+        new_secret=new_key,
+        expiration=settings.token.expiration,
+    )
+    given = settings.identity.admin_password_file
+    await first_identity(identity, data, admin_password_file=given, new_password=new_password)
+    return identity
+
+
+async def _tell_how_to_log_in(identity: Identity, data: DataDirectory, settings: Settings, url: str) -> None:
+    from kilonova.api.first import known_passwords
+    from kilonova.store.clouds import write_clouds
+
+    given = settings.identity.admin_password_file
+    write_clouds(data.path, url, await known_passwords(identity, data.path, admin_password_file=given))
+
+
+def make_placement_app(service: Alone, settings: Settings, auth: str, profile: str) -> ASGIApp:
+    """Placement at the root and, as in a whole cloud, under its prefix; identity under its own, where there is one."""
+    from starlette.applications import Starlette
+
+    from kilonova.api.cors import with_cors
+    from kilonova.api.face import Face
+    from kilonova.api.health import PAGES
+    from kilonova.api.identity.manner import IdentityManner, RootManner
+    from kilonova.api.identity.routes import ROOT_ROUTES
+    from kilonova.api.identity.routes import ROUTES as IDENTITY_ROUTES
+    from kilonova.api.placement.manner import PlacementFace, PlacementManner
+    from kilonova.api.placement.noauth import NoAuthManner
+    from kilonova.api.placement.routes import ROUTES
+    from kilonova.api.port import Port
+
+    manner = NoAuthManner if auth == NOAUTH else PlacementManner
+    faces: dict[str, ASGIApp] = {
+        prefix: PlacementFace(service, ROUTES, manner(prefix)) for prefix in ("", "/placement")
+    }
+    pages = Starlette(routes=PAGES)
+    pages.state.service = service
+    faces |= {"/healthz": pages, "/readyz": pages}
+    if auth != NOAUTH:
+        faces["/identity"] = Face(service, ROOT_ROUTES, RootManner())
+        faces["/identity/v3"] = Face(service, IDENTITY_ROUTES, IdentityManner())
+    cors = (TESTED_ORIGIN, TESTED_HEADER) if profile == "cors" else _cors(settings)
+    return with_cors(Port(faces, pages), *cors)
+
+
+def _cors(settings: Settings) -> tuple[str, str]:
+    return settings.cors.allowed_origin, settings.cors.allow_headers

@@ -1,0 +1,109 @@
+"""Forms of Placement's bodies and queries: what they share, and how a wrong one is told.
+
+Clients and Placement's own tests look for the words of its schema library, so they are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kilonova.api.forms import MOST_SHOWN, Forms, Schema
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Version
+
+MOST = 2147483647  # of an inventory's numbers
+UUID_KEY = "^[0-9a-fA-F-]{36}$"
+NAME_KEY = "^[A-Z0-9_]+$"
+CUSTOM_NAME = "^CUSTOM_[A-Z0-9_]+$"
+LONGEST = 255
+
+INTEGER: Schema = {"type": "integer"}
+UUID: Schema = {"type": "string", "format": "uuid"}
+ID: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST}
+GENERATION: Schema = {"type": ["integer", "null"]}
+
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+
+
+def is_uuid(text: str) -> bool:
+    """With or without hyphens, in any case."""
+    return _UUID.fullmatch(text) is not None
+
+
+def closed(properties: Schema, required: tuple[str, ...] = (), **more: Any) -> Schema:
+    """An object with no other keys than these."""
+    form = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    return form | more
+
+
+def keyed(pattern: str, value: Schema, **more: Any) -> Schema:
+    """An object whose keys match the pattern."""
+    return {"type": "object", "patternProperties": {pattern: value}, "additionalProperties": False, **more}
+
+
+class Misshapen(Rejected):
+    """The form of a body or query is wrong; who asks and what for was fine."""
+
+
+class BodyForms(Forms):
+    formats = {"uuid": is_uuid}
+    opening = "JSON does not validate"
+
+    def check(self, value: Any, version: Version, *, what: str = "", strict: bool = True) -> Any:
+        if value is None:
+            raise Misshapen(400, "Malformed JSON: there is no body")
+        try:
+            return super().check(value, version, what=what, strict=strict)
+        except Rejected as why:
+            raise Misshapen(400, why.message) from None
+
+    def told(self, error: Any, what: str, schema: Schema) -> str:
+        within = _within(schema, error.schema_path[:-1])
+        place = "".join(f"[{part!r}]" for part in error.schema_path[:-1])
+        at = "/".join(str(part) for part in error.instance_path)
+        where = f" (at {at})" if at else ""
+        return f"{self.opening}: {_wrong(error, within)}{where}. Failed validating {error.kind.name!r} in schema{place}"
+
+
+class QueryForms(BodyForms):
+    """A query is an object of lists: a key may be given several times."""
+
+    opening = "Invalid query string parameters"
+
+
+def query(properties: Schema, required: tuple[str, ...] = ()) -> Schema:
+    """From forms of single values."""
+    lists = {name: {"type": "array", "items": form} for name, form in properties.items()}
+    return closed(lists, required)
+
+
+def _within(schema: Any, path: list[Any]) -> Any:
+    for part in path:
+        schema = schema[part]
+    return schema
+
+
+def _wrong(error: Any, within: Any) -> str:
+    kind, value = error.kind, _short(repr(error.instance))
+    match kind.name:
+        case "additionalProperties" if "patternProperties" in within:
+            patterns = ", ".join(map(repr, within["patternProperties"]))
+            return f"{_short(', '.join(map(repr, kind.unexpected)))} does not match any of the regexes: {patterns}"
+        case "required":
+            return f"{kind.property!r} is a required property"
+        case "minProperties":
+            return f"{value} does not have enough properties"
+        case "type":
+            return f"{value} is not of type {', '.join(map(repr, kind.types))}"
+        case "enum":
+            return f"{value} is not one of {within['enum']!r}"
+        case "format":
+            return f"{value} is not a {kind.format!r}"
+        case "pattern":
+            return f"{value} does not match {kind.pattern!r}"
+    return _short(str(error.message))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 2 * MOST_SHOWN else text[:MOST_SHOWN] + " …"

@@ -1,0 +1,44 @@
+"""What several answers have in common: addresses, and from 1.15 on when the thing was changed last."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.placement.providers import Provider
+
+PROVIDER = "/resource_providers/{provider}"
+
+
+def dated(call: Call, content: Any, at: float | None = None, status: int = 200) -> Response:
+    """`at`: when it was changed; what is no record of its own is of this moment."""
+    return _date(call, answer(content, status), at)
+
+
+def dated_nothing(call: Call, at: float | None = None, status: int = 204) -> Response:
+    return _date(call, nothing(status), at)
+
+
+def _date(call: Call, response: Response, at: float | None) -> Response:
+    if call.at(1, 15):
+        response.headers["last-modified"] = formatdate(call.now if at is None else at, usegmt=True)
+        response.headers["cache-control"] = "no-cache"
+    return response
+
+
+def provider(call: Call, found: Provider) -> dict[str, Any]:
+    shown = {"uuid": found.uuid, "name": found.name, "generation": found.generation, "links": links(call, found.uuid)}
+    if call.at(1, 14):
+        shown |= {"parent_provider_uuid": found.parent_uuid, "root_provider_uuid": found.root_uuid}
+    return shown
+
+
+def links(call: Call, uuid: str) -> list[dict[str, str]]:
+    path = f"{call.prefix}/resource_providers/{uuid}"
+    related = ["inventories", "usages"]
+    for since, name in ((1, "aggregates"), (6, "traits"), (11, "allocations")):
+        related += [name] if call.at(1, since) else []
+    return [{"rel": "self", "href": path}, *({"rel": name, "href": f"{path}/{name}"} for name in related)]

@@ -1,0 +1,72 @@
+"""Aggregates: groups of providers, known by uuid alone, made by being named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, delete, select
+from sqlalchemy.dialects.postgresql import insert as insert_unless_there
+
+from kilonova.placement import ledger, providers
+from kilonova.placement.providers import Provider
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.placement import aggregates, provider_aggregates
+from kilonova.world import Store, Tx
+
+READ_IDS = Sql(select(aggregates.c.id, aggregates.c.uuid).where(in_list(aggregates.c.uuid, "uuids")))
+INSERT = Sql(insert_unless_there(aggregates).values(uuid=bindparam("uuid")).on_conflict_do_nothing())
+READ_OF_PROVIDER = Sql(
+    select(aggregates.c.id, aggregates.c.uuid)
+    .join(provider_aggregates, provider_aggregates.c.aggregate_id == aggregates.c.id)
+    .where(provider_aggregates.c.provider_id == bindparam("provider"))
+    .order_by(aggregates.c.id)
+)
+JOIN = Sql(
+    insert_unless_there(provider_aggregates)
+    .values(provider_id=bindparam("provider"), aggregate_id=bindparam("aggregate"))
+    .on_conflict_do_nothing()
+)
+LEAVE = Sql(
+    delete(provider_aggregates).where(
+        provider_aggregates.c.provider_id == bindparam("provider"),
+        provider_aggregates.c.aggregate_id == bindparam("aggregate"),
+    )
+)
+
+
+async def of_provider(store: Store, uuid: str) -> tuple[Provider, list[str]]:
+    async def body(tx: Tx) -> tuple[Provider, list[str]]:
+        provider = await providers.find(tx, uuid)
+        return provider, [row["uuid"] for row in await tx.all(READ_OF_PROVIDER, provider=provider.id)]
+
+    return await store.read(body, few=True)
+
+
+async def set_aggregates(
+    store: Store, uuid: str, wanted: Sequence[str], generation: int | None, *, raises: bool
+) -> Provider:
+    """Exactly these. `raises`: the provider's generation goes up by one; older clients leave it alone."""
+
+    async def body(tx: Tx) -> Provider:
+        await providers.find(tx, uuid)
+        ids = await _ids(tx, wanted)
+        provider = await providers.lock(tx, uuid, generation)
+        before = {row["id"] for row in await tx.all(READ_OF_PROVIDER, provider=provider.id)}
+        after = set(ids.values())
+        for statement, which in ((LEAVE, before - after), (JOIN, after - before)):
+            if which:
+                await tx.many(statement, [{"provider": provider.id, "aggregate": each} for each in sorted(which)])
+        touch = ledger.TOUCH_PROVIDER if raises else ledger.MARK_PROVIDER
+        await tx.run(touch, provider=provider.id, mark=await tx.mark(), updated_at=await tx.now())
+        return await providers.find(tx, uuid)
+
+    return await store.write(body)
+
+
+async def _ids(tx: Tx, uuids: Sequence[str]) -> dict[str, int]:
+    found = {row["uuid"]: row["id"] for row in await tx.all(READ_IDS, uuids=list(uuids))}
+    missing = sorted(set(uuids) - found.keys())
+    if missing:
+        await tx.many(INSERT, [{"uuid": uuid} for uuid in missing])
+        found = {row["uuid"]: row["id"] for row in await tx.all(READ_IDS, uuids=list(uuids))}
+    return found

@@ -1,0 +1,11 @@
+"""Allocation candidates: who could give what is asked for. One implementation for all queries, over the snapshot.
+
+`query.py` says what can be asked, `conditions.py` which providers fulfil what is asked of one, `seats.py` which of them
+belong to which tree, `combine.py` puts them together tree by tree, `search.py` is the whole.
+"""
+
+from kilonova.placement.candidates.combine import Candidate
+from kilonova.placement.candidates.query import Group, Options, Query
+from kilonova.placement.candidates.search import Alone, Found, find
+
+__all__ = ["Alone", "Candidate", "Found", "Group", "Options", "Query", "find"]

@@ -1,0 +1,71 @@
+"""Which providers fulfil what is asked of a single one: a truth per place, for all providers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from kilonova.placement.candidates.query import Names
+from kilonova.placement.snapshot import Bits, Bools, Ints, Snapshot
+from kilonova.placement.snapshot_columns import NameColumns
+
+
+def all_of(columns: NameColumns, required: Iterable[Names], forbidden: Names = frozenset()) -> Bits | None:
+    """One name of each set and none of the forbidden ones; None: nothing was asked."""
+    found: Bits | None = None
+    for names in required:
+        bits = columns.any_of(names)
+        found = bits if found is None else np.bitwise_and(found, bits, out=found)
+    if forbidden:
+        allowed = ~columns.any_of(forbidden)
+        found = allowed if found is None else np.bitwise_and(found, allowed, out=found)
+    return found
+
+
+def both(one: Bits | None, other: Bits | None) -> Bits | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def narrow(snapshot: Snapshot, mask: Bools, bits: Bits | None) -> None:
+    if bits is not None:
+        mask &= snapshot.truths(bits)
+
+
+def fits(snapshot: Snapshot, resource_class: str, amount: int) -> Bools:
+    columns = snapshot.classes.get(resource_class)
+    if columns is None:
+        return np.zeros(snapshot.rows, dtype=np.bool_)
+    return columns.fits(amount, slice(snapshot.rows))
+
+
+def fits_all(snapshot: Snapshot, mask: Bools, resources: Mapping[str, int]) -> None:
+    """Leaves in `mask` only providers that have room for all of it."""
+    for resource_class, amount in resources.items():
+        mask &= fits(snapshot, resource_class, amount)
+
+
+def with_room(snapshot: Snapshot, places: Ints, resources: Mapping[str, int]) -> Ints:
+    """Those of the places that have room for all of it."""
+    for resource_class, amount in resources.items():
+        columns = snapshot.classes.get(resource_class)
+        if columns is None or not len(places):
+            return places[:0]
+        places = places[columns.fits(amount, places)]
+    return places
+
+
+def in_tree(snapshot: Snapshot, uuid: str) -> Bools:
+    at = snapshot.index.get(uuid)
+    if at is None:
+        return np.zeros(snapshot.rows, dtype=np.bool_)
+    found: Bools = snapshot.root[: snapshot.rows] == snapshot.root[at]
+    return found
+
+
+def roots(snapshot: Snapshot, required: Names, forbidden: Names) -> Bools | None:
+    """Places that may be the root of a candidate's tree; None: any. What it says of other places is never asked."""
+    bits = all_of(snapshot.with_trait, [frozenset([name]) for name in required], forbidden)
+    return None if bits is None else snapshot.truths(bits)

@@ -1,0 +1,82 @@
+"""Names of traits and resource classes: the standard ones are known without having been written, custom ones are rows.
+
+A row is made on first use (`trait_ids` in traits.py, `class_ids` in classes.py); until then a standard name is valid
+all the same, so whoever checks names asks here and not the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+from sqlalchemy import select
+
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.placement import resource_classes, traits
+from kilonova.world import Tx
+
+CUSTOM = "CUSTOM_"
+LONGEST = 255  # characters
+NAME = re.compile(r"[A-Z0-9_]{1,255}")
+
+READ_TRAITS = Sql(select(traits.c.name).where(in_list(traits.c.name, "names")))
+READ_CLASSES = Sql(select(resource_classes.c.name).where(in_list(resource_classes.c.name, "names")))
+
+
+@cache
+def standard_traits() -> frozenset[str]:
+    import os_traits  # only when somebody asks: it reads a folder of modules
+
+    return frozenset(os_traits.get_traits())
+
+
+@cache
+def standard_classes() -> tuple[str, ...]:
+    """In their own order: VCPU, MEMORY_MB, DISK_GB, …"""
+    import os_resource_classes
+
+    return tuple(os_resource_classes.STANDARDS)
+
+
+@cache
+def _class_names() -> frozenset[str]:
+    return frozenset(standard_classes())
+
+
+def in_order(classes: Iterable[str]) -> list[str]:
+    """The standard ones first, in their own order."""
+    places = {name: place for place, name in enumerate(standard_classes())}
+    return sorted(classes, key=lambda name: (places.get(name, len(places)), name))
+
+
+def is_standard_trait(name: str) -> bool:
+    return name in standard_traits()
+
+
+def is_standard_class(name: str) -> bool:
+    return name in _class_names()
+
+
+def is_name(name: str) -> bool:
+    """It could be the name of a trait or class; whether there is one is another question."""
+    return NAME.fullmatch(name) is not None
+
+
+def is_custom(name: str) -> bool:
+    return is_name(name) and name.startswith(CUSTOM) and name != CUSTOM
+
+
+async def unknown_traits(tx: Tx, names: Iterable[str]) -> list[str]:
+    """Those of the names that are neither standard nor written, sorted."""
+    asked = {name for name in names if not is_standard_trait(name)}
+    if not asked:
+        return []
+    return sorted(asked - {row["name"] for row in await tx.all(READ_TRAITS, names=sorted(asked))})
+
+
+async def unknown_classes(tx: Tx, names: Iterable[str]) -> list[str]:
+    asked = {name for name in names if not is_standard_class(name)}
+    if not asked:
+        return []
+    return sorted(asked - {row["name"] for row in await tx.all(READ_CLASSES, names=sorted(asked))})

@@ -1,0 +1,57 @@
+"""Reshape: inventories move between providers together with what is held of them, in one transaction.
+
+First every provider gets its new inventories beside the old ones, then the consumers' allocations move, then the old
+inventories go. What is still held of one of those is a refusal, and nothing has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kilonova.domain.errors import Refused
+from kilonova.placement import ledger, providers
+from kilonova.placement.classes import known_ids
+from kilonova.placement.history import Origin
+from kilonova.placement.inventories import write_offers
+from kilonova.placement.offers import Offers, settle
+from kilonova.placement.providers import Provider
+from kilonova.placement.refusals import LostRace, NoSuchProvider
+from kilonova.placement.writing import TRIES, Wish, write
+from kilonova.world import Store, Tx
+
+Reshaped = Mapping[str, tuple[int, Offers]]  # by provider: its generation, and all that it offers from now on
+
+
+async def reshape(store: Store, shapes: Reshaped, wishes: Sequence[Wish], who: str) -> None:
+    async def body(tx: Tx) -> None:
+        ids = await known_ids(tx, {name for _, offers in shapes.values() for name in offers})
+        await ledger.lock(tx, [wish.consumer for wish in wishes])  # consumers are locked before providers, always
+        found = await _lock(tx, shapes)
+        wanted = {uuid: {ids[name]: each for name, each in shapes[uuid][1].items()} for uuid in shapes}
+        for uuid, provider in found.items():
+            if wanted[uuid]:
+                await write_offers(tx, provider.id, set(), wanted[uuid])
+        await write(tx, wishes, Origin("reshape", who=who))
+        for uuid, provider in found.items():
+            await settle(tx, provider, wanted[uuid])
+
+    for left in reversed(range(TRIES)):
+        try:
+            return await store.write(body)
+        except (LostRace, NoSuchProvider):
+            if not left:
+                raise
+    raise AssertionError
+
+
+async def _lock(tx: Tx, shapes: Reshaped) -> dict[str, Provider]:
+    """In order of id, as everywhere."""
+    known: dict[str, Provider] = {}
+    for uuid in shapes:
+        try:
+            known[uuid] = await providers.find(tx, uuid)
+        except Refused:
+            text = f"Resource provider {uuid} in inventories not found"
+            raise Refused("unknown_reshaped_provider", text) from None
+    ordered = sorted(known.values(), key=lambda provider: provider.id)
+    return {provider.uuid: await providers.lock(tx, provider.uuid, shapes[provider.uuid][0]) for provider in ordered}

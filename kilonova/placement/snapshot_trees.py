@@ -1,0 +1,37 @@
+"""Which providers belong together: trees, and sharing providers that reach other trees through a common aggregate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kilonova.placement.snapshot_columns import Bools, Places
+
+if TYPE_CHECKING:
+    from kilonova.placement.snapshot import Snapshot
+
+SHARES = "MISC_SHARES_VIA_AGGREGATE"
+
+
+class Trees:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        rows = snapshot.rows
+        self._root: Places = snapshot.root[:rows]
+        alive: Bools = snapshot.alive[:rows]
+        size = np.bincount(self._root[alive], minlength=rows)
+        self.nested = bool((size > 1).any())
+        self.single: Bools = alive & (size == 1) & (self._root == np.arange(rows))
+        self.sharing: list[int] = snapshot.with_trait.places(SHARES)
+        self._reached: dict[int, Places] = {}
+
+    def reached(self, at: int) -> Places:
+        """The roots of all trees that have a provider in an aggregate of this sharing one; its own among them, unless
+        it is in no aggregate."""
+        found = self._reached.get(at)
+        if found is None:
+            snapshot = self._snapshot
+            together = snapshot.truths(snapshot.in_aggregate.any_of(snapshot.aggregates[at]))
+            found = self._reached[at] = np.unique(self._root[together])
+        return found

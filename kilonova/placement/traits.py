@@ -1,0 +1,143 @@
+"""Traits: which there are, and which a provider has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import bindparam, delete, exists, select
+from sqlalchemy.dialects.postgresql import insert as insert_unless_there
+
+from kilonova.domain.errors import Conflict, Refused
+from kilonova.placement import ledger, providers
+from kilonova.placement.names import is_standard_trait, standard_traits, unknown_traits
+from kilonova.placement.providers import Provider
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.placement import provider_traits, traits
+from kilonova.world import Store, Tx
+
+READ_ALL = Sql(select(traits.c.name))
+READ_IDS = Sql(select(traits.c.id, traits.c.name).where(in_list(traits.c.name, "names")))
+# Nobody deletes a trait while somebody else is about to give it to a provider.
+SHARE = Sql(select(traits.c.id).where(in_list(traits.c.name, "names")).order_by(traits.c.id).with_for_update(read=True))
+LOCK = Sql(select(traits.c.id).where(traits.c.name == bindparam("name")).with_for_update())
+INSERT = Sql(insert_unless_there(traits).values(name=bindparam("name")).on_conflict_do_nothing())
+DELETE = Sql(delete(traits).where(traits.c.id == bindparam("trait")))
+IS_USED = Sql(select(exists().where(provider_traits.c.trait_id == bindparam("trait")).label("used")))
+READ_USED = Sql(select(traits.c.name).where(traits.c.id.in_(select(provider_traits.c.trait_id))))
+READ_OF_PROVIDER = Sql(
+    select(traits.c.id, traits.c.name)
+    .join(provider_traits, provider_traits.c.trait_id == traits.c.id)
+    .where(provider_traits.c.provider_id == bindparam("provider"))
+    .order_by(traits.c.name)
+)
+GIVE = Sql(
+    insert_unless_there(provider_traits)
+    .values(provider_id=bindparam("provider"), trait_id=bindparam("trait"))
+    .on_conflict_do_nothing()
+)
+TAKE = Sql(
+    delete(provider_traits).where(
+        provider_traits.c.provider_id == bindparam("provider"), provider_traits.c.trait_id == bindparam("trait")
+    )
+)
+
+
+async def trait_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
+    """Of names that exist: standard, or made before. They stay until this transaction ends."""
+    wanted = sorted(set(names))
+    if unknown := await unknown_traits(tx, wanted):
+        raise Refused("unknown_trait", f"No such trait {', '.join(unknown)[:300]}")
+    ids = await _ids(tx, wanted)
+    if missing := [name for name in wanted if name not in ids]:
+        await tx.many(INSERT, [{"name": name} for name in missing])
+        ids = await _ids(tx, wanted)  # somebody else may have inserted them first
+    if len(await tx.all(SHARE, names=wanted)) < len(wanted):
+        raise Conflict("a trait was deleted meanwhile")
+    return ids
+
+
+async def _ids(tx: Tx, names: Sequence[str]) -> dict[str, int]:
+    return {row["name"]: row["id"] for row in await tx.all(READ_IDS, names=names)}
+
+
+# -- the traits themselves --------------------------------------------------------------------------------------------
+
+
+async def list_traits(store: Store, *, associated: bool | None = None) -> list[str]:
+    """All, or only those that some provider has, or only those that none has."""
+
+    async def body(tx: Tx) -> tuple[set[str], set[str]]:
+        known = {row["name"] for row in await tx.all(READ_ALL)}
+        used = {row["name"] for row in await tx.all(READ_USED)} if associated is not None else set[str]()
+        return known, used
+
+    known, used = await store.read(body)
+    known |= standard_traits()
+    return sorted(known if associated is None else used if associated else known - used)
+
+
+async def is_known(store: Store, name: str) -> bool:
+    async def body(tx: Tx) -> bool:
+        return not await unknown_traits(tx, [name])
+
+    return is_standard_trait(name) or await store.read(body, few=True)
+
+
+async def create(store: Store, name: str) -> bool:
+    """False: it was there."""
+
+    async def body(tx: Tx) -> bool:
+        return await tx.run(INSERT, name=name) > 0
+
+    return not is_standard_trait(name) and await store.write(body)
+
+
+async def delete_trait(store: Store, name: str) -> None:
+    async def body(tx: Tx) -> None:
+        row = await tx.one(LOCK, name=name)
+        if row is None:
+            raise missing(name)
+        used = await tx.one(IS_USED, trait=row["id"])
+        if used is not None and used["used"]:
+            raise Refused("in_use", f"The trait {name} is in use by a resource provider.")
+        await tx.run(DELETE, trait=row["id"])
+
+    if is_standard_trait(name):
+        raise Refused("standard_name", f"Cannot delete standard trait {name}.")
+    await store.write(body)
+
+
+def missing(name: str) -> Refused:
+    return Refused("no_such_trait", f"No such trait(s): {name[:300]}.")
+
+
+# -- of a provider ----------------------------------------------------------------------------------------------------
+
+
+async def of_provider(store: Store, uuid: str) -> tuple[Provider, list[str]]:
+    async def body(tx: Tx) -> tuple[Provider, list[str]]:
+        provider = await providers.find(tx, uuid)
+        return provider, [row["name"] for row in await tx.all(READ_OF_PROVIDER, provider=provider.id)]
+
+    return await store.read(body, few=True)
+
+
+async def set_traits(store: Store, uuid: str, generation: int | None, names: Sequence[str]) -> int:
+    """Exactly these. Returns the provider's generation, which is raised when something changes."""
+
+    async def body(tx: Tx) -> int:
+        await providers.find(tx, uuid)  # an unknown provider is told before an unknown trait
+        ids = await trait_ids(tx, names)
+        provider = await providers.lock(tx, uuid, generation)
+        before = {row["id"] for row in await tx.all(READ_OF_PROVIDER, provider=provider.id)}
+        wanted = set(ids.values())
+        if before == wanted:
+            return provider.generation
+        mark, now = await tx.mark(), await tx.now()
+        await tx.run(ledger.TOUCH_PROVIDER, provider=provider.id, mark=mark, updated_at=now)
+        for statement, which in ((TAKE, before - wanted), (GIVE, wanted - before)):
+            if which:
+                await tx.many(statement, [{"provider": provider.id, "trait": trait} for trait in sorted(which)])
+        return provider.generation + 1
+
+    return await store.write(body)
