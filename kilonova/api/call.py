@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -80,6 +81,11 @@ class Call:
     def url(self, path: str) -> str:
         """An address that the client can reach: `path` is below this service's prefix."""
         return f"{self.service.public_url}{self.prefix}{path}"
+
+    def location(self, *words: str) -> dict[str, str]:
+        """The header that says where a new thing is. A name that a client chose could end the header or the address, so
+        each word is quoted."""
+        return {"Location": self.url("".join(f"/{quote(word, safe='')}" for word in words))}
 
     @property
     def cause(self) -> Cause:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -25,6 +26,7 @@ MAX_BODY = 114688  # bytes; as Nova's max_request_body_size
 NUL_IN_ADDRESS = "%00"
 WITH_BODY = ("POST", "PUT", "PATCH")
 REQUEST_ID = "kilonova.request_id"  # in the scope
+SAFE_IN_LOGS = "/%:@!$&'()*+,;=?"
 
 
 class Manner:
@@ -168,11 +170,18 @@ class Face:
         if isinstance(error, Conflict):
             return fault(409, "another request was faster; look again, then repeat", "conflict", version)
         if isinstance(error, KilonovaError):
-            logger.warning("%s %s: %s", request.method, request.url.path, error)
+            logger.warning("%s: %s", _told(request), error)
             return fault(503, "a part of the cloud does not answer; repeat the request later", "unavailable", version)
-        logger.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
+        logger.error("%s failed unexpectedly", _told(request), exc_info=error)
         text = "Unexpected API Error. The log of the server has it under this request's id."
         return fault(500, text, "unexpected", version)
+
+
+def _told(request: Request) -> str:
+    """For the log: its id, which the answer has too, and the address as it was sent. A decoded one may hold line ends,
+    and with them lines that nobody logged."""
+    address = quote(request.scope.get("raw_path", b"").partition(b"?")[0], safe=SAFE_IN_LOGS)
+    return f"{request.scope[REQUEST_ID]} {request.method} {address}"
 
 
 def _not_allowed(method: str, routes: Sequence[Route]) -> Rejected:

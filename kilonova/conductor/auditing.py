@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import logging
 
+from sqlalchemy import bindparam, delete
+
 from kilonova.audit.run import audit, keep
 from kilonova.engine.core import Engine
 from kilonova.placement.history import forget_before
+from kilonova.store.statements import Sql
+from kilonova.store.tables.journal import idempotency_keys
+from kilonova.world import Store, Tx
 
 logger = logging.getLogger(__name__)
 DAY = 86400.0
+KEY_DAYS = 7  # that an Idempotency-Key is remembered: longer than any client repeats a request
+_FORGET_KEYS = Sql(delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before")))
 
 
 async def audit_all(engine: Engine) -> None:
@@ -26,3 +33,12 @@ async def audit_all(engine: Engine) -> None:
     for cell, why in report.unreachable.items():
         logger.warning("audit: %d consumers are unknown, cell %s: %s", len(report.unknown), cell, why)
     await forget_before(db.placement, clock.now() - engine.limits.ledger_days * DAY)
+    for journal in db.journals():
+        await _forget_keys(journal, clock.now() - KEY_DAYS * DAY)
+
+
+async def _forget_keys(journal: Store, before: float) -> None:
+    async def body(tx: Tx) -> None:
+        await tx.run(_FORGET_KEYS, before=before)
+
+    await journal.write(body)

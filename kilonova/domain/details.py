@@ -15,7 +15,7 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     description: str | None = None
     hostname: str = ""
     key_name: str | None = None
-    user_data: str | None = None  # base64, as given
+    user_data: str | None = None  # sealed base64, as given; gone with the server
     config_drive: bool = False
     disk_config: str = "MANUAL"
     access_ip_v4: str = ""

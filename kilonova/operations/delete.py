@@ -15,6 +15,7 @@ from kilonova.domain.server import DELETED, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
+from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.operations.steps.ports import release_ports
 from kilonova.store import rows
@@ -94,6 +95,8 @@ class Delete(Operation):
 
         async def close(tx: Tx, now: float) -> None:
             await tx.run(_CLOSE_MIGRATIONS, server=ctx.server_id, status="failed", now=now)
+            if from_json(ctx.row.details, {}).get("user_data"):
+                await edit_details(tx, ctx.server_id or "", {"user_data": None})
 
         ctx.in_transaction(close)
 

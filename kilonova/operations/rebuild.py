@@ -8,9 +8,10 @@ Any failure before the end is undone in reverse order: the old copy was never to
 from __future__ import annotations
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json, to_json
+from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
 from kilonova.engine.context import Context, HostContext, Subject
 from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FAIL, FOREVER, SOURCE, Facts, Operation, Step
+from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import (
     copy_gone,
     copy_whole,
@@ -51,14 +52,6 @@ def _set_image(ctx: Context, image: str, properties: dict[str, str]) -> None:
         await edit_details(tx, server_id, {"image_properties": properties})
 
     ctx.in_transaction(change)
-
-
-async def edit_details(tx: Tx, server_id: str, wish: Facts) -> None:
-    """The document is the API's: only what is named here changes, whatever the owner does to the rest meanwhile."""
-    row = await rows.fetch(tx, cell.servers, lock=True, id=server_id)
-    if row is not None and wish:
-        document = to_json({**from_json(row["details"], {}), **wish})
-        await rows.change(tx, cell.servers, {"details": document}, id=server_id)
 
 
 async def make_copy(host: HostContext) -> Facts:
@@ -125,6 +118,7 @@ class Rebuild(Operation):
             record_undo=copy_gone,
             when_silent=FAIL,
             undo_debt=True,
+            with_secrets=True,
             deadline=600.0,
             task_state="rebuild_block_device_mapping",
         ),

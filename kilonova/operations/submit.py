@@ -167,6 +167,11 @@ async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:
     return None
 
 
+async def known_operation(engine: Engine, key: Key, cause: Cause) -> Accepted | None:
+    """What an earlier request with this key has begun."""
+    return await _earlier(engine, Ask(kind="", server_id="", cause=cause, key=key))
+
+
 async def find_mapping(engine: Engine, server_id: str) -> Row:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)

@@ -197,7 +197,7 @@ async def apply(
     changes = sorted(changes, key=lambda change: change.consumer)
     await _make_consumers(tx, holdings, changes, now)
     deltas, fresh = _net(holdings, changes)
-    touched = sorted(_touched(holdings, changes).union(raising or ()))
+    touched = _touched(holdings, changes, raising or ())
     if touched:
         mark = await tx.mark()
         await _touch_providers(tx, touched, accepting, touched if raising is None else raising, mark, now)
@@ -247,12 +247,13 @@ def _net(holdings: Holdings, changes: Sequence[ConsumerChange]) -> tuple[dict[Sl
     return {slot: delta for slot, delta in deltas.items() if delta}, fresh
 
 
-def _touched(holdings: Holdings, changes: Sequence[ConsumerChange]) -> set[int]:
-    providers: set[int] = set()
+def _touched(holdings: Holdings, changes: Sequence[ConsumerChange], raising: Collection[int]) -> list[int]:
+    """In the order in which they are locked."""
+    providers = set(raising)
     for change in changes:
         for key, _ in change.rows.items() ^ holdings[change.consumer].rows.items():
             providers.add(key[0])
-    return providers
+    return sorted(providers)
 
 
 async def _touch_providers(

@@ -98,8 +98,18 @@ def write_secret(file: Path, text: str) -> None:
             out.flush()
             os.fsync(descriptor)
         os.replace(draft, file)
+        sync_directory(file.parent)
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error.strerror}") from error
+
+
+def sync_directory(path: Path) -> None:
+    """Else a power cut may take a rename in it back: a new `seal.key` would be gone, and what it seals would not."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_secret(file: Path) -> str:

@@ -6,7 +6,7 @@ other order everything that may match is read and sorted here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -72,6 +72,7 @@ class Wanted:
     deleted: bool | None = False  # None: both
     vm_states: frozenset[str] | None = None
     matches: Callable[[Record], bool] | None = None
+    refresh: Callable[[Sequence[Record]], Awaitable[None]] | None = None  # what `matches` judges and no row has
 
     def takes(self, record: Record) -> bool:
         return (
@@ -189,7 +190,9 @@ async def _newest(stores: Stores, store: Store, wanted: Wanted, page: Page) -> l
     while len(found) < page.limit:
         chunk = await store.read(_chunk(wanted, before, size))
         arrived = await _arrived(stores, store.name, [row["id"] for row in chunk if row["hidden"]])
-        shown = (from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived)
+        shown = [from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived]
+        if wanted.refresh is not None:
+            await wanted.refresh(shown)
         found += [record for record in shown if wanted.takes(record)]
         if len(chunk) < size:
             break

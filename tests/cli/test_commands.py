@@ -108,6 +108,20 @@ def test_keys_of_tokens_are_rotated(cloud: Cloud) -> None:
     assert all(key["until"] is not None for key in after[1:])
 
 
+def test_keys_of_tokens_are_revoked(cloud: Cloud) -> None:
+    kept = cloud.http.token
+    done = ask(cloud, "identity", "rotate-keys", "--revoke")
+    assert done.returncode == 0 and "every earlier token is void" in done.stdout, done.stderr
+    assert cloud.http.ask("GET", "/kilonova/v1/token-keys").status == 401, "also ours"
+    cloud.http.log_in(cloud.data)
+    (key,) = cloud.http.get("/token-keys")["token_keys"]
+    assert key["id"] in done.stdout and key["until"] is None
+    assert cloud.http.ask("GET", "/kilonova/v1/token-keys", headers={"X-Auth-Token": kept}).status == 401
+    assert cloud.http.ask("POST", "/kilonova/v1/token-keys", {"revoke": "yes"}).status == 400
+    assert cloud.http.ask("POST", "/kilonova/v1/token-keys", {"revok": True}).status == 400
+    assert len(cloud.http.get("/token-keys")["token_keys"]) == 1
+
+
 def test_databases_are_made_and_described(tmp_path: Path) -> None:
     data = tmp_path / "var"
     before = kilonova("db", "status", "--data", data)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+import msgspec
+from sqlalchemy import func, select
 
 from kilonova.placement import books as records
 from kilonova.placement import claims, inventories
 from kilonova.placement.claims import Candidate, Fence, GroupRule
-from kilonova.placement.history import read_history
 from kilonova.store.statements import Sql
 from kilonova.store.tables import placement as tables
 from kilonova.world import Store, Tx
@@ -24,7 +24,9 @@ GROUP_USE = Sql(
     .join(tables.resource_providers, tables.resource_providers.c.id == tables.group_use.c.root_id)
     .order_by(tables.group_use.c.server_id, tables.resource_providers.c.name)
 )
-TOLD = Sql(select(tables.ledger.c.consumer))
+_NEWEST = select(func.max(tables.ledger.c.id)).group_by(tables.ledger.c.consumer)
+LAST_LINES = Sql(select(tables.ledger).where(tables.ledger.c.id.in_(_NEWEST)))
+ROWS = Sql(select(tables.allocations))
 CONSUMERS = Sql(select(tables.consumers).order_by(tables.consumers.c.uuid))
 PROVIDERS = Sql(select(tables.resource_providers))
 USED = Sql(
@@ -154,16 +156,15 @@ class Books:
 
     async def check(self) -> None:
         assert await self.store.read(records.balance) == []
-        for consumer in {row["consumer"] for row in await self.all(TOLD)}:
-            await self._check_history(consumer)
+        await self._check_history()
 
-    async def _check_history(self, consumer: str) -> None:
-        """The last line says what is held now."""
-        lines = await read_history(self.store, consumer)
-        told: dict[tuple[str, str], dict[str, int]] = {}
-        for share in [line for line in lines if line.consumer == consumer][-1].holds:
-            told.setdefault((share.provider_name, share.holder), {})[share.resource_class] = share.amount
-        assert told == (await self.held()).get(consumer, {})
+    async def _check_history(self) -> None:
+        """The last line of each consumer says what it holds now; and nothing is held that is not told."""
+        told = {row["consumer"]: msgspec.json.decode(row["holds"]) for row in await self.all(LAST_LINES)}
+        held: dict[str, list[list[Any]]] = {consumer: [] for consumer in told}
+        for row in await self.all(ROWS):
+            held.setdefault(row["consumer"], []).append([row[n] for n in ("provider_id", "class_id", "holder", "used")])
+        assert {consumer: sorted(rows) for consumer, rows in held.items()} == told
 
 
 OWNER = {"project": "demo", "user": "alice"}

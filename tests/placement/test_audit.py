@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kilonova.audit.findings import Report
-from kilonova.audit.run import audit
+from kilonova.audit.run import audit, kept
+from kilonova.conductor.auditing import audit_all
 from kilonova.domain.errors import StoreError
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
@@ -213,3 +214,20 @@ def test_a_difference_that_goes_away_is_none(cloud: SimCloud) -> None:
     store.read = moving(store.read)
     assert found(cloud) == []
     assert readings == 3  # two readings, and the balance
+
+
+def test_the_audit_that_runs_by_itself(cloud: SimCloud) -> None:
+    """It keeps its report, and forgets old keys and old lines of the ledger."""
+    leak(cloud, A, "host2")
+    tamper(
+        cloud,
+        "control",
+        "INSERT INTO idempotency_keys VALUES ('old', 'u', 'p', 'r', 'h', 'o', NULL, -1e9), "
+        "('new', 'u', 'p', 'r', 'h', 'o', NULL, 1e12)",
+    )
+    cloud.do(audit_all)
+    (report,) = cloud.do(lambda engine: kept(engine.world.db, 10))
+    assert [finding.outcome for finding in report.findings] == ["repaired"]
+    assert found(cloud) == []
+    with sqlite3.connect(cloud.directory / "control.db") as connection:
+        assert [row[0] for row in connection.execute("SELECT key FROM idempotency_keys")] == ["new"]

@@ -8,7 +8,6 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.compute.services import INTERNAL_ZONE, Listed, read_services
 from kilonova.api.routes import Route
@@ -52,6 +51,6 @@ def _view(zone: str, is_open: bool, hosts: dict[str, Any] | None) -> dict[str, A
 
 
 ROUTES = [
-    Route(method="GET", path="/os-availability-zone", handler=list_, rule=f"{RULE}list", query=NONE),
-    Route(method="GET", path="/os-availability-zone/detail", handler=detail, rule=f"{RULE}detail", query=NONE),
+    Route(method="GET", path="/os-availability-zone", handler=list_, rule=f"{RULE}list"),
+    Route(method="GET", path="/os-availability-zone/detail", handler=detail, rule=f"{RULE}detail"),
 ]

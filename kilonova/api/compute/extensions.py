@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 
@@ -71,6 +70,6 @@ async def show(call: Call) -> Response:
 
 
 ROUTES = [
-    Route(method="GET", path="/extensions", handler=list_, rule=RULE, query=NONE),
-    Route(method="GET", path="/extensions/{alias}", handler=show, rule=RULE, query=NONE),
+    Route(method="GET", path="/extensions", handler=list_, rule=RULE),
+    Route(method="GET", path="/extensions/{alias}", handler=show, rule=RULE),
 ]

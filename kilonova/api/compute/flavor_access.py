@@ -9,7 +9,6 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.projects import check_project
 from kilonova.api.compute.schemas import flavors as forms
-from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.routes import Route
 
 RULE = "os_compute_api:os-flavor-access"
@@ -38,7 +37,7 @@ def _access(flavor: str, projects: Sequence[str]) -> Response:
 
 
 ROUTES = [
-    Route(method="GET", path="/flavors/{flavor}/os-flavor-access", handler=list_, rule=RULE, query=NONE),
+    Route(method="GET", path="/flavors/{flavor}/os-flavor-access", handler=list_, rule=RULE),
     Route(
         method="POST",
         path="/flavors/{flavor}/action",

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas import flavors as forms
-from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.services.compute.extra_specs import fault_of
@@ -67,9 +66,9 @@ def _route(method: str, key: str, handler: Any, rule: str, **more: Any) -> Route
 
 
 ROUTES = [
-    _route("GET", "", list_, "index", query=NONE),
+    _route("GET", "", list_, "index"),
     _route("POST", "", add, "create", body=forms.ADD_SPECS),
-    _route("GET", "/{key}", show, "show", query=NONE),
+    _route("GET", "/{key}", show, "show"),
     _route("PUT", "/{key}", set_, "update", body=forms.SET_SPEC),
     _route("DELETE", "/{key}", delete, "delete"),
 ]

@@ -11,7 +11,6 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas import flavors as forms
-from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.compute.schemas.types import MAX_INT, is_true
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Route
@@ -189,7 +188,7 @@ ROUTES = [
     _route("GET", "/flavors", list_, query=forms.LIST),
     _route("POST", "/flavors", create, "create", body=forms.CREATE),
     _route("GET", "/flavors/detail", detail, query=forms.LIST),
-    _route("GET", "/flavors/{flavor}", show, query=NONE),
+    _route("GET", "/flavors/{flavor}", show),
     _route("PUT", "/flavors/{flavor}", update, "update", body=forms.UPDATE, since=(2, 55)),
     _route("DELETE", "/flavors/{flavor}", delete, "delete"),
 ]

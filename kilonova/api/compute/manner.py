@@ -46,6 +46,7 @@ STATUS = {
     "security_group_not_found": 400,
     "network_ambiguous": 409,
     "port_in_use": 409,
+    "too_many_ports": 403,
     "security_group_ambiguous": 409,
 }
 _NUMBER = re.compile(r"^([1-9]\d*)\.([1-9]\d*|0)$")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.projects import check_project
 from kilonova.api.compute.schemas import quotas as forms
-from kilonova.api.compute.schemas.queries import NONE
+from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.compute.schemas.types import MAX_INT, is_true
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
@@ -111,7 +111,7 @@ ROUTES = [
     _route("PUT", SETS, update, forms.USER, body=forms.SET),
     _route("DELETE", SETS, delete, forms.USER),
     _route("GET", f"{SETS}/detail", detail, forms.USER),
-    _route("GET", f"{SETS}/defaults", defaults, forms.DEFAULTS),
-    Route(method="GET", path=CLASSES, handler=show_class, rule=f"{CLASS_RULE}show", query=NONE),
+    _route("GET", f"{SETS}/defaults", defaults, ANY),
+    Route(method="GET", path=CLASSES, handler=show_class, rule=f"{CLASS_RULE}show"),
     Route(method="PUT", path=CLASSES, handler=update_class, rule=f"{CLASS_RULE}update", body=forms.SET_CLASS),
 ]

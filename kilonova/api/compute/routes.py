@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kilonova.api.compute import (
     availability_zones,
     extensions,
@@ -22,6 +24,7 @@ from kilonova.api.compute import (
     services,
     versions,
 )
+from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.routes import Route
 
 MODULES = (
@@ -44,5 +47,12 @@ MODULES = (
     availability_zones,
     extensions,
 )
-ROUTES: list[Route] = [route for module in MODULES for route in module.ROUTES]
+
+
+def _closed(route: Route) -> Route:
+    """From 2.102 an unknown query parameter is refused everywhere, also where none is known."""
+    return route if route.query is not None else replace(route, query=NONE)
+
+
+ROUTES: list[Route] = [_closed(route) for module in MODULES for route in module.ROUTES]
 LEGACY_ROUTES: list[Route] = [*versions.LEGACY_ROUTES, *(route for route in ROUTES if route not in versions.ROUTES)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec import to_builtins
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, nothing
-from kilonova.api.compute.server_create import idempotency_key
+from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details, details_document, details_from
 from kilonova.domain.host import HostState
@@ -48,6 +49,8 @@ def check_state(record: Record, verb: str, states: Iterable[str], *, busy: bool 
 
 async def act(call: Call, operation: str, status: int = 202, **params: Any) -> Response:
     """Hand the request to the engine; the answer names the operation."""
+    if (again := await repeated(call)) is not None:
+        return nothing(status, {OPERATION_HEADER: again})
     record = await server_of(call)
     check_unlocked(call, record)
     ask = Ask(kind=operation, server_id=record.id, cause=call.cause, params=params, key=idempotency_key(call))
@@ -83,6 +86,14 @@ async def change_details(call: Call, record: Record, edit: Callable[[Details], N
         return from_cell(record.cell or "", changed)
 
     return await call.engine.write(call.db.cell(record.cell), body)
+
+
+async def look_at_ports(call: Call, records: Sequence[Record]) -> None:
+    """A server's row has its ports as an operation left them; those changed through Network since are read there."""
+    changed = await call.service.networks.changed_vifs([record.id for record in records if record.cell is not None])
+    for record in records if changed else ():
+        if record.id in changed:
+            record.vifs = to_builtins(changed[record.id])
 
 
 async def host_states(call: Call, records: Sequence[Record]) -> dict[str, HostState]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import ipaddress
 import re
-import secrets
 import string
 from typing import Any
 
@@ -15,13 +13,13 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
+from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server_networks import networks_for
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
-from kilonova.domain.network import WantedPort
 from kilonova.domain.server import Flavor
-from kilonova.engine.accept import Key
 from kilonova.operations.submit import NewServer, create_many
 from kilonova.services.image.image import Image
 from kilonova.store.hosts import judge_all
@@ -30,11 +28,9 @@ from kilonova.world import Tx
 ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
 FORCED_HOST = "os_compute_api:servers:create:forced_host"
 REQUESTED_HOST = "compute:servers:create:requested_destination"
-ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
 ZONES = ("nova",)
 MIB, GIB = 1024**2, 1024**3
 PASSWORD_LENGTH = 12
-KEY_LENGTH = 255
 MOST_AT_ONCE = 1000  # also where no quota ends it: they are all in one transaction
 
 
@@ -46,12 +42,12 @@ async def create(call: Call) -> Response:
     check_fit(call, flavor, image)
     _check_devices(wish, image)
     host = await _host(call, wish)
-    networks = await _networks(call, wish, count)
+    networks = await networks_for(call, wish, count)
     groups = [group["name"] for group in wish.get("security_groups", []) if "name" in group]
     group_ids = await call.service.networks.check_security_groups(call.caller, groups) if groups else []
     await check_files(call, wish)
     details = await _details(call, wish, image, groups)
-    password = wish.get("adminPass") or new_password()
+    password = wish.get("adminPass") or new_password(call)
     servers = [
         NewServer(
             name=_numbered(wish["name"], n, count),
@@ -87,16 +83,6 @@ def _answer(
         "adminPass": password,
     }
     return answer({"server": shown}, 202, {**headers, "Location": href})
-
-
-def idempotency_key(call: Call) -> Key | None:
-    given = call.request.headers.get("idempotency-key")
-    if given is None:
-        return None
-    if not 0 < len(given) <= KEY_LENGTH:
-        raise Rejected(400, f"An Idempotency-Key has 1 to {KEY_LENGTH} characters")
-    route = f"{call.route.method} {call.route.path}"
-    return Key(given, route, hashlib.sha256(msgspec.json.encode(call.body, order="sorted")).hexdigest())
 
 
 def _count(wish: dict[str, Any]) -> int:
@@ -195,35 +181,6 @@ async def _known_hosts(call: Call) -> set[str]:
     return known
 
 
-async def _networks(call: Call, wish: dict[str, Any], count: int) -> list[WantedPort]:
-    given = wish.get("networks")
-    if given == "none":
-        return []
-    networks = call.service.networks
-    if given == "auto":
-        return await networks.choose(call.caller, None, auto=True)
-    if not given:
-        return await networks.choose(call.caller, None)
-    call.require(ATTACH_NETWORK)
-    if count > 1 and any(port.get("port") for port in given):
-        raise Rejected(400, "Unable to launch multiple instances with a single configured port ID.")
-    if count > 1 and any(port.get("fixed_ip") for port in given):
-        raise Rejected(400, "Invalid fixed IP Address: it cannot be given to several servers.")
-    return await networks.choose(call.caller, [_wanted(port) for port in given])
-
-
-def _wanted(port: dict[str, Any]) -> WantedPort:
-    if port.get("port"):
-        if port.get("fixed_ip"):
-            raise Rejected(400, f"Specified Fixed IP '{port['fixed_ip']}' cannot be used with port '{port['port']}'")
-        return WantedPort(port_id=port["port"], tag=port.get("tag", ""))
-    if not port.get("uuid"):
-        raise Rejected(400, "Bad network format: missing 'uuid'")
-    if not re.fullmatch(r"[0-9a-fA-F-]{32,36}", port["uuid"]):
-        raise Rejected(400, f"Bad networks format: network uuid is not in proper format ({port['uuid'][:40]})")
-    return WantedPort(network_id=port["uuid"], fixed_ip=port.get("fixed_ip", ""), tag=port.get("tag", ""))
-
-
 async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups: list[str]) -> Details:
     key_name = wish.get("key_name")
     if key_name is not None:
@@ -241,14 +198,14 @@ async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups
         description=description,
         hostname=wish.get("hostname") or "",
         key_name=key_name,
-        user_data=wish.get("user_data"),
+        user_data=sealed_user_data(call, wish.get("user_data")),
         config_drive=is_true(wish.get("config_drive") or False),
         disk_config=wish.get("OS-DCF:diskConfig", "MANUAL"),
         access_ip_v4=wish.get("accessIPv4", ""),
         access_ip_v6=plain_address(wish.get("accessIPv6")),
         availability_zone=zone,
         pinned_zone=zone,
-        reservation_id=f"r-{_random_text(string.ascii_lowercase + string.digits, 8)}",
+        reservation_id=f"r-{random_text(call, 'reservation', string.ascii_lowercase + string.digits, 8)}",
         security_groups=groups or ["default"],
         image_properties=dict(image.properties) if image is not None else {},
         trusted_image_certificates=wish.get("trusted_image_certificates"),
@@ -261,6 +218,11 @@ async def find_key(call: Call, name: str) -> None:
         await call.service.keypairs.find(call.caller.user_id, name)
     except Refused:
         raise Rejected(400, "Invalid key_name provided.") from None
+
+
+def sealed_user_data(call: Call, text: str | None) -> str | None:
+    """It often has passwords in it. The server keeps it, but nothing that is recorded shows it without the key."""
+    return None if text is None else call.engine.seal.close_text(text)
 
 
 def check_user_data(text: str) -> None:
@@ -320,16 +282,6 @@ def _decoded(text: str, what: str) -> bytes:
         raise Rejected(400, f"Invalid input: {what} is not in base64") from None
 
 
-def new_password() -> str:
+def new_password(call: Call) -> str:
     """Nova's alphabet: nothing that looks like something else."""
-    return _random_text("23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", PASSWORD_LENGTH)
-
-
-def _random_text(alphabet: str, length: int) -> str:
-    """Every character is equally likely: bytes above the last whole alphabet are passed over. The kernel is asked once;
-    secrets.choice asks it for each character, twenty times per create."""
-    size = len(alphabet)
-    usable, text = 256 - 256 % size, ""
-    while len(text) < length:
-        text += "".join(alphabet[byte % size] for byte in secrets.token_bytes(2 * length) if byte < usable)
-    return text[:length]
+    return random_text(call, "password", "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", PASSWORD_LENGTH)

@@ -195,6 +195,10 @@ def _allowed(call: Call) -> dict[str, list[str]]:
     return {name: values for name, values in given.items() if name in known}
 
 
+def by_address(call: Call) -> bool:
+    return "ip" in call.query or "ip6" in call.query
+
+
 def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
     everybody = is_true(call.query.get("all_tenants") or False) or call.query.get("all_tenants") == ""
     if call.query.get("all_tenants", "0").lower() not in ("", *_BOOLEANS):

@@ -7,17 +7,18 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
+from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import servers as schemas
-from kilonova.api.compute.server import check_unlocked, server_of
+from kilonova.api.compute.server import check_unlocked, look_at_ports, server_of
 from kilonova.api.compute.server_create import (
     check_files,
     check_fit,
     check_user_data,
     find_image,
     find_key,
-    idempotency_key,
     new_password,
     plain_address,
+    sealed_user_data,
 )
 from kilonova.api.compute.server_view import ServerView
 from kilonova.api.routes import Route
@@ -30,6 +31,9 @@ RULE = "os_compute_api:servers:rebuild"
 
 async def rebuild(call: Call) -> Response:
     record, wish = await server_of(call), call.body["rebuild"]
+    password = wish.get("adminPass") or new_password(call)
+    if (again := await repeated(call)) is not None:
+        return await _answer(call, record, password, again)
     check_unlocked(call, record)
     image = await find_image(call, wish["imageRef"])
     check_fit(call, record.flavor, image)
@@ -41,7 +45,6 @@ async def rebuild(call: Call) -> Response:
     }
     if "name" in wish:
         params["name"] = wish["name"]
-    password = wish.get("adminPass") or new_password()
     files = [(file["path"], file["contents"]) for file in wish.get("personality", [])]
     ask = Ask(
         kind="rebuild",
@@ -52,8 +55,13 @@ async def rebuild(call: Call) -> Response:
         key=idempotency_key(call),
     )
     accepted = await submit(call.engine, ask)
-    shown = {**_shown(call, await server_of(call)), "adminPass": password}
-    return answer({"server": shown}, 202, {OPERATION_HEADER: accepted.operation_id})
+    return await _answer(call, await server_of(call), password, accepted.operation_id)
+
+
+async def _answer(call: Call, record: Record, password: str, operation: str) -> Response:
+    await look_at_ports(call, [record])
+    shown = {**_shown(call, record), "adminPass": password}
+    return answer({"server": shown}, 202, {OPERATION_HEADER: operation})
 
 
 async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +82,8 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
         "OS-DCF:diskConfig": "disk_config",
     }
     told = {name: wish[key] for key, name in names.items() if key in wish}
+    if "user_data" in told:
+        told["user_data"] = sealed_user_data(call, told["user_data"])
     addresses = {"accessIPv4": "access_ip_v4", "accessIPv6": "access_ip_v6"}
     return told | {name: plain_address(wish[key]) for key, name in addresses.items() if key in wish}
 
@@ -81,12 +91,12 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
 def _shown(call: Call, record: Record) -> dict[str, Any]:
     view = ServerView(call, one=True)
     if call.at(2, 75):
-        return {**view.whole(record), "user_data": record.details.user_data}
+        return {**view.whole(record), "user_data": view.user_data(record)}
     shown = view.core(record)
     if call.at(2, 54):
         shown["key_name"] = record.details.key_name
     if call.at(2, 57):
-        shown["user_data"] = record.details.user_data
+        shown["user_data"] = view.user_data(record)
     return shown
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -55,7 +56,7 @@ async def put(call: Call) -> Response:
     record = await _change(call, with_it)
     if not new:
         return nothing(204)
-    return nothing(201, {"Location": call.url(f"/servers/{record.id}/tags/{tag}")})
+    return nothing(201, {"Location": call.url(f"/servers/{record.id}/tags/{quote(tag, safe='')}")})
 
 
 async def remove(call: Call) -> Response:

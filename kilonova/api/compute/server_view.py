@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from kilonova.api.call import Call
+from kilonova.domain.errors import Failed
 from kilonova.domain.host import HostState
 from kilonova.domain.status import WITH_FAULT, WITH_PROGRESS, status_of
 from kilonova.store.server_records import Record
@@ -171,9 +172,17 @@ class ServerView:
                 f"{ATTRIBUTES}kernel_id": "",
                 f"{ATTRIBUTES}ramdisk_id": "",
                 f"{ATTRIBUTES}root_device_name": details.root_device_name,
-                f"{ATTRIBUTES}user_data": details.user_data,
+                f"{ATTRIBUTES}user_data": self.user_data(record),
             }
         return shown
+
+    def user_data(self, record: Record) -> str | None:
+        """None also when it was sealed with a key that is lost."""
+        sealed = record.details.user_data
+        try:
+            return None if sealed is None else self.call.engine.seal.open_text(sealed)
+        except Failed:
+            return None
 
     def _host_status(self, record: Record) -> str | None:
         state = host_status(record, self.hosts)

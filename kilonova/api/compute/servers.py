@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
-from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
+from kilonova.api.call import Call, answer
 from kilonova.api.compute import server_filters
 from kilonova.api.compute.paging import next_links
 from kilonova.api.compute.schemas import servers as schemas
-from kilonova.api.compute.server import change_details, check_unlocked, host_states, placed, server_of
-from kilonova.api.compute.server_create import create, idempotency_key, plain_address
+from kilonova.api.compute.schemas.queries import none_since
+from kilonova.api.compute.server import act, change_details, host_states, look_at_ports, placed, server_of
+from kilonova.api.compute.server_create import create, plain_address
 from kilonova.api.compute.server_view import HOST_STATUS, HOST_STATUS_UNKNOWN, ServerView, brief, zone_of
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
-from kilonova.engine.accept import Ask
-from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record, page
 
 RULE = "os_compute_api:servers:"
+SHOW = none_since(2, 75)
 
 
 async def list_(call: Call) -> Response:
@@ -30,6 +31,7 @@ async def list_(call: Call) -> Response:
 
 async def detail(call: Call) -> Response:
     found, limit = await _page(call, f"{RULE}detail:get_all_tenants")
+    await look_at_ports(call, found)
     view = ServerView(call, await _hosts(call, found))
     return _answer(call, "/servers/detail", [view.whole(record) for record in found], limit)
 
@@ -39,6 +41,8 @@ async def _page(call: Call, all_tenants_rule: str) -> tuple[list[Record], int]:
     if asked is None:
         return [], 1
     wanted, order, paging = asked
+    if server_filters.by_address(call):
+        wanted.refresh = partial(look_at_ports, call)
     return await page(call.db, wanted, order, paging), paging.limit
 
 
@@ -52,6 +56,7 @@ def _answer(call: Call, path: str, shown: list[dict[str, Any]], limit: int) -> R
 
 async def show(call: Call) -> Response:
     record = await server_of(call)
+    await look_at_ports(call, [record])
     view = ServerView(call, await _hosts(call, [record]), one=True)
     return answer({"server": view.whole(record)})
 
@@ -81,6 +86,7 @@ async def update(call: Call) -> Response:
             _pin(record, details, wish["pinned_availability_zone"])
 
     changed = await change_details(call, record, edit, **columns)
+    await look_at_ports(call, [changed])
     view = ServerView(call, await _hosts(call, [changed]) if call.at(2, 75) else None, one=True)
     return answer({"server": view.whole(changed) if call.at(2, 75) else view.core(changed)})
 
@@ -98,18 +104,14 @@ def _pin(record: Record, details: Details, zone: str | None) -> None:
 
 
 async def delete(call: Call) -> Response:
-    record = await server_of(call)
-    check_unlocked(call, record)
-    ask = Ask(kind="delete", server_id=record.id, cause=call.cause, key=idempotency_key(call))
-    accepted = await submit(call.engine, ask)
-    return nothing(204, {OPERATION_HEADER: accepted.operation_id})
+    return await act(call, "delete", 204)
 
 
 ROUTES = [
     Route(method="GET", path="/servers", handler=list_, rule=f"{RULE}index", query=schemas.LIST),
     Route(method="GET", path="/servers/detail", handler=detail, rule=f"{RULE}detail", query=schemas.LIST),
     Route(method="POST", path="/servers", handler=create, rule=f"{RULE}create", body=schemas.CREATE),
-    Route(method="GET", path="/servers/{server}", handler=show, rule=f"{RULE}show"),
+    Route(method="GET", path="/servers/{server}", handler=show, rule=f"{RULE}show", query=SHOW),
     Route(method="PUT", path="/servers/{server}", handler=update, rule=f"{RULE}update", body=schemas.UPDATE),
     Route(method="DELETE", path="/servers/{server}", handler=delete, rule=f"{RULE}delete"),
 ]

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.manner import MAX, MIN, text_of
+from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.routes import PUBLIC, Route
 
 DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
@@ -61,7 +62,7 @@ async def choices(call: Call) -> Response:
     return answer({"choices": found}, 300)
 
 
-ELSEWHERE = Route(method="GET", path="", handler=choices, rule=PUBLIC)
-ROOT_ROUTES = [Route(method="GET", path="/", handler=list_, rule=PUBLIC)]
-ROUTES = [Route(method="GET", path="/", handler=show, rule=PUBLIC)]
-LEGACY_ROUTES = [Route(method="GET", path="/", handler=show_legacy, rule=PUBLIC)]
+ELSEWHERE = Route(method="GET", path="", handler=choices, rule=PUBLIC, query=ANY)
+ROOT_ROUTES = [Route(method="GET", path="/", handler=list_, rule=PUBLIC, query=ANY)]
+ROUTES = [Route(method="GET", path="/", handler=show, rule=PUBLIC, query=ANY)]
+LEGACY_ROUTES = [Route(method="GET", path="/", handler=show_legacy, rule=PUBLIC, query=ANY)]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.reading import decode, read_body
+
+
+class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    revoke: bool = False  # the old keys end at once, and every token with them
 
 
 async def list_(call: Call) -> Response:
-    """The newest first; `until` is when the last token of an older one has expired."""
+    """The newest first; a retired one counts for nothing from `until` on."""
     found = await call.service.identity.keys()
     shown = [{"id": row["id"], "made_at": row["made_at"], "until": row["until"]} for row in found]
     return answer({"token_keys": shown})
 
 
 async def rotate(call: Call) -> Response:
-    return answer({"token_key": await call.service.identity.rotate_keys()}, 201)
+    wish = decode(await read_body(call.request) or b"{}", RotateBody)
+    return answer({"token_key": await call.service.identity.rotate_keys(revoke=wish.revoke)}, 201)

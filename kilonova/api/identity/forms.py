@@ -18,7 +18,7 @@ OPTIONS: Schema = {
     "properties": {"immutable": {"type": ["boolean", "null"]}},
     "additionalProperties": True,
 }
-TAG: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[^,/]*$"}
+TAG: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[^,/\x00-\x1f\x7f-\x9f]*$"}
 TAGS: Schema = {"type": "array", "items": TAG, "maxItems": 80, "uniqueItems": True}
 URL: Schema = {"type": "string", "minLength": 1, "maxLength": 225, "pattern": "^[a-zA-Z0-9+.-]+:.+"}
 

@@ -141,7 +141,7 @@ async def add_tag(call: Call) -> Response:
     tags = list(dict.fromkeys([*project["tags"], tag]))
     TAGS_CHANGE.check({"tags": tags}, call.version)
     await call.service.identity.projects.set_tags(project["id"], tags)
-    return nothing(201, {"Location": call.url(f"/projects/{project['id']}/tags/{tag}")} if tag.isascii() else None)
+    return nothing(201, call.location("projects", project["id"], "tags", tag))
 
 
 async def delete_tag(call: Call) -> Response:

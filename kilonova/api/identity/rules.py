@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kilonova.api.call import Call
 from kilonova.api.rejected import Rejected
 from kilonova.domain.caller import Caller
+from kilonova.services.identity.records import Record
 from kilonova.services.identity.roles import MANAGER, MEMBER, READER, SERVICE
 
 
@@ -18,7 +19,7 @@ class Target:
     domain_id: str | None = None  # the domain it is, or is in
     project_id: str | None = None
     user_id: str | None = None  # whose it is
-    actor_domain_id: str | None = None  # the domain of the user or group that gets a role
+    actor_domain_id: str | None = None  # the domain of the user or group that gets a role, or of who joins a group
     role: str | None = None  # the name of that role; None for one that belongs to a domain
 
 
@@ -68,12 +69,16 @@ def manager_of_role(caller: Caller, target: Target) -> bool:
     return caller.domain is not None and MANAGER in caller.roles and target.role in MANAGED
 
 
-def grants_reader(caller: Caller, target: Target) -> bool:
+def reader_of_both(caller: Caller, target: Target) -> bool:
     return domain_reader(caller, target) and target.actor_domain_id == target.domain_id
 
 
+def manager_of_both(caller: Caller, target: Target) -> bool:
+    return domain_manager(caller, target) and target.actor_domain_id == target.domain_id
+
+
 def grants_manager(caller: Caller, target: Target) -> bool:
-    return domain_manager(caller, target) and target.actor_domain_id == target.domain_id and target.role in MANAGED
+    return manager_of_both(caller, target) and target.role in MANAGED
 
 
 _READ = (admin, system_reader, domain_reader)
@@ -96,11 +101,13 @@ RULES: dict[str, tuple[Check, ...]] = {
     "list_groups": _READ,
     "list_groups_for_user": (*_READ, owner),
     "manage_groups": _MANAGE,
+    "get_members": (admin, system_reader, reader_of_both),
+    "manage_members": (admin, manager_of_both),
     "get_role": (admin, system_reader, manager_of_role),
     "list_roles": (admin, system_reader, domain_manager),
     "manage_roles": (admin,),
     "get_implied_roles": (admin, system_reader),
-    "list_grants": (admin, system_reader, grants_reader),
+    "list_grants": (admin, system_reader, reader_of_both),
     "manage_grants": (admin, grants_manager),
     "list_system_grants": (admin, system_reader),
     "manage_system_grants": (admin,),
@@ -127,3 +134,9 @@ def require(call: Call, rule: str, target: Target = NOTHING) -> None:
 def own_domain(call: Call) -> str | None:
     """The domain that a domain's token is confined to in lists."""
     return call.caller.domain.id if call.caller.domain is not None else None
+
+
+def only_own(call: Call, records: list[Record]) -> list[Record]:
+    """An administrator may bring users and groups of two domains together; a domain's token shows only its own."""
+    own = own_domain(call)
+    return [record for record in records if own in (None, record["domain_id"])]

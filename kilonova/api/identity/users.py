@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity import view
 from kilonova.api.identity.projects import home_of
-from kilonova.api.identity.rules import Target, own_domain, require
+from kilonova.api.identity.rules import Target, only_own, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
@@ -58,7 +58,7 @@ async def delete(call: Call) -> Response:
 
 async def list_groups(call: Call) -> Response:
     user = await found(call, "list_groups_for_user")
-    groups = await call.service.identity.groups.groups_of(user["id"])
+    groups = only_own(call, await call.service.identity.groups.groups_of(user["id"]))
     return answer(collection(call, "groups", [member(call, "groups", group) for group in groups]))
 
 

@@ -1,4 +1,8 @@
-"""The keys that tokens are signed with: the newest signs, older ones still check until their last token has expired."""
+"""The keys that tokens are signed with: the newest signs, retired ones check until their last token has expired.
+
+Whoever has read a key signs what he likes with it. So a key is believed within bounds only: no token lives longer than
+ours do, and nothing that a retired key has signed outlives that key.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import Protocol
 from sqlalchemy import bindparam, delete, update
 
 from kilonova.domain.errors import KilonovaError
-from kilonova.services.identity.tokens import KEY_ID_BYTES
+from kilonova.services.identity.tokens import KEY_ID_BYTES, Claims
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.identity import token_keys
@@ -24,7 +28,8 @@ SETTLING_SECONDS = 5.0
 SLACK_SECONDS = 120.0  # that, and clocks that differ a little
 
 _RETIRE = Sql(update(token_keys).where(token_keys.c.until.is_(None)).values(until=bindparam("until")))
-_FORGET = Sql(delete(token_keys).where(token_keys.c.until < bindparam("now")))
+_FORGET = Sql(delete(token_keys).where(token_keys.c.until <= bindparam("now")))
+_REVOKE = Sql(delete(token_keys))
 
 
 class Sealing(Protocol):
@@ -36,14 +41,23 @@ class Sealing(Protocol):
         """Raises a KilonovaError when it was sealed with another key."""
 
 
-async def add_key(tx: Tx, seal: Sealing, *, uuid: str, secret: str, expiration: float) -> str:
-    """The new key signs from now on. `secret` is 32 random bytes in URL-safe base64."""
+async def add_key(tx: Tx, seal: Sealing, *, uuid: str, secret: str, expiration: float, revoke: bool = False) -> str:
+    """The new key signs from now on. `secret` is 32 random bytes in URL-safe base64; `revoke`: the old keys go at once,
+    and with them every token that is out."""
     now = await tx.now()
     key_id = uuid.replace("-", "")[: 2 * KEY_ID_BYTES]
-    await tx.run(_FORGET, now=now)
-    await tx.run(_RETIRE, until=now + expiration + SLACK_SECONDS)
+    if revoke:
+        await tx.run(_REVOKE)
+    else:
+        await tx.run(_FORGET, now=now)
+        await tx.run(_RETIRE, until=now + expiration + SLACK_SECONDS)
     await rows.put(tx, token_keys, id=key_id, sealed=seal.close_text(secret), made_at=now, until=None)
     return key_id
+
+
+async def forget_keys(tx: Tx) -> None:
+    """Those past their time: they count no more, so nobody need be told."""
+    await tx.run(_FORGET, now=await tx.now())
 
 
 async def list_keys(tx: Tx) -> Sequence[Row]:
@@ -59,6 +73,16 @@ class Key:
     id: str
     secret: bytes
     made_at: float
+    until: float | None = None  # retired: worth nothing from then on
+
+    def is_over(self, now: float) -> bool:
+        return self.until is not None and self.until <= now
+
+    def may_have_signed(self, claims: Claims, now: float, longest: float) -> bool:
+        """Whether these claims can be ours; `longest` is how long our tokens live."""
+        if self.is_over(now) or (self.until is not None and claims.expires_at > self.until):
+            return False
+        return claims.issued_at <= now + SLACK_SECONDS and claims.expires_at <= claims.issued_at + longest
 
 
 def open_keys(kept: Sequence[Row], seal: Sealing) -> list[Key]:
@@ -71,11 +95,12 @@ def open_keys(kept: Sequence[Row], seal: Sealing) -> list[Key]:
         except (KilonovaError, binascii.Error):
             logger.warning("token key %s cannot be read: it was sealed with another key", row["id"])
             continue
-        keys.append(Key(row["id"], secret, float(row["made_at"])))
+        keys.append(Key(row["id"], secret, float(row["made_at"]), row["until"]))
     return keys
 
 
 def signer(keys: Sequence[Key], now: float) -> Key | None:
     """The newest that has settled; a lone one need not."""
-    settled = (key for key in keys if key.made_at + SETTLING_SECONDS <= now)
-    return next(settled, keys[-1] if keys else None)
+    good = [key for key in keys if not key.is_over(now)]
+    settled = (key for key in good if key.made_at + SETTLING_SECONDS <= now)
+    return next(settled, good[-1] if good else None)

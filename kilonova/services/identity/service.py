@@ -8,18 +8,19 @@ counter: everything that was kept is forgotten.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from kilonova.domain.caller import Caller
-from kilonova.domain.errors import StoreError
+from kilonova.domain.errors import KilonovaError, StoreError
 from kilonova.services.identity import tokens
 from kilonova.services.identity.assignments import Assignments
 from kilonova.services.identity.documents import Credentials, Policies
 from kilonova.services.identity.first import FirstCloud, FirstKey, seed
 from kilonova.services.identity.groups import Groups
-from kilonova.services.identity.keys import Sealing, add_key, list_keys, signer
+from kilonova.services.identity.keys import Sealing, add_key, forget_keys, list_keys, signer
 from kilonova.services.identity.login import (
     Login,
     Which,
@@ -41,6 +42,7 @@ from kilonova.services.identity.tokens import Claims
 from kilonova.services.identity.users import Users
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOK_SECONDS = 1.0  # after so long somebody else's write is noticed
 MOST_KEPT = 5_000  # callers in memory, about 1 kB each
@@ -101,13 +103,10 @@ class Identity:
         return caller
 
     async def _admit(self, token: str, now: float) -> Caller | None:
-        claims = self._read(token, now)
-        if claims is None:
+        snapshot, issued = await self._weigh(token, now)
+        if issued is None:
             return None
-        snapshot, standing = await self._in_step(lambda tx, snapshot: stands_by(tx, snapshot, claims))
-        if standing is None:
-            return None
-        caller = standing.caller(claims)
+        caller = issued.standing.caller(issued.claims)
         if snapshot is self._snapshot and not self._is_stale:  # else something was written since it was read
             if len(self._callers) >= MOST_KEPT:
                 del self._callers[next(iter(self._callers))]
@@ -117,7 +116,8 @@ class Identity:
     async def authenticate(self, login: Login) -> Issued:
         """Raises `Refused`: unauthorized, or not_found for a token that is no longer good."""
         await self.look()
-        earlier = self._read(login.token, self._clock.now()) if login.token else None
+        began = self._clock.now()
+        earlier = self._snapshot.read(login.token, began, self._expiration) if login.token else None
         if login.token and earlier is None:
             raise void_token()
         proven = await self._proven(login.user, login.password) if login.user is not None else None
@@ -127,7 +127,7 @@ class Identity:
 
         async def body(tx: Tx, snapshot: Snapshot) -> tuple[float, Standing]:
             """The proofs once more: checking a password takes time, and what it proved may be over by now."""
-            if earlier is not None and await stands_by(tx, snapshot, earlier) is None:
+            if earlier is not None and await self._worth(tx, snapshot, login.token, began) is None:
                 raise void_token()
             standing = await settle(tx, snapshot, user_id, login)
             if earlier is not None and earlier.user_id != user_id:
@@ -137,13 +137,13 @@ class Identity:
             return await tx.now(), standing
 
         snapshot, (now, standing) = await self._in_step(body)
-        audit_id = tokens.audit_id_of(self._ids.uuid())
+        audit_id, latest = tokens.audit_id_of(self._ids.uuid()), now + self._expiration
         claims = Claims(
             user_id,
             standing.scope,
             tuple(dict.fromkeys((*login.methods, *(earlier.methods if earlier else ())))),
             issued_at=now,
-            expires_at=now + self._expiration if earlier is None else earlier.expires_at,
+            expires_at=latest if earlier is None else min(latest, earlier.expires_at),
             audit_ids=(audit_id,) if earlier is None else (audit_id, earlier.audit_ids[-1]),
         )
         return Issued(self._sign(claims, snapshot), claims, standing)
@@ -151,11 +151,7 @@ class Identity:
     async def inspect(self, token: str) -> Issued | None:
         """What a token is worth, for those who ask about it; None: nothing."""
         await self.look()
-        claims = self._read(token, self._clock.now())
-        if claims is None:
-            return None
-        _, standing = await self._in_step(lambda tx, snapshot: stands_by(tx, snapshot, claims))
-        return None if standing is None else Issued(token, claims, standing)
+        return (await self._weigh(token, self._clock.now()))[1]
 
     async def revoke(self, claims: Claims) -> None:
         await self.records.write(lambda tx: revoke(tx, claims))
@@ -187,12 +183,15 @@ class Identity:
         found = await self.records.page(PROJECT, {"name": name, "domain_id": domain_id})
         return str(found[0]["id"]) if found else ""
 
-    async def rotate_keys(self) -> str:
-        """A new key signs from now on; the old one checks until its last token has expired."""
+    async def rotate_keys(self, *, revoke: bool = False) -> str:
+        """A new key signs from now on. The old ones check until their last token has expired; with `revoke` they are
+        gone at once, for a key that somebody else may have."""
         uuid, secret = self._ids.uuid(), self._new_secret()
-        return await self.records.write(
-            lambda tx: add_key(tx, self._seal, uuid=uuid, secret=secret, expiration=self._expiration)
-        )
+
+        async def body(tx: Tx) -> str:
+            return await add_key(tx, self._seal, uuid=uuid, secret=secret, expiration=self._expiration, revoke=revoke)
+
+        return await self.records.write(body)
 
     async def keys(self) -> Sequence[Row]:
         return await self._control.read(list_keys)
@@ -216,6 +215,7 @@ class Identity:
                 self._is_stale = True
                 raise
             self._looked = now
+            await self._drop_old_keys(now)
 
     async def _in_step(self, body: Callable[[Tx, Snapshot], Awaitable[T]]) -> tuple[Snapshot, T]:
         """Reads with the snapshot of the same version, which is taken anew in the same transaction if need be."""
@@ -236,9 +236,27 @@ class Identity:
         self._is_stale = True
         self._callers.clear()
 
-    def _read(self, token: str, now: float) -> Claims | None:
-        claims = tokens.read(token, self._snapshot.secrets)
-        return claims if claims is not None and claims.expires_at > now else None
+    async def _drop_old_keys(self, now: float) -> None:
+        """Retired keys past their time count no more; here they also leave the memory and the database."""
+        left = self._snapshot.without_keys_past(now)
+        if left is self._snapshot:
+            return
+        self._snapshot = left
+        try:
+            await self._control.write(forget_keys)
+        except KilonovaError as error:  # no reason to refuse whoever shows a token; the next rotation removes them
+            logger.warning("token keys past their time could not be removed: %s", error)
+
+    async def _weigh(self, token: str, now: float) -> tuple[Snapshot, Issued | None]:
+        if self._snapshot.read(token, now, self._expiration) is None:
+            return self._snapshot, None  # a stranger's guess costs no question to the database
+        return await self._in_step(lambda tx, snapshot: self._worth(tx, snapshot, token, now))
+
+    async def _worth(self, tx: Tx, snapshot: Snapshot, token: str, now: float) -> Issued | None:
+        """By the keys of this very moment: what is in memory may still hold one that was revoked within the second."""
+        claims = snapshot.read(token, now, self._expiration)
+        standing = None if claims is None else await stands_by(tx, snapshot, claims)
+        return None if claims is None or standing is None else Issued(token, claims, standing)
 
     def _sign(self, claims: Claims, snapshot: Snapshot) -> str:
         key = signer(snapshot.keys, claims.issued_at)

@@ -6,11 +6,13 @@ Read whole, in one transaction, whenever the version in the database is another 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import select
 
+from kilonova.services.identity import tokens
 from kilonova.services.identity.keys import Key, Sealing, open_keys
+from kilonova.services.identity.tokens import Claims
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.identity import (
@@ -47,6 +49,22 @@ class Snapshot:
     implied: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by role: itself and all it leads to
     services: Sequence[Row] = ()
     endpoints: Sequence[Row] = ()
+
+    def read(self, token: str, now: float, longest: float) -> Claims | None:
+        """What it claims; None when no key vouches for that now. Our own tokens live for `longest` seconds."""
+        found = tokens.read(token, self.secrets)
+        if found is None:
+            return None
+        key_id, claims = found
+        key = next(key for key in self.keys if key.id == key_id)
+        return claims if claims.expires_at > now and key.may_have_signed(claims, now, longest) else None
+
+    def without_keys_past(self, now: float) -> Snapshot:
+        """Itself if there are none."""
+        left = [key for key in self.keys if not key.is_over(now)]
+        if len(left) == len(self.keys):
+            return self
+        return replace(self, keys=left, secrets={key.id: key.secret for key in left})
 
     def effective(self, role_ids: Iterable[str]) -> list[Role]:
         """What a token shows for these assignments. A domain's own roles are not shown, only what they imply."""

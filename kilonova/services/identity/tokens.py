@@ -49,8 +49,8 @@ def sign(claims: Claims, key_id: str, key: bytes) -> str:
     return PREFIX + base64.urlsafe_b64encode(body + _mac(key, body)).rstrip(b"=").decode()
 
 
-def read(token: str, keys: Mapping[str, bytes]) -> Claims | None:
-    """None for anything that none of the keys has signed, whatever it is."""
+def read(token: str, keys: Mapping[str, bytes]) -> tuple[str, Claims] | None:
+    """The id of the key, and what it signed; None for anything that none of the keys has signed, whatever it is."""
     if not token.startswith(PREFIX) or len(token) > LONGEST or "=" in token:
         return None
     text = token[len(PREFIX) :].translate(_TO_STANDARD)
@@ -59,11 +59,12 @@ def read(token: str, keys: Mapping[str, bytes]) -> Claims | None:
     except (binascii.Error, UnicodeEncodeError):
         return None
     body, mac = whole[:-MAC_BYTES], whole[-MAC_BYTES:]
-    key = keys.get(body[:KEY_ID_BYTES].hex())
+    key_id = body[:KEY_ID_BYTES].hex()
+    key = keys.get(key_id)
     if key is None or not hmac.compare_digest(mac, _mac(key, body)):
         return None
     try:
-        return _decode(body[KEY_ID_BYTES:])
+        return key_id, _decode(body[KEY_ID_BYTES:])
     except msgspec.MsgspecError:  # signed by a Kilonova that said it in another way
         return None
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from kilonova.domain.errors import Refused
+from kilonova.store.directory import sync_directory
 
 logger = logging.getLogger(__name__)
 BATCH = 1024 * 1024  # bytes that are gathered before a thread writes and hashes them
@@ -52,7 +53,7 @@ class Files:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = Draft(self.path(name))
         try:
-            _sync_folder(self.folder)
+            sync_directory(self.folder)
         except OSError:
             draft._abandon()
             raise
@@ -131,7 +132,7 @@ class Draft:
             os.fsync(self._file.fileno())
             self._file.close()
             os.replace(self._path, self._final)
-            _sync_folder(self._final.parent)
+            sync_directory(self._final.parent)
 
     async def abandon(self) -> None:
         await asyncio.to_thread(self._abandon)
@@ -155,14 +156,6 @@ def virtual_size(disk_format: str | None, facts: Facts) -> int | None:
         told = int.from_bytes(facts.head[24:32], "big")
         return told if told < 2**63 else None
     return None
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from kilonova.domain.errors import Refused
 from kilonova.services.image.image import MOST_PROPERTIES, MOST_TAGS, Image
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.image import image_members, image_properties, image_tags, images
+from kilonova.store.tables.image import image_ids, image_members, image_properties, image_tags, images
 from kilonova.world import Row, Tx
 
 # Whether the caller's project is a member travels with the row: who may see it can be judged without another question.
@@ -69,7 +69,10 @@ def _image(row: Row, properties: dict[str, str], tags: list[str]) -> Image:
 
 
 async def insert_image(tx: Tx, image: Image) -> None:
+    """Raises `Refused` when an image has or ever had this id."""
     _check_limits(image)
+    if not await rows.put(tx, image_ids, unless_there=True, id=image.id):
+        raise Refused("image_exists", f"Image ID {image.id} already exists!")
     await rows.put(tx, images, **_values(image, _COLUMNS))
     await _add_properties(tx, image)
     await _add_tags(tx, image)
@@ -90,6 +93,7 @@ async def save_image(tx: Tx, old: Image, new: Image) -> None:
 
 
 async def remove_image(tx: Tx, image_id: str) -> None:
+    """All but its id, which stays taken."""
     for table in (image_properties, image_tags, image_members):
         await rows.remove(tx, table, image_id=image_id)
     await rows.remove(tx, images, id=image_id)

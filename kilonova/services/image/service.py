@@ -16,8 +16,6 @@ from kilonova.services.image.image import Image, no_such_image
 from kilonova.services.image.members import Members
 from kilonova.services.image.records import fetch_image, insert_image, remove_image, save_image
 from kilonova.services.image.uploads import Uploads
-from kilonova.store import rows
-from kilonova.store.tables.image import images
 from kilonova.world import Clock, Ids, Store, Tx
 
 TEBIBYTE = 1024**4
@@ -59,8 +57,6 @@ class Images:
         image = msgspec.structs.replace(image, id=image_id, created_at=now, updated_at=now)
 
         async def body(tx: Tx) -> None:
-            if await rows.fetch(tx, images, id=image_id) is not None:
-                raise Refused("image_exists", f"Image ID {image_id} already exists!")
             await insert_image(tx, image)
 
         await self._control.write(body)

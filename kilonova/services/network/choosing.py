@@ -40,21 +40,33 @@ class Choice:
     def __init__(self, parts: Parts, groups: Groups) -> None:
         self._parts, self._groups = parts, groups
 
-    async def choose(self, caller: Caller, wanted: Sequence[WantedPort] | None, auto: bool) -> list[WantedPort]:
-        viewer = None if caller.is_admin else caller.project_id
-
+    async def choose(
+        self, caller: Caller, wanted: Sequence[WantedPort] | None, auto: bool, servers: int
+    ) -> list[WantedPort]:
         async def body(tx: Tx) -> list[WantedPort]:
             if wanted is None:
-                return await self._the_only_one(tx, caller.project_id, auto)
-            _refuse_doubles(wanted)
-            for want in wanted:
-                if want.port_id:
-                    await self._check_port(tx, viewer, caller.project_id, want)
-                else:
-                    await self._check_network(tx, viewer, want)
-            return list(wanted)
+                chosen = await self._the_only_one(tx, caller.project_id, auto)
+            else:
+                chosen = await self._checked(tx, caller, wanted)
+            await self._check_room(tx, caller.project_id, servers * sum(not want.port_id for want in chosen))
+            return chosen
 
         return await self._parts.control.read(body, few=True)
+
+    async def _checked(self, tx: Tx, caller: Caller, wanted: Sequence[WantedPort]) -> list[WantedPort]:
+        viewer = None if caller.is_admin else caller.project_id
+        _refuse_doubles(wanted)
+        for want in wanted:
+            if want.port_id:
+                await self._check_port(tx, viewer, caller.project_id, want)
+            else:
+                await self._check_network(tx, viewer, want)
+        return list(wanted)
+
+    async def _check_room(self, tx: Tx, project_id: str, count: int) -> None:
+        """Not promised: others may be faster. What is surely too much is said now, not by a server in ERROR."""
+        if count and not await self._parts.quotas.has_room(tx, project_id, PORT.name, count):
+            raise Refused("too_many_ports", "Maximum number of ports exceeded")
 
     async def _the_only_one(self, tx: Tx, project_id: str, auto: bool) -> list[WantedPort]:
         found = await tx.all(_AVAILABLE, project_id=project_id)
@@ -92,6 +104,9 @@ class Choice:
             net = net_of(subnet["cidr"])
             first, last = hosts_of(net)
             if net.version == address.version and first <= int(address) <= last:
+                if str(address) == subnet["gateway_ip"]:
+                    text = f"Fixed IP {address} is the gateway of subnet {subnet['id']}; no server may have it."
+                    raise Refused("invalid_fixed_ip", text)
                 if await rows.fetch(tx, fixed_ips, subnet_id=subnet["id"], address=str(address)) is not None:
                     raise Refused("address_in_use", f"Fixed IP address {address} is already in use.")
                 return

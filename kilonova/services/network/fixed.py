@@ -127,6 +127,16 @@ class Addressing:
         self._given.append({"subnet_id": subnet["id"], "ip_address": str(address)})
 
 
+def refuse_gateways(inside: Sequence[Row], wanted: Sequence[Mapping[str, Any]]) -> None:
+    """For all but a router's interface: whoever has a subnet's gateway address gets everything that leaves it."""
+    gateways = {subnet["gateway_ip"]: subnet["id"] for subnet in inside if subnet["gateway_ip"]}
+    for wish in wanted:
+        address = str(address_of(wish["ip_address"])) if wish.get("ip_address") else ""
+        if address in gateways:
+            text = f"IP address {address} is the gateway of subnet {gateways[address]}; only a router may have it."
+            raise Refused("invalid_ip_for_subnet", text)
+
+
 def _exhausted(where: str) -> Refused:
     return Refused("no_more_addresses", f"No more IP addresses available on {where}.")
 

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import address_of
+from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.fixed import taken_by
 from kilonova.services.network.kinds import FLOATING_IP, NETWORK, PORT
 from kilonova.services.network.listing import find_one
@@ -53,7 +54,7 @@ class FloatingIps(Noun):
         if not external["external"]:
             text = f"Bad floatingip request: Network {network_id} is not a valid external network."
             raise Refused("bad_request", text)
-        target = await self._lock_both(tx, viewer, network_id, wish.get("port_id") or "")
+        target = await self._lock_all(tx, viewer, network_id, wish.get("port_id") or "")
         own_id = str(uuid.uuid5(uuid.UUID(thing_id), "port"))
         address = await self._take_address(tx, external, own_id, thing_id, wish, now)
         await rows.put(
@@ -70,14 +71,16 @@ class FloatingIps(Noun):
             },
         )
 
-    async def _lock_both(self, tx: Tx, viewer: str | None, network_id: str, port_id: str) -> Row | None:
-        """The external network and that of the port, so that neither the way nor the port goes meanwhile."""
-        if not port_id:
-            await lock_networks(tx, [network_id])
-            return None
-        port = await find_one(tx, PORT, viewer, port_id)
-        await lock_networks(tx, [network_id, port["network_id"]])
-        return await find_one(tx, PORT, viewer, port_id)
+    async def _lock_all(
+        self, tx: Tx, viewer: str | None, network_id: str, port_id: str, old_id: str = ""
+    ) -> Row | None:
+        """The port. The external network and those of the port and the one before are locked, so that neither the way
+        nor a port goes meanwhile; the servers that have these ports are shown another way from now on."""
+        old = await rows.fetch(tx, ports, id=old_id) if old_id else None
+        port = await find_one(tx, PORT, viewer, port_id) if port_id else None
+        await lock_networks(tx, [network_id, *(each["network_id"] for each in (old, port) if each is not None)])
+        await mark_ports(tx, [port_id, old_id])
+        return await find_one(tx, PORT, viewer, port_id) if port_id else None
 
     async def _take_address(self, tx: Tx, external: Row, own_id: str, thing_id: str, wish: Wish, now: float) -> str:
         """By a port of the external network that belongs to no project."""
@@ -142,12 +145,12 @@ class FloatingIps(Noun):
         told = FLOATING_IP.columns_of({key: value for key, value in wish.items() if key in ("description", "dns_name")})
         if "port_id" in wish or wish.get("fixed_ip_address"):
             port_id = wish["port_id"] if "port_id" in wish else row["port_id"]
-            port = await self._lock_both(tx, viewer, row["network_id"], port_id or "")
+            port = await self._lock_all(tx, viewer, row["network_id"], port_id or "", row["port_id"])
             address = wish.get("fixed_ip_address") or ""
             told |= await self._standing_for(tx, row["network_id"], port, address, row["id"])
         return told
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
-        await lock_networks(tx, [row["network_id"]])
+        await self._lock_all(tx, viewer, row["network_id"], "", row["port_id"])
         port = await rows.fetch(tx, ports, id=row["own_port_id"])
         await drop_ports(tx, [port] if port is not None else [])

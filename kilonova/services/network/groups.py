@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
+from kilonova.services.network.changed import mark_group
 from kilonova.services.network.kinds import GROUP, RULE, Thing
 from kilonova.services.network.locks import lock_project
 from kilonova.services.network.nouns import Noun, Wish, put_tags_on
@@ -109,6 +110,8 @@ class Groups(Noun):
             raise Refused(code, "The name 'default' belongs to the default security group, and it to the name.")
         if "stateful" in wish and bool(row["stateful"]) is not wish["stateful"]:
             await self._refuse_if_used(tx, row["id"])
+        if name != row["name"]:
+            await mark_group(tx, row["id"])
         return GROUP.columns_of(wish)
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:

@@ -13,7 +13,8 @@ from sqlalchemy import bindparam, delete, select, update
 
 from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import macs_for
-from kilonova.services.network.fixed import Addressing, Fixed, subnets_of, take_away, taken_by
+from kilonova.services.network.fixed import Addressing, Fixed, refuse_gateways, subnets_of, take_away, taken_by
+from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.store.tables.network import floating_ips, port_groups, ports, tags
@@ -79,8 +80,11 @@ async def make_port(tx: Tx, network: Row, new: NewPort, now: float) -> tuple[dic
         **new.columns,
     }
     await rows.put(tx, ports, **row)
-    addressing = Addressing(tx, network["id"], await subnets_of(tx, network["id"]), new.id, row["mac"])
+    inside = await subnets_of(tx, network["id"])
+    addressing = Addressing(tx, network["id"], inside, new.id, row["mac"])
     given = await addressing.give(new.fixed_ips, to_router=new.to_router)
+    if row["device_owner"] != ROUTER_INTERFACE:
+        refuse_gateways(inside, new.fixed_ips or ())
     await put_groups(tx, new.id, new.groups)
     return row, given
 
@@ -99,9 +103,11 @@ async def replace_addresses(tx: Tx, port: Row, wanted: Sequence[Mapping[str, Any
     """What is wished as it was stays: an address, or just one of a subnet that it has one of."""
     before = list(await taken_by(tx, [port["id"]]))
     kept: list[dict[str, Any]] = []
+    fresh: list[Mapping[str, Any]] = []
     for wish in wanted:
         same = next((old for old in before if _fits(wish, old)), None)
         if same is None:
+            fresh.append(wish)
             kept.append(dict(wish))
         else:
             before.remove(same)
@@ -110,6 +116,8 @@ async def replace_addresses(tx: Tx, port: Row, wanted: Sequence[Mapping[str, Any
     await take_away(tx, await taken_by(tx, [port["id"]]))
     inside = await subnets_of(tx, port["network_id"])
     given = await Addressing(tx, port["network_id"], inside, port["id"], port["mac"]).give(kept, to_router=to_router)
+    if port["device_owner"] != ROUTER_INTERFACE:
+        refuse_gateways(inside, fresh)  # not what it had: the gateway may have come to its address later
     await _refuse_lost_floating(tx, port["id"], {fixed["ip_address"] for fixed in given})
 
 

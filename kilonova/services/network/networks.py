@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import invalid
+from kilonova.services.network.changed import mark_network
 from kilonova.services.network.kinds import NETWORK, Thing
 from kilonova.services.network.locks import lock_network
 from kilonova.services.network.making import drop_ports
@@ -88,6 +89,8 @@ class NetworkRecords(Noun):
             for subnet in await rows.fetch_all(tx, subnets, network_id=row["id"]):
                 if wish["mtu"] < (least := LEAST_MTU[subnet["ip_version"]]):
                     raise Refused("mtu_conflict", f"Network {row['id']} has a subnet that needs an mtu of {least}.")
+        if wish.get("name", row["name"]) != row["name"]:
+            await mark_network(tx, row["id"])
         return NETWORK.columns_of(wish)
 
     async def locked(self, tx: Tx, thing_id: str) -> Row:

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import address_of, invalid, mac_of, net_of
+from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.fixed import addresses_of
 from kilonova.services.network.groups import Groups, NoDefaultGroup, groups_of
 from kilonova.services.network.kinds import NETWORK, PORT, Thing
@@ -115,6 +116,7 @@ class Ports(Noun):
             _refuse_router_owner(wish)
         if row["device_owner"] in OF_ROUTERS and _moves(wish, row):
             raise _of_a_router(row, "given to something else")
+        await mark_ports(tx, [row["id"]])
         secured = wish.get("port_security_enabled", bool(row["port_security"]))
         columns = self._columns({key: _or_empty(key, value) for key, value in wish.items()})
         if wish.get("mac_address") is not None and (mac := mac_of(wish["mac_address"])) != row["mac"]:
@@ -143,6 +145,7 @@ class Ports(Noun):
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         if row["device_owner"] in OF_ROUTERS:
             raise _of_a_router(row, "deleted")
+        await mark_ports(tx, [row["id"]])
         await drop_ports(tx, [row])
 
 

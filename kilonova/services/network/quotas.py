@@ -43,13 +43,23 @@ class Quotas:
 
     async def charge(self, tx: Tx, project_id: str, kind: str, count: int = 1) -> None:
         """Raises `Refused` when `count` more would be too many. The project's row is locked by the caller."""
-        row = await rows.fetch(tx, limits, project_id=project_id, resource=kind)
-        limit = self.defaults[kind] if row is None else row["hard_limit"]
-        if limit < 0:
-            return
-        used = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
-        if used is None or used["used"] + count > limit:
+        limit = await self._limit(tx, project_id, kind)
+        if not await self._fits(tx, project_id, kind, count, limit):
             raise Refused("over_quota", f"Quota exceeded for resources: ['{kind}']. {limit} are allowed.")
+
+    async def has_room(self, tx: Tx, project_id: str, kind: str, count: int) -> bool:
+        """For `count` more, as it is now; nothing is locked."""
+        return await self._fits(tx, project_id, kind, count, await self._limit(tx, project_id, kind))
+
+    async def _limit(self, tx: Tx, project_id: str, kind: str) -> int:
+        row = await rows.fetch(tx, limits, project_id=project_id, resource=kind)
+        return self.defaults[kind] if row is None else int(row["hard_limit"])
+
+    async def _fits(self, tx: Tx, project_id: str, kind: str, count: int, limit: int) -> bool:
+        if limit < 0:
+            return True
+        used = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
+        return used is not None and used["used"] + count <= limit
 
     async def show(self, project_id: str) -> dict[str, int]:
         async def body(tx: Tx) -> Sequence[Row]:

@@ -10,6 +10,7 @@ from sqlalchemy import and_, bindparam, select, union_all, update
 
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.network import Vif, VifAddress, WantedPort
+from kilonova.services.network.changed import marked_among, unmark
 from kilonova.services.network.groups import Groups, NoDefaultGroup, groups_of
 from kilonova.services.network.kinds import NETWORK, PORT
 from kilonova.services.network.locks import lock_networks, lock_project
@@ -192,6 +193,7 @@ class ServerPorts:
 
         async def body(tx: Tx) -> None:
             await pass_fence(tx, *fence)
+            await unmark(tx, server_id)
             there = await tx.all(_OF_SERVER, server_id=server_id)
             if not there:
                 return
@@ -210,6 +212,14 @@ class ServerPorts:
             return await vifs_of(tx, server_ids)
 
         return await self._parts.control.read(body) if server_ids else {}
+
+    async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
+        async def body(tx: Tx) -> dict[str, list[Vif]]:
+            marked = await marked_among(tx, server_ids)
+            found = await vifs_of(tx, marked) if marked else {}
+            return {server_id: found.get(server_id, []) for server_id in marked}
+
+        return await self._parts.control.read(body, few=len(server_ids) == 1) if server_ids else {}
 
 
 async def vifs_of(tx: Tx, server_ids: Sequence[str]) -> dict[str, list[Vif]]:

@@ -48,10 +48,11 @@ class Networks:
     # -- for servers --------------------------------------------------------------------------------------------------
 
     async def choose(
-        self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False
+        self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False, servers: int = 1
     ) -> list[WantedPort]:
-        """What a wish for networks means. None: the one that the project has, if any. Raises `Refused`."""
-        return await self._choice.choose(caller, wanted, auto)
+        """What a wish for networks means. None: the one that the project has, if any. Raises `Refused`, also when the
+        project's quota has no room for the ports of that many servers."""
+        return await self._choice.choose(caller, wanted, auto, servers)
 
     async def check_security_groups(self, caller: Caller, names_or_ids: Sequence[str]) -> list[str]:
         return await self._choice.check_groups(caller, names_or_ids)
@@ -86,3 +87,7 @@ class Networks:
 
     async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         return await self._servers.vifs(server_ids)
+
+    async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
+        """Only of those among them whose record is out of date (changed.py); one may have no ports left."""
+        return await self._servers.changed_vifs(server_ids)

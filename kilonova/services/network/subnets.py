@@ -25,6 +25,7 @@ from kilonova.services.network.addresses import (
     ranges_of,
     same_version,
 )
+from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.fixed import AUTOMATIC, is_automatic, subnets_of, take_away
 from kilonova.services.network.kinds import NETWORK, SUBNET
 from kilonova.services.network.listing import find_one
@@ -108,6 +109,7 @@ class Subnets(Noun):
             if not may_go:
                 text = f"Unable to complete operation on subnet {row['id']}: One or more ports have an IP allocation"
                 raise Refused("subnet_in_use", f"{text} from this subnet ({holder['id']}).")
+        await mark_ports(tx, [holder["id"] for holder in holders])
         await take_away(tx, [{"subnet_id": row["id"], "address": holder["address"]} for holder in holders])
         await drop_ports(tx, [holder for holder in holders if holder["device_owner"] == DHCP])
         await rows.remove(tx, free_ranges, subnet_id=row["id"])

@@ -38,7 +38,7 @@ servers = Table(
     Column("image_ref", Text, nullable=False),
     Column("flavor", Text, nullable=False),  # JSON
     Column("details", Text, nullable=False),  # JSON: domain/details.py; only the API writes it
-    Column("network_info", Text),  # JSON: its ports as last allocated or bound; only operations write it
+    Column("network_info", Text),  # JSON: its ports as last allocated or bound, by operations; see changed_ports
     Column("recheck", Integer, nullable=False),  # its host came back meanwhile: look again when the operation ends
     Column("hidden", Integer, nullable=False),  # inserted by `place`, not yet handed over (law 5)
     Column("cell0_failure", Text),

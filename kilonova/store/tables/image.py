@@ -30,6 +30,13 @@ images = Table(
 Index("images_owner", images.c.owner)
 Index("images_newest", images.c.created_at, images.c.id)
 
+# Every id that an image ever had. What still names a deleted image must never find another one under it (OSSN-0075).
+image_ids = Table(
+    "image_ids",
+    metadata,
+    Column("id", Text, primary_key=True),
+)
+
 image_properties = Table(
     "image_properties",
     metadata,

@@ -92,6 +92,14 @@ Index("ports_network_mac", ports.c.network_id, ports.c.mac, unique=True)
 Index("ports_device", ports.c.device_id)
 Index("ports_project", ports.c.project_id)
 
+# Servers whose ports changed here after an operation wrote them into the server's own row (servers.network_info). That
+# row is out of date then, and whoever shows the server looks at its ports instead. Gone when the ports are released.
+changed_ports = Table(
+    "changed_ports",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+)
+
 fixed_ips = Table(
     "fixed_ips",
     metadata,

@@ -30,8 +30,9 @@ async def login(service: Service, user: str, password: str, project: str = "") -
 
 
 class Api:
-    def __init__(self, service: Service, token: str) -> None:
+    def __init__(self, service: Service, token: str, data: Path) -> None:
         self.service = service
+        self.data = data  # where its files are
         self.token = token  # the administrator's, on the project admin
         transport = httpx.ASGITransport(make_app(service), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url=URL, headers={"X-Auth-Token": token})
@@ -94,7 +95,8 @@ def run(story: Callable[[Api], Awaitable[None]], *options: str) -> None:
     async def whole(path: Path) -> None:
         with DataDirectory(path) as data:
             async with asyncio.timeout(120), embedded(data, load(None, None, [*QUICK, *options]), URL) as service:
-                api = Api(service, await login(service, "admin", read_secret(path / "admin.password")))
+                token = await login(service, "admin", read_secret(path / "admin.password"))
+                api = Api(service, token, path)
 
                 async def ready() -> bool:
                     """On a busy machine the start may take so long that its hosts count as silent for a moment."""

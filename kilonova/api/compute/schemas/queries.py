@@ -17,4 +17,10 @@ def once(schema: Schema | None = None) -> Schema:
     return texts(schema) | {"maxItems": 1}
 
 
-NONE = Forms({(2, 1): query({}, open=True), (2, 102): query({}, open=False)})  # takes no parameters at all
+def none_since(major: int, minor: int) -> Forms:
+    """Takes no parameters at all, and says so from that version on."""
+    return Forms({(2, 1): query({}, open=True), (major, minor): query({}, open=False)})
+
+
+NONE = none_since(2, 102)  # what a route of Compute has unless its table says otherwise
+ANY = Forms(query({}, open=True))  # the few that were never closed

@@ -45,5 +45,4 @@ SET_CLASS = Forms(
     }
 )
 USER = Forms({(2, 1): query({"user_id": texts()}, open=True), (2, 75): query({"user_id": texts()}, open=False)})
-DEFAULTS = Forms(query({}, open=True))  # this one was never closed
 LIMITS = Forms({(2, 1): query({"tenant_id": texts()}, open=True), (2, 75): query({"tenant_id": texts()}, open=False)})

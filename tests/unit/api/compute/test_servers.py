@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Any
 
 import pytest
@@ -220,5 +221,24 @@ def test_a_key_makes_two_requests_one(at: str) -> None:
         assert first.headers["x-kilonova-operation"] == again.headers["x-kilonova-operation"]
         assert other.status_code == 409 and "another body" in other.text
         assert len((await cloud.get("member", "/servers"))["servers"]) == 1
+
+    run(story, hosts=1)
+
+
+def test_user_data_is_nowhere_in_plain_sight() -> None:
+    """The administrator may see it as long as the server lives; the databases never show it."""
+    secret = base64.b64encode(b"password: hunter2hunter2").decode()
+
+    async def story(cloud: Cloud) -> None:
+        image = (await cloud.api.client.get("/image/v2/images", headers={"X-Auth-Token": "member"})).json()["images"][0]
+        wish = {"name": "n", "flavorRef": "1", "imageRef": image["id"], "networks": "none", "user_data": secret}
+        made = (await cloud.does("member", "POST", "/servers", {"server": wish}, at="2.37", status=202))["server"]["id"]
+        shown = (await cloud.get("admin", f"/servers/{made}", at="2.3"))["server"]
+        assert shown["OS-EXT-SRV-ATTR:user_data"] == secret
+        async with asyncio.timeout(60):
+            while (await cloud.get("member", f"/servers/{made}"))["server"]["status"] != "ACTIVE":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for path in cloud.api.data.glob("*.db*"):
+            assert secret.encode() not in path.read_bytes(), path
 
     run(story, hosts=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote, unquote
+
 from tests.unit.api.identity.asking import URL, Asking, asking
 
 
@@ -127,9 +129,29 @@ def test_tags_of_projects() -> None:
             await it.refused(400, "PUT", f"/projects/{one}/tags", {"tags": tags})
         await it.refused(400, "PUT", f"/projects/{one}/tags/{'x' * 256}")
         await it.refused(400, "PUT", f"/projects/{one}/tags/a,b")
+        for control in ("%0d%0aX-Evil:%201", "%0a", "%0d", "%09", "%1b", "%7f", "%c2%85", "b%0a"):
+            await it.refused(400, "PUT", f"/projects/{one}/tags/a{control}")
+            await it.refused(400, "PUT", f"/projects/{one}/tags", {"tags": [f"a{unquote(control)}"]})
+            await it.refused(400, "PATCH", f"/projects/{one}", {"project": {"tags": [f"a{unquote(control)}"]}})
+        await it.refused(400, "POST", "/projects", {"project": {"name": "x", "tags": ["a\r\nX-Evil: 1"]}})
         assert (await it.get(f"/projects/{one}/tags"))["tags"] == ["x"], "nothing changed"
         await it.done("DELETE", f"/projects/{one}/tags")
         assert (await it.get(f"/projects/{one}/tags"))["tags"] == []
+
+    asking(story)
+
+
+def test_where_a_new_tag_is() -> None:
+    """The header leads back to it, whatever its name."""
+
+    async def story(it: Asking) -> None:
+        one = (await it.make("projects", name="one"))["id"]
+        for tag in ("plain", "two words", "50%", "a?b#c", "\u00fc", "\u6f22\u5b57 \U0001f511"):
+            made = await it.ask("PUT", f"/projects/{one}/tags/{quote(tag)}")
+            assert made.status_code == 201 and made.headers["Location"].isascii()
+            path = made.headers["Location"].removeprefix(f"{URL}/identity/v3")
+            assert path == f"/projects/{one}/tags/{quote(tag)}"
+            await it.done("GET", path)
 
     asking(story)
 

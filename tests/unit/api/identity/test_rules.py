@@ -64,6 +64,8 @@ ELSES = {
     "list_groups": DOMAINS,
     "list_groups_for_user": DOMAINS,
     "manage_groups": MANAGERS,
+    "get_members": DOMAINS,
+    "manage_members": MANAGERS,
     "get_role": {*SYSTEM, "manager of the domain"},
     "list_roles": {*SYSTEM, "manager of the domain"},
     "manage_roles": ADMINS,
@@ -127,6 +129,13 @@ def test_a_domains_manager_gives_roles_inside_the_domain_only() -> None:
     assert allowed("manage_grants", Target(domain_id="d1", actor_domain_id="d2", role="member")) == ADMINS
     assert allowed("manage_grants", Target(domain_id="d2", actor_domain_id="d1", role="member")) == ADMINS
     assert allowed("list_grants", Target(domain_id="d1", actor_domain_id="d2", role="member")) == SYSTEM
+
+
+def test_a_group_and_who_joins_it_are_of_one_domain() -> None:
+    for home, of_user in (("d1", "d2"), ("d2", "d1"), ("d1", None), (None, "d1")):
+        target = Target(domain_id=home, actor_domain_id=of_user)
+        assert allowed("manage_members", target) == ADMINS
+        assert allowed("get_members", target) == SYSTEM
 
 
 # -- over HTTP --------------------------------------------------------------------------------------------------------
@@ -241,6 +250,38 @@ def test_a_manager_of_a_domain_manages_it() -> None:
             await it.refused(403, "POST", f"/{words}", {words.removesuffix("s"): wish})
         await it.change("users", user["id"], enabled=False)
         await it.done("DELETE", f"/projects/{below['id']}")
+
+    asking(story)
+
+
+def test_a_manager_of_a_domain_brings_nobody_else_into_its_groups() -> None:
+    async def story(it: Asking) -> None:
+        home = (await it.make("domains", name="other"))["id"]
+        admin_token, demo = it.token, await it.home.user_id("demo")
+        foreign = (await it.make("groups", name="theirs", domain_id="default"))["id"]
+        place = await it.home.identity.project_named("demo")
+        it.token = await it.person("boss", "manager", {"domain": {"id": home}})
+        group = (await it.make("groups", name="crew"))["id"]
+        project = (await it.make("projects", name="ours"))["id"]
+        roles = {one["name"]: one["id"] for one in (await it.get("/roles"))["roles"]}
+        for method in ("PUT", "GET", "HEAD", "DELETE"):
+            for user in (demo, "nobody"):
+                answer = await it.ask(method, f"/groups/{group}/users/{user}")
+                assert answer.status_code == 403, (method, user, answer.text)
+        assert (await it.get(f"/groups/{group}/users"))["users"] == []
+        for where, actor in ((project, foreign), (place, group), (place, foreign)):
+            await it.refused(403, "PUT", f"/projects/{where}/groups/{actor}/roles/{roles['member']}")
+        await it.refused(403, "PATCH", f"/groups/{foreign}", {"group": {"domain_id": home}})
+        await it.refused(400, "PATCH", f"/groups/{group}", {"group": {"domain_id": "default"}})
+
+        boss, it.token = it.token, admin_token
+        await it.done("PUT", f"/groups/{group}/users/{demo}")  # an administrator may, and still its record stays unseen
+        assert [user["id"] for user in (await it.get(f"/groups/{group}/users"))["users"]] == [demo]
+        assert (await it.get(f"/groups/{group}/users", token=boss))["users"] == []
+        await it.refused(403, "DELETE", f"/groups/{group}/users/{demo}", token=boss)
+        default = await it.person("watch", "reader", {"domain": {"id": "default"}})
+        assert (await it.get(f"/users/{demo}/groups", token=default))["groups"] == []
+        assert await it.refused(404, "PUT", f"/groups/{group}/users/nobody") == "Could not find user: nobody."
 
     asking(story)
 

@@ -267,10 +267,34 @@ def test_a_deleted_image_is_gone_with_its_file(run_on_each: Run) -> None:
         assert len(glance.files()) == 1
         assert (await glance.refused("alice", "GET", path))[0] == 404
         assert (await glance.refused("alice", "DELETE", path))[0] == 404
-        again = await glance.create("alice", id=image["id"])  # nothing of the old one sticks to it
-        assert again["tags"] == [] and "os_distro" not in again
-        assert (await glance.done("alice", "GET", f"{path}/members"))["members"] == []
         assert (await glance.ask("alice", "GET", f"/v2/images/{other['id']}/file")).content == b"bytes"
+
+    run_on_each(story)
+
+
+def test_the_id_of_a_deleted_image_is_never_given_again(run_on_each: Run) -> None:
+    """Else somebody could put another image in the place of the one that others still name (OSSN-0075)."""
+
+    async def story(glance: Glance) -> None:
+        uploaded = await glance.uploaded("alice", visibility="community")
+        queued = await glance.create("alice")
+        chosen = await glance.create("alice", id=ID)
+        for image in (uploaded, queued, chosen):
+            path = f"/v2/images/{image['id']}"
+            await glance.done("alice", "DELETE", path, status=204)
+            for who in ("bob", "alice", "admin"):
+                status, text = await glance.refused(who, "POST", "/v2/images", {"id": image["id"]})
+                assert status == 409 and "already exists" in text
+                assert (await glance.refused(who, "GET", path))[0] == 404
+
+    run_on_each(story)
+
+
+def test_a_refused_image_does_not_take_its_id(run_on_each: Run) -> None:
+    async def story(glance: Glance) -> None:
+        too_many = {"id": ID, "tags": [str(number) for number in range(129)]}
+        assert (await glance.refused("alice", "POST", "/v2/images", too_many))[0] == 413
+        assert (await glance.create("alice", id=ID))["id"] == ID
 
     run_on_each(story)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 
+from kilonova.domain.errors import Refused, StoreError
 from kilonova.production import new_key
-from kilonova.services.identity.keys import SETTLING_SECONDS, SLACK_SECONDS
-from kilonova.services.identity.service import LOOK_SECONDS
+from kilonova.services.identity import tokens
+from kilonova.services.identity.keys import SETTLING_SECONDS, SLACK_SECONDS, Key
+from kilonova.services.identity.login import Login
+from kilonova.services.identity.service import LOOK_SECONDS, Issued
 from tests.unit.services.identity.home import Home, at_home
 
 
@@ -65,8 +70,117 @@ def test_an_old_key_goes_when_its_last_token_has_expired() -> None:
         assert first_id in [key["id"] for key in await home.identity.keys()]
         assert await home.identity.check(last) is not None
         home.clock.time += SLACK_SECONDS
-        await home.identity.rotate_keys()
+        assert await home.identity.check("kn1.AAAA") is None, "any request: no rotation is needed"
         assert first_id not in [key["id"] for key in await home.identity.keys()]
+        assert first_id not in home.identity.snapshot.secrets
+
+    at_home(story)
+
+
+def test_old_keys_that_cannot_be_removed_count_no_more_and_stop_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(home: Home) -> None:
+        await home.log_in()
+        await home.identity.rotate_keys()
+        home.clock.time += 3600 + SLACK_SECONDS
+        write = home.store.write
+
+        async def broken(body: Any) -> Any:
+            raise StoreError("the disk is full")
+
+        home.store.write = broken
+        assert await home.identity.check((await home.log_in()).token) is not None
+        home.store.write = write
+        assert "could not be removed: the disk is full" in caplog.text
+        assert len(home.identity.snapshot.keys) == 1 and len(await home.identity.keys()) == 2
+        await home.identity.rotate_keys()
+        assert len(await home.identity.keys()) == 2, "the one before, and the new one"
+
+    at_home(story)
+
+
+# -- a key that somebody else has -------------------------------------------------------------------------------------
+
+
+def forged(key: Key, issued: Issued, *, issued_at: float, expires_at: float) -> str:
+    claims = msgspec.structs.replace(issued.claims, issued_at=issued_at, expires_at=expires_at, audit_ids=("forged",))
+    return tokens.sign(claims, key.id, key.secret)
+
+
+def test_no_token_lives_longer_than_ours_do() -> None:
+    async def story(home: Home) -> None:
+        issued, now = await home.log_in("admin"), home.clock.time
+        (key,) = home.identity.snapshot.keys
+        for issued_at, expires_at in (
+            (now, now + 3600.1),
+            (now, now + 10 * 365 * 86400),
+            (now + 10 * 365 * 86400, now + 10 * 365 * 86400 + 3600),
+            (now, float("nan")),
+            (float("nan"), now + 10),
+            (float("inf"), float("inf")),
+            (now, float("inf")),
+        ):
+            token = forged(key, issued, issued_at=issued_at, expires_at=expires_at)
+            assert await home.identity.check(token) is None, (issued_at, expires_at)
+            assert await home.identity.inspect(token) is None
+        assert await home.identity.check(forged(key, issued, issued_at=now, expires_at=now + 3600)) is not None
+
+    at_home(story)
+
+
+def test_a_retired_key_vouches_for_nothing_that_outlives_it(anywhere: Callable[..., None]) -> None:
+    async def story(home: Home) -> None:
+        issued = await home.log_in("admin")
+        (stolen,) = home.identity.snapshot.keys
+        await home.identity.rotate_keys()
+        until = float((await home.identity.keys())[1]["until"])
+        home.clock.time += 1000
+        now = home.clock.time
+        longest = forged(stolen, issued, issued_at=now, expires_at=until)
+        assert now + 3600 > until
+        assert await home.identity.check(forged(stolen, issued, issued_at=now, expires_at=now + 3600)) is None
+        assert await home.identity.check(longest) is not None, "a plain rotation lets the key die with its last token"
+        rescoped = await home.identity.authenticate(Login(token=longest, scope=""))
+        assert rescoped.claims.expires_at <= until, "and what is made from it ends with it"
+        home.clock.time = until
+        for issued_at in (until - 3600, until):
+            token = forged(stolen, issued, issued_at=issued_at, expires_at=until + 1)
+            assert await home.identity.check(token) is None
+        assert await home.identity.check(longest) is None and await home.identity.check(rescoped.token) is None
+
+    anywhere(story)
+
+
+def test_revoking_ends_every_key_and_token_at_once(anywhere: Callable[..., None]) -> None:
+    async def story(home: Home) -> None:
+        issued = await home.log_in("admin")
+        (stolen,) = home.identity.snapshot.keys
+        await home.identity.rotate_keys()
+        new_id = await home.identity.rotate_keys(revoke=True)
+        assert [key["id"] for key in await home.identity.keys()] == [new_id]
+        assert await home.identity.check(issued.token) is None
+        now = home.clock.time
+        assert await home.identity.check(forged(stolen, issued, issued_at=now, expires_at=now + 10)) is None
+        fresh = await home.log_in()
+        assert key_of(fresh.token) == new_id, "there is no other to wait with"
+        assert await home.identity.check(fresh.token) is not None
+
+    anywhere(story)
+
+
+def test_another_process_that_has_not_looked_yet_makes_nothing_of_a_revoked_key() -> None:
+    """Else a forged token could be changed into a true one, or be remembered, within that second."""
+
+    async def story(home: Home) -> None:
+        issued, other, third = await home.log_in("admin"), home.another(), home.another()
+        await other.look()
+        await third.look()
+        (stolen,) = other.snapshot.keys
+        now = home.clock.time
+        token = forged(stolen, issued, issued_at=now, expires_at=now + 3600)
+        await home.identity.rotate_keys(revoke=True)
+        with pytest.raises(Refused, match="Failed to validate token"):
+            await other.authenticate(Login(token=token, scope=""))
+        assert await third.check(token) is None and await third.inspect(token) is None
 
     at_home(story)
 

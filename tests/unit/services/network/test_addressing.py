@@ -281,3 +281,41 @@ def test_taking_an_address_costs_the_same_with_many_ports_in_the_subnet(bench: K
         assert len(await bench.rows(free_ranges)) == 1
 
     bench.run(story)
+
+
+def test_the_gateways_address_is_for_a_router_alone(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, subnet = await bench.network()
+        gateway = {"ip_address": "10.0.0.1"}
+        assert await refusal(bench.port(network, fixed_ips=[gateway])) == "invalid_ip_for_subnet"
+        named = {**gateway, "subnet_id": subnet["id"]}
+        assert await refusal(bench.port(network, fixed_ips=[named])) == "invalid_ip_for_subnet"
+        port = await bench.port(network)
+        asked = bench.net.ports.update(None, port["id"], {"fixed_ips": [gateway]})
+        assert await refusal(asked) == "invalid_ip_for_subnet"
+        outside, _ = await bench.network("172.24.4.0/24", **{"router:external": True})
+        taken = bench.one("floatingip", floating_network_id=outside["id"], floating_ip_address="172.24.4.1")
+        assert await refusal(taken) == "invalid_ip_for_subnet"
+        info = {"network_id": outside["id"], "external_fixed_ips": [{"ip_address": "172.24.4.1"}]}
+        assert await refusal(bench.one("router", external_gateway_info=info)) == "invalid_ip_for_subnet"
+        router = await bench.one("router")
+        await bench.net.interfaces.add(None, router["id"], subnet_id=subnet["id"])
+        (interface,) = [each for each in await bench.net.ports.all(None) if each["device_id"] == router["id"]]
+        assert addresses(interface) == ["10.0.0.1"]
+        again = await bench.net.ports.update(None, interface["id"], {"fixed_ips": [gateway]})
+        assert addresses(again) == ["10.0.0.1"]
+
+    both.run(story)
+
+
+def test_a_gateway_that_comes_to_a_ports_address_does_not_take_it(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network = await bench.one("network")
+        pools = [{"start": "10.0.0.10", "end": "10.0.0.20"}]
+        subnet = await bench.one("subnet", network_id=network["id"], cidr="10.0.0.0/24", allocation_pools=pools)
+        port = await bench.port(network, fixed_ips=[{"ip_address": "10.0.0.9"}])
+        await bench.net.subnets.update(None, subnet["id"], {"gateway_ip": "10.0.0.9"})
+        both = {"fixed_ips": [{"ip_address": "10.0.0.9"}, {"ip_address": "10.0.0.12"}]}
+        assert addresses(await bench.net.ports.update(None, port["id"], both)) == ["10.0.0.9", "10.0.0.12"]
+
+    bench.run(story)

@@ -56,6 +56,7 @@ def test_networks_and_ports_must_be_there_visible_and_usable(bench: Kind) -> Non
             (WantedPort(network_id=mine["id"], fixed_ip="10.7.0.9"), "invalid_fixed_ip"),
             (WantedPort(network_id=mine["id"], fixed_ip="10.0.0.255"), "invalid_fixed_ip"),
             (WantedPort(network_id=mine["id"], fixed_ip="10.0.0.2"), "address_in_use"),
+            (WantedPort(network_id=mine["id"], fixed_ip="10.0.0.1"), "invalid_fixed_ip"),
         ):
             assert await refusal(bench.net.choose(ME, [want])) == code, want
         assert await refusal(bench.net.choose(ADMIN, [WantedPort(port_id=free["id"])])) == "port_not_usable"
@@ -77,6 +78,24 @@ def test_the_same_network_twice_is_fine_the_same_port_or_address_is_not(bench: K
         assert await refusal(bench.net.choose(ME, address)) == "address_in_use"
 
     bench.run(story)
+
+
+def test_the_ports_of_all_servers_must_fit_into_the_quota(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        mine, wanted = await bench.port(network), WantedPort(network_id=network["id"])
+        await bench.net.quotas.set(PROJECT, {"port": 4})
+        choose = bench.net.choose
+        assert await choose(ME, None, servers=3) == [wanted]
+        assert await choose(ME, [wanted, WantedPort(port_id=mine["id"]), wanted, wanted])
+        for asked in (choose(ME, None, servers=4), choose(ME, [wanted] * 2, servers=2), choose(ME, [wanted] * 4)):
+            assert await refusal(asked) == "too_many_ports"
+        await bench.net.quotas.set(PROJECT, {"port": 0})
+        assert await choose(ME, [WantedPort(port_id=mine["id"])]), "it is there already"
+        await bench.net.quotas.set(PROJECT, {"port": -1})
+        assert await choose(ME, None, servers=1000)
+
+    both.run(story)
 
 
 def test_security_groups_by_name_or_id(bench: Kind) -> None:

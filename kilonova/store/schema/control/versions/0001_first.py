@@ -64,6 +64,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
+        "changed_ports", sa.Column("server_id", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("server_id")
+    )
+    op.create_table(
         "credentials",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("user_id", sa.Text(), nullable=False),
@@ -181,6 +184,7 @@ def upgrade() -> None:
         sa.Column("seeded_at", sa.Float(precision=53), nullable=True),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_table("image_ids", sa.Column("id", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("id"))
     op.create_table(
         "image_members",
         sa.Column("image_id", sa.Text(), nullable=False),

@@ -1,0 +1,52 @@
+"""A request that carries an Idempotency-Key can be sent again: it is done once, and answered the same both times."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import msgspec
+
+from kilonova.api.call import Call
+from kilonova.api.rejected import Rejected
+from kilonova.engine.accept import Key
+from kilonova.operations.submit import known_operation
+
+KEY_LENGTH = 255
+
+
+def idempotency_key(call: Call) -> Key | None:
+    """With the address as it was asked: the same key on another server is another request."""
+    given = call.request.headers.get("idempotency-key")
+    if given is None:
+        return None
+    if not 0 < len(given) <= KEY_LENGTH:
+        raise Rejected(400, f"An Idempotency-Key has 1 to {KEY_LENGTH} characters")
+    route = f"{call.route.method} {call.route.path.format(**call.path)}"
+    return Key(given, route, hashlib.sha256(msgspec.json.encode(call.body, order="sorted")).hexdigest())
+
+
+async def repeated(call: Call) -> str | None:
+    """The operation of the same request before, whatever has become of the server since."""
+    key = idempotency_key(call)
+    known = await known_operation(call.engine, key, call.cause) if key is not None else None
+    return known.operation_id if known is not None else None
+
+
+def random_text(call: Call, purpose: str, alphabet: str, length: int) -> str:
+    """Every character is equally likely: bytes above the last whole alphabet are passed over.
+
+    Asked again with the same key it is the same text, and nobody had to keep it. Else the kernel is asked, once;
+    secrets.choice asks it for each character, twenty times per create.
+    """
+    key, size = idempotency_key(call), len(alphabet)
+    usable, text, turn = 256 - 256 % size, "", 0
+    while len(text) < length:
+        turn += 1
+        if key is None:
+            drawn = secrets.token_bytes(2 * length)
+        else:
+            whose = (call.cause.user_id, call.cause.project_id, key.key, key.route, key.body_hash)
+            drawn = call.engine.seal.derive("\0".join((purpose, str(turn), *(name or "" for name in whose))))
+        text += "".join(alphabet[byte % size] for byte in drawn if byte < usable)
+    return text[:length]

@@ -1,0 +1,54 @@
+"""The networks that POST /servers asks for: who may have them, and whether there is room for their ports."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kilonova.api.call import Call
+from kilonova.api.rejected import Rejected
+from kilonova.domain.network import WantedPort
+
+ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
+CHOOSE_ADDRESS = "create_port:fixed_ips:ip_address"
+
+
+async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[WantedPort]:
+    """Of each of `count` servers."""
+    given = wish.get("networks")
+    if given == "none":
+        return []
+    networks = call.service.networks
+    if given == "auto":
+        return await networks.choose(call.caller, None, auto=True, servers=count)
+    if not given:
+        return await networks.choose(call.caller, None, servers=count)
+    call.require(ATTACH_NETWORK)
+    if count > 1 and any(port.get("port") for port in given):
+        raise Rejected(400, "Unable to launch multiple instances with a single configured port ID.")
+    if count > 1 and any(port.get("fixed_ip") for port in given):
+        raise Rejected(400, "Invalid fixed IP Address: it cannot be given to several servers.")
+    wanted = [_wanted(port) for port in given]
+    for port in wanted:
+        if port.fixed_ip:
+            await _guard_address(call, port.network_id)
+    return await networks.choose(call.caller, wanted, servers=count)
+
+
+def _wanted(port: dict[str, Any]) -> WantedPort:
+    if port.get("port"):
+        if port.get("fixed_ip"):
+            raise Rejected(400, f"Specified Fixed IP '{port['fixed_ip']}' cannot be used with port '{port['port']}'")
+        return WantedPort(port_id=port["port"], tag=port.get("tag", ""))
+    if not port.get("uuid"):
+        raise Rejected(400, "Bad network format: missing 'uuid'")
+    if not re.fullmatch(r"[0-9a-fA-F-]{32,36}", port["uuid"]):
+        raise Rejected(400, f"Bad networks format: network uuid is not in proper format ({port['uuid'][:40]})")
+    return WantedPort(network_id=port["uuid"], fixed_ip=port.get("fixed_ip", ""), tag=port.get("tag", ""))
+
+
+async def _guard_address(call: Call, network_id: str) -> None:
+    """The port is made later and by nobody's token, so the rule of Network's own API is asked here."""
+    viewer = None if call.caller.is_admin else call.caller.project_id
+    network = await call.service.networks.networks.show(viewer, network_id)
+    call.require(CHOOSE_ADDRESS, project_id=network["project_id"])
