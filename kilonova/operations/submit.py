@@ -68,6 +68,16 @@ async def create_many(
     return accepted
 
 
+async def known_creates(engine: Engine, key: Key, cause: Cause) -> list[tuple[str, Accepted]]:
+    """The servers that an earlier request with this key has asked for."""
+
+    async def body(tx: Tx) -> list[tuple[str, Accepted]]:
+        known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
+        return [] if known is None else await _made_before(tx, known)
+
+    return await engine.world.db.control.read(body)
+
+
 def _asked(engine: Engine, new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
     params = {
         "name": new.name,

@@ -7,6 +7,7 @@ import pytest
 import schemathesis
 
 from kilonova.api.app import faces_of
+from kilonova.audit.run import audit
 from tests.fuzz.rounds import Round
 from tests.support.table import Entry, table
 from tests.support.things.compute import is_in, new_server

@@ -20,9 +20,10 @@ from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
-from kilonova.operations.submit import NewServer, create_many
+from kilonova.operations.submit import NewServer, create_many, known_creates
 from kilonova.services.image.image import Image
 from kilonova.store.hosts import judge_all
+from kilonova.store.server_records import find
 from kilonova.world import Tx
 
 ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
@@ -36,6 +37,10 @@ MOST_AT_ONCE = 1000  # also where no quota ends it: they are all in one transact
 
 async def create(call: Call) -> Response:
     wish = call.body["server"]
+    password = wish.get("adminPass") or new_password(call)
+    if (before := await _made_before(call)) is not None:
+        server, operation, details = before
+        return _answer(call, wish, server, operation, details, password)
     count = _count(wish)
     flavor = await _flavor(call, wish)
     image = await _image(call, wish)
@@ -43,11 +48,10 @@ async def create(call: Call) -> Response:
     _check_devices(wish, image)
     host = await _host(call, wish)
     networks = await networks_for(call, wish, count)
-    groups = [group["name"] for group in wish.get("security_groups", []) if "name" in group]
+    groups = _group_names(wish)
     group_ids = await call.service.networks.check_security_groups(call.caller, groups) if groups else []
     await check_files(call, wish)
     details = await _details(call, wish, image, groups)
-    password = wish.get("adminPass") or new_password(call)
     servers = [
         NewServer(
             name=_numbered(wish["name"], n, count),
@@ -62,12 +66,25 @@ async def create(call: Call) -> Response:
         for n in range(count)
     ]
     made = await create_many(call.engine, servers, call.cause, idempotency_key(call))
-    return _answer(call, wish, made[0][0], made[0][1].operation_id, details, password, groups)
+    return _answer(call, wish, made[0][0], made[0][1].operation_id, details, password)
 
 
-def _answer(
-    call: Call, wish: dict[str, Any], server: str, operation: str, details: Details, password: str, groups: list[str]
-) -> Response:
+async def _made_before(call: Call) -> tuple[str, str, Details] | None:
+    """By the same request with the same key. It is answered before anything is checked: what it has made may be just
+    what there is no room for a second time."""
+    key = idempotency_key(call)
+    made = await known_creates(call.engine, key, call.cause) if key is not None else []
+    if not made:
+        return None
+    record = await find(call.db, made[0][0], deleted=True)
+    return made[0][0], made[0][1].operation_id, Details() if record is None else record.details
+
+
+def _group_names(wish: dict[str, Any]) -> list[str]:
+    return [group["name"] for group in wish.get("security_groups", []) if "name" in group]
+
+
+def _answer(call: Call, wish: dict[str, Any], server: str, operation: str, details: Details, password: str) -> Response:
     headers = {OPERATION_HEADER: operation}
     if is_true(wish.get("return_reservation_id", False)):
         return answer({"reservation_id": details.reservation_id}, 202, headers)
@@ -79,7 +96,7 @@ def _answer(
             {"rel": "bookmark", "href": f"{call.service.public_url}/compute/servers/{server}"},
         ],
         "OS-DCF:diskConfig": details.disk_config,
-        "security_groups": [{"name": name} for name in (groups or ["default"])],
+        "security_groups": [{"name": name} for name in (_group_names(wish) or ["default"])],
         "adminPass": password,
     }
     return answer({"server": shown}, 202, {**headers, "Location": href})
