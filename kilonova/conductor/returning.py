@@ -192,8 +192,11 @@ async def returned(engine: Engine, message: Returned) -> bool:
     host = await _current(engine, journal, message)
     if host is None:
         return False
-    open_for_all = not (host["disabled"] or host["draining"] or host["forced_down"] or host["fenced"])
-    await set_accepting(engine.world.db.placement, host["provider_id"], open_for_all)
+    await set_accepting(engine.world.db.placement, host["provider_id"], _is_open(host))
+    # Whoever closes a host writes placement, the record, placement. Ours may have come last, but then the record tells.
+    again = await _current(engine, journal, message)
+    if again is None or not _is_open(again):
+        await set_accepting(engine.world.db.placement, host["provider_id"], False)
 
     async def body(tx: Tx) -> bool:
         keys = {"name": message.host, "session": message.session, "epoch": message.epoch}
@@ -209,6 +212,10 @@ async def returned(engine: Engine, message: Returned) -> bool:
         return True
 
     return await engine.write(journal, body)
+
+
+def _is_open(host: Row) -> bool:
+    return not (host["disabled"] or host["draining"] or host["forced_down"] or host["fenced"])
 
 
 async def cell_of(engine: Engine, host: str) -> Store:

@@ -69,6 +69,8 @@ async def disable(engine: Engine, host: str, reason: str = "") -> None:
     journal, row = await find_host(engine, host)
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     await _set(engine, journal, host, disabled=1, disabled_reason=reason or None)
+    # Once more: the host may have been returning, and was let in by who read its record before that was changed.
+    await set_accepting(engine.world.db.placement, row["provider_id"], False)
 
 
 async def enable(engine: Engine, host: str) -> None:

@@ -1,0 +1,75 @@
+"""A host that is closed while it returns stays closed, whichever of the two writes last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kilonova.conductor import returning
+from kilonova.operations import hosts
+from kilonova.placement.snapshot import Snapshot
+from kilonova.sim.cloud import CloudShape, SimCloud
+
+
+@pytest.fixture
+def cloud() -> Iterator[SimCloud]:
+    cloud = SimCloud(CloudShape(hosts=1))
+    cloud.start_all()
+    cloud.loop.run_for(15.0)
+    yield cloud
+    cloud.close()
+
+
+def is_accepting(cloud: SimCloud) -> bool:
+    async def look(engine: Any) -> bool:
+        snapshot = Snapshot()
+        await snapshot.sync(engine.world.db.placement)
+        return bool(snapshot.accepting[next(iter(snapshot.index.values()))])
+
+    return cloud.do(look)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before it is let in", "after it was let in"])
+def test_disabled_while_it_returns(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
+    let_in, done = returning.set_accepting, []
+
+    async def meanwhile(store: Any, provider: str, accepting: bool) -> bool:
+        async def close() -> None:
+            engine = cloud.roles["api"].engine
+            assert engine is not None
+            await hosts.disable(engine, "host1")
+
+        if not accepting or done:
+            return await let_in(store, provider, accepting)
+        done.append(provider)
+        if before:
+            await close()
+        changed = await let_in(store, provider, accepting)
+        if not before:
+            await close()
+        return changed
+
+    monkeypatch.setattr(returning, "set_accepting", meanwhile)
+    cloud.do(lambda engine: hosts.declare_down(engine, "host1"))
+    cloud.do(lambda engine: hosts.declare_up(engine, "host1"))
+    cloud.loop.run_for(30.0)
+    assert done and not is_accepting(cloud)
+    cloud.do(lambda engine: hosts.enable(engine, "host1"))
+    cloud.loop.run_for(30.0)
+    assert is_accepting(cloud)
+
+
+def test_closing_writes_placement_after_the_record(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let in between the two by who had read the record before."""
+    write = hosts._set
+
+    async def late(engine: Any, journal: Any, host: str, **values: Any) -> None:
+        _, row = await hosts.find_host(engine, host)
+        await returning.set_accepting(engine.world.db.placement, row["provider_id"], True)
+        await write(engine, journal, host, **values)
+
+    monkeypatch.setattr(hosts, "_set", late)
+    cloud.do(lambda engine: hosts.disable(engine, "host1"))
+    assert not is_accepting(cloud)
