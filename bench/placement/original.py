@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -64,65 +65,71 @@ def original(postgres: Postgres) -> Iterator[Side]:
             process.wait()
 
 
+Rows = tuple[list[str], list[tuple[object, ...]]]  # columns, values
+INVENTORY = ["resource_provider_id", "resource_class_id", "total", "reserved", "min_unit", "max_unit", "step_size"]
+
+
 async def fill_directly(side: Side, count: int) -> None:
     """The same data through the original's database: over its REST ten thousand would take an hour."""
     assert side.database is not None
     name, postgres = side.database
     await fill(side.port, 1)  # its own hand makes the traits, the project and the user
     connection = await asyncpg.connect(postgres.url(name))
-    classes = dict(await connection.fetch("SELECT name, id FROM resource_classes"))
-    traits = dict(await connection.fetch("SELECT name, id FROM traits"))
-    project, user = (await connection.fetchval(f"SELECT id FROM {table}") for table in ("projects", "users"))
     known = dict(await connection.fetch("SELECT uuid, id FROM placement_aggregates"))
     new = [(uuid,) for uuid in AGGREGATES if uuid not in known]
     await connection.copy_records_to_table("placement_aggregates", records=new, columns=["uuid"])
-    aggregates = dict(await connection.fetch("SELECT uuid, id FROM placement_aggregates"))
     providers = [Provider(number) for number in range(1, count)]
+    for rows_of in (_providers, _claims):  # the claims name providers that are there by then
+        for table, (columns, rows) in (await rows_of(connection, providers)).items():
+            await connection.copy_records_to_table(table, records=rows, columns=columns)
+            if "id" in columns:
+                await connection.execute(f"SELECT setval('{table}_id_seq', (SELECT max(id) FROM {table}))")
+    await connection.execute("ANALYZE")
+    await connection.close()
+
+
+async def _providers(connection: Any, providers: list[Provider]) -> dict[str, Rows]:
+    classes = dict(await connection.fetch("SELECT name, id FROM resource_classes"))
+    traits = dict(await connection.fetch("SELECT name, id FROM traits"))
+    aggregates = dict(await connection.fetch("SELECT uuid, id FROM placement_aggregates"))
     first = await connection.fetchval("SELECT max(id) FROM resource_providers") + 1
-    ids = {provider.number: first + index for index, provider in enumerate(providers)}
-    consumer = await connection.fetchval("SELECT max(id) FROM consumers") + 1
-    tables: dict[str, tuple[list[str], list[tuple[object, ...]]]] = {
+    numbered = list(enumerate(providers, first))
+    return {
         "resource_providers": (
             ["id", "uuid", "name", "generation", "root_provider_id"],
-            [(ids[one.number], one.uuid, one.name, 4, ids[one.number]) for one in providers],
+            [(id_, one.uuid, one.name, 4, id_) for id_, one in numbered],
         ),
         "inventories": (
+            [*INVENTORY, "allocation_ratio"],
             [
-                "resource_provider_id",
-                "resource_class_id",
-                "total",
-                "reserved",
-                "min_unit",
-                "max_unit",
-                "step_size",
-                "allocation_ratio",
-            ],
-            [
-                (ids[one.number], classes[name], total, 0, 1, 2147483647, 1, RATIO[name])
-                for one in providers
+                (id_, classes[name], total, 0, 1, 2147483647, 1, RATIO[name])
+                for id_, _ in numbered
                 for name, total in TOTAL.items()
             ],
         ),
         "resource_provider_traits": (
             ["resource_provider_id", "trait_id"],
-            [(ids[one.number], traits[trait]) for one in providers for trait in one.traits],
+            [(id_, traits[trait]) for id_, one in numbered for trait in one.traits],
         ),
         "resource_provider_aggregates": (
             ["resource_provider_id", "aggregate_id"],
-            [(ids[one.number], aggregates[uuid]) for one in providers for uuid in set(one.aggregates)],
+            [(id_, aggregates[uuid]) for id_, one in numbered for uuid in set(one.aggregates)],
         ),
+    }
+
+
+async def _claims(connection: Any, providers: list[Provider]) -> dict[str, Rows]:
+    classes = dict(await connection.fetch("SELECT name, id FROM resource_classes"))
+    ids = dict(await connection.fetch("SELECT uuid, id FROM resource_providers"))
+    project, user = [await connection.fetchval(f"SELECT id FROM {table}") for table in ("projects", "users")]
+    first = await connection.fetchval("SELECT max(id) FROM consumers") + 1
+    return {
         "consumers": (
             ["id", "uuid", "project_id", "user_id", "generation"],
-            [(consumer + index, one.consumer, project, user, 1) for index, one in enumerate(providers)],
+            [(id_, one.consumer, project, user, 1) for id_, one in enumerate(providers, first)],
         ),
         "allocations": (
             ["resource_provider_id", "consumer_id", "resource_class_id", "used"],
-            [(ids[one.number], one.consumer, classes[name], half) for one in providers for name, half in HALF.items()],
+            [(ids[one.uuid], one.consumer, classes[name], half) for one in providers for name, half in HALF.items()],
         ),
     }
-    for table, (columns, rows) in tables.items():
-        await connection.copy_records_to_table(table, records=rows, columns=columns)
-        if "id" in columns:
-            await connection.execute(f"SELECT setval('{table}_id_seq', (SELECT max(id) FROM {table}))")
-    await connection.execute("ANALYZE")
-    await connection.close()

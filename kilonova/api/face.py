@@ -65,6 +65,8 @@ class Manner:
 class Face:
     """An ASGI application; `scope["face_path"]` is the raw path below the service's prefix."""
 
+    max_body = MAX_BODY
+
     def __init__(
         self, service: Serving, routes: Sequence[Route], manner: Manner, elsewhere: Route | None = None
     ) -> None:
@@ -144,12 +146,16 @@ class Face:
         if route.body is not None:
             call.body = route.body.check(call.body, call.version, strict=self.manner.strict)
 
-    async def _body(self, request: Request) -> Any:
+    async def _bytes(self, request: Request) -> bytearray:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > MAX_BODY:
-                raise Rejected(413, f"Request is too large. A body may have {MAX_BODY} bytes.")
+            if len(body) > self.max_body:
+                raise Rejected(413, f"Request is too large. A body may have {self.max_body} bytes.")
+        return body
+
+    async def _body(self, request: Request) -> Any:
+        body = await self._bytes(request)
         if not body:
             return None
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()

@@ -15,8 +15,7 @@ from kilonova.placement.history import Origin
 from kilonova.placement.inventories import write_offers
 from kilonova.placement.offers import Offers, settle
 from kilonova.placement.providers import Provider
-from kilonova.placement.refusals import LostRace, NoSuchProvider
-from kilonova.placement.writing import TRIES, Wish, write
+from kilonova.placement.writing import Wish, write, write_patiently
 from kilonova.world import Store, Tx
 
 Reshaped = Mapping[str, tuple[int, Offers]]  # by provider: its generation, and all that it offers from now on
@@ -35,13 +34,7 @@ async def reshape(store: Store, shapes: Reshaped, wishes: Sequence[Wish], who: s
         for uuid, provider in found.items():
             await settle(tx, provider, wanted[uuid])
 
-    for left in reversed(range(TRIES)):
-        try:
-            return await store.write(body)
-        except (LostRace, NoSuchProvider):
-            if not left:
-                raise
-    raise AssertionError
+    await write_patiently(store, body)
 
 
 async def _lock(tx: Tx, shapes: Reshaped) -> dict[str, Provider]:

@@ -16,7 +16,7 @@ from kilonova.placement.ledger import CONSUMER, ConsumerChange, Holding, Rows
 from kilonova.placement.names import unknown_classes
 from kilonova.placement.refusals import ClaimRefused, LostRace, NoSuchProvider, WrongUnit, unit_fault
 from kilonova.placement.rooms import Room, read_rooms
-from kilonova.world import Store, Tx
+from kilonova.world import Body, Store, Tx
 
 TRIES = 10  # as Placement's allocation_conflict_retry_count
 
@@ -39,13 +39,18 @@ async def replace(store: Store, wishes: Sequence[Wish], who: str) -> None:
     async def body(tx: Tx) -> None:
         await write(tx, wishes, Origin("allocate", who=who))
 
+    await write_patiently(store, body)
+
+
+async def write_patiently(store: Store, body: Body[None]) -> None:
+    """Again when somebody else was faster: the next look sees what they did."""
     for left in reversed(range(TRIES)):
         try:
-            return await store.write(body)
+            await store.write(body)
+            return
         except (LostRace, NoSuchProvider):
             if not left:
                 raise
-    raise AssertionError
 
 
 async def drop(store: Store, consumer: str, who: str) -> bool:

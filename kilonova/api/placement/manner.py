@@ -79,6 +79,8 @@ class PlacementManner(Manner):
 class PlacementFace(Face):
     """Bodies may be large, and errors name the request."""
 
+    max_body = MAX_BODY
+
     async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
         """A provider that is not there is told before anything that is wrong with the body."""
         try:
@@ -90,11 +92,7 @@ class PlacementFace(Face):
             raise
 
     async def _body(self, request: Request) -> Any:
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY:
-                raise Rejected(413, f"Request is too large. A body may have {MAX_BODY} bytes.")
+        body = await self._bytes(request)
         try:
             return parsed(body) if body else None
         except Rejected as why:

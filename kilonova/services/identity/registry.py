@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +15,12 @@ from kilonova.store.tables.identity import catalog_endpoints, catalog_regions, c
 from kilonova.world import Row, Tx
 
 
-class Registered(Shelf):
+class Registered(Shelf, ABC):
     """`public_url` is what our own endpoints are computed from."""
 
+    @abstractmethod
     def own(self, public_url: str) -> Sequence[Record]:
-        raise NotImplementedError
+        """What the cloud itself offers, recorded nowhere."""
 
     async def list(self, by: Mapping[str, Any], public_url: str) -> list[Record]:
         own = [one for one in self.own(public_url) if all(one[name] == value for name, value in by.items())]

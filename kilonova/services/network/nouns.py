@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Parts:
     quotas: Quotas
 
 
-class Noun:
+class Noun(ABC):
     kind: Kind
 
     def __init__(self, parts: Parts) -> None:
@@ -60,7 +61,7 @@ class Noun:
             await self.dress(tx, things, found)
         return things
 
-    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
+    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:  # noqa: B027 - may be nothing
         """Add what lies in other tables, with few statements for all."""
 
     # -- changing -----------------------------------------------------------------------------------------------------
@@ -80,8 +81,9 @@ class Noun:
 
         return await self.control.write(body)
 
+    @abstractmethod
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
-        raise NotImplementedError
+        """The rows of one new thing; what the wish does not say has its default."""
 
     def standard(self, thing_id: str, wish: Wish, now: float) -> dict[str, Any]:
         return {
@@ -128,7 +130,7 @@ class Noun:
 
         await self.control.write(body)
 
-    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
+    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:  # noqa: B027 - may be nothing
         """Check that it may go, and take along what goes with it."""
 
     # -- tags ---------------------------------------------------------------------------------------------------------
