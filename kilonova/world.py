@@ -79,14 +79,14 @@ class Tx(Protocol):
 
     async def many(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> None: ...
 
+    async def each(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+        """As `many`, with all that the statements return, in their order."""
+
     async def now(self) -> float:
         """The database's own clock, seconds since the epoch: leases are judged by it (law 9)."""
 
     async def mark(self) -> int:
-        """The number a changed row carries so that readers find it later; see `watermark`."""
-
-    async def watermark(self) -> int:
-        """Every row committed after this read carries a mark >= this number (late commits included)."""
+        """The number a changed row carries so that readers find it later; see `store.statements.watermark`."""
 
 
 Body = Callable[[Tx], Awaitable[T]]
@@ -102,6 +102,9 @@ class Store(Protocol):
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
         """`few`: it looks at a few rows by their keys, so that handing it to somebody else would cost more than it."""
+
+    async def ask(self, statement: Any, /, **params: Any) -> Row | None:
+        """One row of one statement that reads a few rows: no transaction around it, so it costs one round trip."""
 
     async def close(self) -> None: ...
 

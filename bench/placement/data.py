@@ -1,4 +1,4 @@
-"""The data both sides get: providers with three classes, traits and aggregates, every class half full."""
+"""The data both sides get: providers as a hypervisor of today reports itself, each half full of servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,20 @@ from bench.placement.load import Caller
 SPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 TOTAL = {"VCPU": 1024, "MEMORY_MB": 262144, "DISK_GB": 4000}
 RATIO = {"VCPU": 4.0, "MEMORY_MB": 1.0, "DISK_GB": 1.0}
-HALF = {"VCPU": 2048, "MEMORY_MB": 131072, "DISK_GB": 2000}
-STANDARD = ["HW_CPU_X86_AVX", "HW_CPU_X86_AVX2", "HW_CPU_X86_SSE42", "COMPUTE_NODE", "COMPUTE_NET_ATTACH_INTERFACE"]
+SERVERS = 8  # on each, together half of it
+SERVER = {"VCPU": 256, "MEMORY_MB": 16384, "DISK_GB": 250}
+# What a libvirt host with a common processor says of itself.
+KINDS = {
+    "HW_CPU_X86": "AESNI AVX AVX2 BMI BMI2 CLMUL F16C FMA3 MMX SSE SSE2 SSE41 SSE42 SSSE3 VMX",
+    "COMPUTE": "NODE RESCUE_BFV ACCELERATORS DEVICE_TAGGING TRUSTED_CERTS",
+    "COMPUTE_NET": "ATTACH_INTERFACE ATTACH_INTERFACE_WITH_TAG VIRTIO_PACKED",
+    "COMPUTE_NET_VIF_MODEL": "E1000 E1000E NE2K_PCI PCNET RTL8139 SPAPR_VLAN VIRTIO",
+    "COMPUTE_VOLUME": "ATTACH_WITH_TAG EXTEND MULTI_ATTACH",
+    "COMPUTE_IMAGE_TYPE": "AKI AMI ARI ISO QCOW2 RAW",
+    "COMPUTE_STORAGE_BUS": "FDC IDE SATA SCSI USB VIRTIO",
+    "COMPUTE_GRAPHICS_MODEL": "BOCHS CIRRUS VGA VIRTIO",
+}
+STANDARD = [f"{kind}_{name}" for kind, names in KINDS.items() for name in names.split()]
 RACKS = [f"CUSTOM_RACK_{number}" for number in range(20)]
 FAST = "CUSTOM_FAST"  # every second one
 AGGREGATES = [str(uuid.uuid5(SPACE, f"aggregate{number}")) for number in range(20)]
@@ -37,9 +49,9 @@ class Provider:
         return f"host{self.number:06}"
 
     @property
-    def consumer(self) -> str:
-        """Who holds half of it."""
-        return str(uuid.uuid5(SPACE, f"consumer{self.number}"))
+    def consumers(self) -> list[str]:
+        """Who hold half of it."""
+        return [str(uuid.uuid5(SPACE, f"consumer{self.number}.{server}")) for server in range(SERVERS)]
 
     @property
     def traits(self) -> list[str]:
@@ -64,20 +76,26 @@ def allocations(provider: str, resources: dict[str, int], generation: int | None
 
 
 async def fill(port: int, count: int) -> float:
-    """Over REST; returns the seconds it took."""
+    """Over REST; returns the seconds that the providers took, with all but their servers."""
     began = time.perf_counter()
     async with Caller(port) as caller:
         for trait in [*RACKS, FAST]:
             await caller.ask("PUT", f"/traits/{trait}", expect=(201, 204))
+    await _for_all(port, count, _put)
+    took = time.perf_counter() - began
+    await _for_all(port, count, _put_servers)
+    return took
+
+
+async def _for_all(port: int, count: int, put: Callable[[Caller, Provider], Awaitable[None]]) -> None:
     numbers = iter(range(count))
-    await asyncio.gather(*(_fill_some(port, numbers) for _ in range(CALLERS)))
-    return time.perf_counter() - began
 
+    async def some() -> None:
+        async with Caller(port) as caller:
+            for number in numbers:
+                await put(caller, Provider(number))
 
-async def _fill_some(port: int, numbers: Iterator[int]) -> None:
-    async with Caller(port) as caller:
-        for provider in (Provider(number) for number in numbers):
-            await _put(caller, provider)
+    await asyncio.gather(*(some() for _ in range(CALLERS)))
 
 
 async def _put(caller: Caller, provider: Provider) -> None:
@@ -89,4 +107,8 @@ async def _put(caller: Caller, provider: Provider) -> None:
     await caller.ask("PUT", f"{path}/traits", traits)
     member = {"aggregates": sorted(set(provider.aggregates)), "resource_provider_generation": next(generation)}
     await caller.ask("PUT", f"{path}/aggregates", member)
-    await caller.ask("PUT", f"/allocations/{provider.consumer}", allocations(provider.uuid, HALF, None), expect=(204,))
+
+
+async def _put_servers(caller: Caller, provider: Provider) -> None:
+    servers = {consumer: allocations(provider.uuid, SERVER, None) for consumer in provider.consumers}
+    await caller.ask("POST", "/allocations", servers, expect=(204,))

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from bench.measure import cpu_of
-from bench.placement.data import AGGREGATES, HALF, RATIO, TOTAL, Provider, fill
+from bench.placement.data import AGGREGATES, RATIO, SERVER, TOTAL, Provider, fill
 from bench.placement.sides import Side, free_port, until_answers
 from tests.support.servers import Postgres
 
@@ -123,13 +123,14 @@ async def _claims(connection: Any, providers: list[Provider]) -> dict[str, Rows]
     ids = dict(await connection.fetch("SELECT uuid, id FROM resource_providers"))
     project, user = [await connection.fetchval(f"SELECT id FROM {table}") for table in ("projects", "users")]
     first = await connection.fetchval("SELECT max(id) FROM consumers") + 1
+    servers = [(consumer, ids[one.uuid]) for one in providers for consumer in one.consumers]
     return {
         "consumers": (
             ["id", "uuid", "project_id", "user_id", "generation"],
-            [(id_, one.consumer, project, user, 1) for id_, one in enumerate(providers, first)],
+            [(id_, consumer, project, user, 1) for id_, (consumer, _) in enumerate(servers, first)],
         ),
         "allocations": (
             ["resource_provider_id", "consumer_id", "resource_class_id", "used"],
-            [(ids[one.uuid], one.consumer, classes[name], half) for one in providers for name, half in HALF.items()],
+            [(host, consumer, classes[name], used) for consumer, host in servers for name, used in SERVER.items()],
         ),
     }

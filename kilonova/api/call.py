@@ -28,6 +28,11 @@ def answer(content: object, status: int = 200, headers: dict[str, str] | None = 
     return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 
 
+def written(text: bytes, status: int = 200) -> Response:
+    """JSON that somebody has written already."""
+    return Response(text, status, media_type="application/json")
+
+
 def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Response:
     return Response(b"", status, headers)
 

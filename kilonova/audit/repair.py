@@ -83,7 +83,8 @@ async def recount(placement: Store, found: Unbalanced) -> str:
             raise Left(f"there is no provider {found.provider}")
         if found.used is None:
             raise Left(f"{found.provider} does not offer {found.resource_class}")
-        await tx.run(ledger.TOUCH_PROVIDER, provider=row["id"], mark=await tx.mark(), updated_at=await tx.now())
+        now, mark = await tx.now(), await tx.mark()
+        await tx.run(ledger.TOUCH_PROVIDER, provider=row["id"], raised=1, mark=mark, updated_at=now)
         await ledger.recount(tx, row["id"])
 
     try:

@@ -56,8 +56,8 @@ async def set_aggregates(
         for statement, which in ((LEAVE, before - after), (JOIN, after - before)):
             if which:
                 await tx.many(statement, [{"provider": provider.id, "aggregate": each} for each in sorted(which)])
-        touch = ledger.TOUCH_PROVIDER if raises else ledger.MARK_PROVIDER
-        await tx.run(touch, provider=provider.id, mark=await tx.mark(), updated_at=await tx.now())
+        now, mark = await tx.now(), await tx.mark()
+        await tx.run(ledger.TOUCH_PROVIDER, provider=provider.id, raised=int(raises), mark=mark, updated_at=now)
         return await providers.find(tx, uuid)
 
     return await store.write(body)

@@ -178,7 +178,7 @@ def _is_as(found: Row, wanted: Offer) -> bool:
 async def write_offers(tx: Tx, provider: int, gone: set[int], wanted: Mapping[int, Offer]) -> None:
     """The caller holds the provider's row, and nothing is held of what is gone."""
     mark, now = await tx.mark(), await tx.now()
-    await tx.run(ledger.TOUCH_PROVIDER, provider=provider, mark=mark, updated_at=now)
+    await tx.run(ledger.TOUCH_PROVIDER, provider=provider, raised=1, mark=mark, updated_at=now)
     if gone:
         await tx.many(DELETE_OFFER, [{"provider": provider, "class_": class_} for class_ in sorted(gone)])
     slots = [{"provider_id": provider, "class_id": class_, "mark": mark} for class_ in sorted(wanted)]

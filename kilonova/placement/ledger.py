@@ -67,18 +67,20 @@ DELETE_CONSUMERS = Sql(delete(consumers).where(in_list(consumers.c.uuid, "uuids"
 TOUCH_PROVIDER = Sql(
     update(resource_providers)
     .where(resource_providers.c.id == bindparam("provider"))
-    .values(generation=resource_providers.c.generation + 1, mark=bindparam("mark"), updated_at=bindparam("updated_at"))
-    .returning(resource_providers.c.uuid, resource_providers.c.accepting)
-)
-MARK_PROVIDER = Sql(
-    update(resource_providers)
-    .where(resource_providers.c.id == bindparam("provider"))
-    .values(mark=bindparam("mark"), updated_at=bindparam("updated_at"))
-    .returning(resource_providers.c.uuid, resource_providers.c.accepting)
+    .values(
+        generation=resource_providers.c.generation + bindparam("raised", type_=BigInteger),  # 1, or 0: only marked
+        mark=bindparam("mark"),
+        updated_at=bindparam("updated_at"),
+    )
+    .returning(resource_providers.c.id, resource_providers.c.uuid, resource_providers.c.accepting)
 )
 RAISE_USED = Sql(
     _CHANGE_USED.where(inventories.c.used + _N <= inventories.c.capacity).returning(
-        inventories.c.min_unit, inventories.c.max_unit, inventories.c.step_size
+        inventories.c.provider_id,
+        inventories.c.class_id,
+        inventories.c.min_unit,
+        inventories.c.max_unit,
+        inventories.c.step_size,
     )
 )
 LOWER_USED = Sql(_CHANGE_USED)
@@ -259,9 +261,13 @@ def _touched(holdings: Holdings, changes: Sequence[ConsumerChange], raising: Col
 async def _touch_providers(
     tx: Tx, touched: list[int], accepting: Collection[int], raising: Collection[int], mark: int, now: float
 ) -> None:
+    rows = [
+        {"provider": provider, "raised": int(provider in raising), "mark": mark, "updated_at": now}
+        for provider in touched
+    ]
+    found = {row["id"]: row for row in await tx.each(TOUCH_PROVIDER, rows)}
     for provider in touched:
-        touch = TOUCH_PROVIDER if provider in raising else MARK_PROVIDER
-        row = await tx.one(touch, provider=provider, mark=mark, updated_at=now)
+        row = found.get(provider)
         if row is None:
             raise NoSuchProvider(str(provider))
         if provider in accepting and not row["accepting"]:
@@ -269,19 +275,30 @@ async def _touch_providers(
 
 
 async def _change_used(tx: Tx, deltas: dict[Slot, int], fresh: dict[Slot, Counter[int]], mark: int) -> None:
-    for slot in sorted(deltas):
-        provider, class_ = slot
-        if deltas[slot] < 0:
-            await tx.run(LOWER_USED, provider=provider, class_=class_, n=deltas[slot], mark=mark)
-            continue
-        units = await tx.one(RAISE_USED, provider=provider, class_=class_, n=deltas[slot], mark=mark)
-        if units is None:
+    raised = [slot for slot in sorted(deltas) if deltas[slot] > 0]
+    lowered = [slot for slot in sorted(deltas) if slot not in raised]
+    if lowered:
+        await tx.many(LOWER_USED, [_change(slot, deltas, mark) for slot in lowered])
+    if not raised:
+        return
+    found = await tx.each(RAISE_USED, [_change(slot, deltas, mark) for slot in raised])
+    units = {(row["provider_id"], row["class_id"]): row for row in found}
+    for slot in raised:
+        if slot not in units:
             raise await _over_capacity(tx, slot, deltas[slot])
-        for amount in +fresh[slot]:
-            fault = unit_fault(amount, units["min_unit"], units["max_unit"], units["step_size"])
-            if fault:
-                names = await tx.one(READ_SLOT, provider=provider, class_=class_)
-                raise WrongUnit(names["uuid"] if names else "", names["name"] if names else "", amount, fault)
+        await _check_units(tx, slot, fresh[slot], units[slot])
+
+
+def _change(slot: Slot, deltas: dict[Slot, int], mark: int) -> dict[str, int]:
+    return {"provider": slot[0], "class_": slot[1], "n": deltas[slot], "mark": mark}
+
+
+async def _check_units(tx: Tx, slot: Slot, fresh: Counter[int], units: Row) -> None:
+    for amount in +fresh:
+        fault = unit_fault(amount, units["min_unit"], units["max_unit"], units["step_size"])
+        if fault:
+            names = await tx.one(READ_SLOT, provider=slot[0], class_=slot[1])
+            raise WrongUnit(names["uuid"] if names else "", names["name"] if names else "", amount, fault)
 
 
 async def _over_capacity(tx: Tx, slot: Slot, wanted: int) -> OverCapacity:

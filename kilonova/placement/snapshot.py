@@ -24,7 +24,7 @@ __all__ = ["Bits", "Bools", "ClassColumns", "Ints", "Places", "Snapshot", "snaps
 
 FIRST_ROWS = 64
 NOWHERE = -1  # as a parent: it is a root
-COLUMNS = ("generation", "accepting", "updated_at", "root", "parent", "alive")
+COLUMNS = ("generation", "accepting", "updated_at", "root", "parent", "alive", "changed")
 
 Names = tuple[str, ...]
 
@@ -36,6 +36,7 @@ class Snapshot:
         self._lock = asyncio.Lock()
         self._begun = 0  # syncs begun so far
         self._seen = 0  # the newest sync whose rows are in
+        self._taken = 0  # changes taken so far
         self._empty()
 
     def _empty(self) -> None:
@@ -50,6 +51,7 @@ class Snapshot:
         self.root: Places = np.zeros(FIRST_ROWS, dtype=np.int32)
         self.parent: Places = np.zeros(FIRST_ROWS, dtype=np.int32)
         self.alive: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)
+        self.changed: Ints = np.zeros(FIRST_ROWS, dtype=np.int64)  # when it was last read, as a number that only grows
         self.classes: dict[str, ClassColumns] = {}
         self.with_trait = NameColumns(FIRST_ROWS)
         self.in_aggregate = NameColumns(FIRST_ROWS)
@@ -98,6 +100,7 @@ class Snapshot:
         self.take(changes)
 
     def take(self, changes: Changes) -> None:
+        self._taken += 1
         for uuid in changes.removed:
             self._forget(uuid)
         if changes.providers:
@@ -150,6 +153,7 @@ class Snapshot:
         self.root[places] = roots
         self.parent[places] = parents
         self.alive[places] = True
+        self.changed[places] = self._taken
 
     def _set_names(
         self, places: Sequence[int], texts: Iterable[str | None], kept: list[Names], columns: NameColumns

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, ScalarSelect, Table, Text, bindparam, exists, select
+from sqlalchemy import Column, ScalarSelect, Table, Text, bindparam, exists, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, watermark
 from kilonova.store.tables.placement import (
     aggregates,
     inventories,
@@ -101,6 +101,18 @@ READ_REMOVED = Sql(
 )
 
 
+READ_WATERMARK = Sql(select(watermark().label("watermark")))
+# Mostly nothing has changed: that takes one statement, and no transaction around it.
+IS_NEWS = Sql(
+    select(
+        watermark().label("watermark"),
+        or_(
+            exists().where(resource_providers.c.mark >= _SINCE), exists().where(removed_providers.c.mark >= _SINCE)
+        ).label("news"),
+    )
+)
+
+
 @dataclass(slots=True, frozen=True)
 class Changes:
     watermark: int
@@ -115,12 +127,16 @@ def _id(row: Row) -> int:
 
 
 async def read_changes(store: Store, since: int) -> Changes:
+    asked = await store.ask(IS_NEWS, since=since) if since else None
+    if asked is not None and not asked["news"]:
+        return Changes(asked["watermark"], (), (), ())
+
     async def body(tx: Tx) -> Changes:
-        watermark = await tx.watermark()  # first: what commits after it is read now or the next time
+        before = await tx.one(READ_WATERMARK)  # first: what commits after it is read now or the next time
         providers = await tx.all(READ_PROVIDERS, since=since)
         offers = await tx.all(READ_INVENTORIES, since=since) if providers else ()
         removed = await tx.all(READ_REMOVED, since=since) if since else ()
         providers = sorted(providers, key=_id)
-        return Changes(watermark, providers, offers, [row["uuid"] for row in removed])
+        return Changes(before["watermark"] if before else 0, providers, offers, [row["uuid"] for row in removed])
 
     return await store.read(body, few=since > 0)

@@ -134,7 +134,7 @@ async def set_traits(store: Store, uuid: str, generation: int | None, names: Seq
         if before == wanted:
             return provider.generation
         mark, now = await tx.mark(), await tx.now()
-        await tx.run(ledger.TOUCH_PROVIDER, provider=provider.id, mark=mark, updated_at=now)
+        await tx.run(ledger.TOUCH_PROVIDER, provider=provider.id, raised=1, mark=mark, updated_at=now)
         for statement, which in ((TAKE, before - wanted), (GIVE, wanted - before)):
             if which:
                 await tx.many(statement, [{"provider": provider.id, "trait": trait} for trait in sorted(which)])

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from kilonova.sim.loop import SimClock, SimLoop, current_process
 from kilonova.store.postgres import PostgresStore
-from kilonova.world import Body, Tx
+from kilonova.world import Body, Row, Tx
 
 T = TypeVar("T")
 
@@ -17,8 +17,9 @@ class VirtualTx:
     """A transaction whose database lives in virtual time."""
 
     def __init__(self, tx: Tx, clock: SimClock) -> None:
-        self.one, self.all, self.run, self.many = tx.one, tx.all, tx.run, tx.many
-        self.mark, self.watermark = tx.mark, tx.watermark
+        self.one, self.all, self.run = tx.one, tx.all, tx.run
+        self.many, self.each = tx.many, tx.each
+        self.mark = tx.mark
         self._clock = clock
 
     async def now(self) -> float:
@@ -36,6 +37,9 @@ class VirtualStore:
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
         return await self._store.read(lambda tx: body(VirtualTx(tx, self._clock)))
+
+    async def ask(self, statement: Any, /, **params: Any) -> Row | None:
+        return await self._store.ask(statement, **params)
 
     async def close(self) -> None:
         await self._store.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -39,18 +39,19 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _MARK = "SELECT pg_current_xact_id()::text::bigint"
-_WATERMARK = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+_NOW_AND_MARK = "SELECT extract(epoch FROM clock_timestamp())::float8, pg_current_xact_id()::text::bigint"
 
 
 class PostgresTx:
     """One transaction; see world.Tx. After an exception from it the transaction is dead: the body must let it pass."""
 
-    __slots__ = ("_connection", "_connections", "_mark", "_stats")
+    __slots__ = ("_connection", "_connections", "_mark", "_stats", "_writes")
 
-    def __init__(self, connections: Connections, connection: Any, stats: Stats) -> None:
+    def __init__(self, connections: Connections, connection: Any, stats: Stats, *, writes: bool) -> None:
         self._connections = connections
         self._connection = connection
         self._stats = stats
+        self._writes = writes
         self._mark = 0
 
     async def one(self, statement: Sql, /, **params: Any) -> Row | None:
@@ -75,19 +76,25 @@ class PostgresTx:
         text = statement.postgres[0]
         await self._connections.io(self._connection.executemany(text, [_bind(statement, dict(row))[1] for row in rows]))
 
+    async def each(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+        self._stats.statements += len(rows)
+        text, values = statement.postgres[0], [_bind(statement, dict(row))[1] for row in rows]
+        returned: Sequence[Row] = await self._connections.io(self._connection.fetchmany(text, values))
+        return returned
+
     async def now(self) -> float:
-        now: float = await self._value(_NOW)
+        """Who writes and asks for the time nearly always marks what it writes: both come in one round trip."""
+        if not self._writes or self._mark:
+            now: float = await self._value(_NOW)
+            return now
+        self._stats.statements += 1
+        now, self._mark = await self._connections.io(self._connection.fetchrow(_NOW_AND_MARK))
         return now
 
     async def mark(self) -> int:
         if not self._mark:
             self._mark = await self._value(_MARK)
         return self._mark
-
-    async def watermark(self) -> int:
-        """The oldest transaction still running: it may commit later, with a mark that is not smaller than this."""
-        oldest: int = await self._value(_WATERMARK)
-        return oldest
 
     async def _value(self, text: str) -> Any:
         self._stats.statements += 1
@@ -141,12 +148,24 @@ class PostgresStore:
         raise CommitFailed(f"database {self.name}: gave way {TRIES} times: {last}") from last
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
-        connection = await self._take()
-        try:
+        async def look(connection: Any) -> T:
             await self._connections.io(connection.execute(_BEGIN_READ))
-            found = await body(PostgresTx(self._connections, connection, self.stats))
+            found = await body(PostgresTx(self._connections, connection, self.stats, writes=False))
             await self._connections.io(connection.execute("COMMIT"))
             return found
+
+        return await self._look(look)
+
+    async def ask(self, statement: Sql, /, **params: Any) -> Row | None:
+        async def look(connection: Any) -> Row | None:
+            return await PostgresTx(self._connections, connection, self.stats, writes=False).one(statement, **params)
+
+        return await self._look(look)
+
+    async def _look(self, look: Callable[[Any], Awaitable[T]]) -> T:
+        connection = await self._take()
+        try:
+            return await look(connection)
         except BaseException as error:
             await self._roll_back(connection, error)
             if (ours := self._in_our_words(error, StoreError)) is not None:
@@ -189,7 +208,7 @@ class PostgresStore:
     async def _run_body(self, connection: Any, body: Body[T]) -> T:
         try:
             await self._connections.io(connection.execute(_BEGIN))
-            written = await body(PostgresTx(self._connections, connection, self.stats))
+            written = await body(PostgresTx(self._connections, connection, self.stats, writes=True))
             if self.faults is not None:
                 self.faults.before_commit(self.name)
             return written

@@ -13,7 +13,8 @@ from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.store.lanes import Lanes
 from kilonova.store.sqlite_connection import connect
 from kilonova.store.sqlite_transactions import Outcome, ReadSide, WriteSide
-from kilonova.world import Body
+from kilonova.store.statements import Sql
+from kilonova.world import Body, Row, Tx
 
 T = TypeVar("T")
 READERS = 2
@@ -96,6 +97,12 @@ class SqliteStore:
         self._check_open()
         seen: T = _unpack(self._reader.run([body])[0])
         return seen
+
+    async def ask(self, statement: Sql, /, **params: Any) -> Row | None:
+        async def body(tx: Tx) -> Row | None:
+            return await tx.one(statement, **params)
+
+        return await self.read(body, few=True)
 
     async def close(self) -> None:
         """What was asked before is still done."""

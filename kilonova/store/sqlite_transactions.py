@@ -68,6 +68,12 @@ class SqliteTx:
                 _encode_lists(statement, row)
         self._connection.executemany(statement.sqlite, rows)
 
+    async def each(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+        returned: list[Row] = []
+        for row in rows:
+            returned += self._start(statement, dict(row)).fetchall()
+        return returned
+
     async def now(self) -> float:
         return self._clock.now()
 
@@ -76,12 +82,6 @@ class SqliteTx:
             self._stats.statements += 1
             (self._mark,) = self._execute(_NEXT_MARK).fetchone()
         return self._mark
-
-    async def watermark(self) -> int:
-        """One writer: whatever is committed after this read took its mark after it, so it is greater."""
-        self._stats.statements += 1
-        (mark,) = self._execute("SELECT coalesce(max(mark), 0) FROM marks").fetchone()
-        return int(mark) + 1
 
 
 def _encode_lists(statement: Sql, params: dict[str, Any]) -> None:

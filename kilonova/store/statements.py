@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Column, Insert, Table, bindparam, insert
+from sqlalchemy import BigInteger, Column, Insert, Table, bindparam, insert
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import asyncpg as postgresql_asyncpg
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import GenericFunction
 from sqlalchemy.types import NullType
 
 _SQLITE = sqlite.dialect(paramstyle="named")
@@ -88,6 +89,25 @@ def _in_list_postgres(element: in_list, compiler: Any, **kw: Any) -> str:
     kind = element.column.type.compile(dialect=_POSTGRES)
     column, param = compiler.process(element.column, **kw), compiler.process(element.param, **kw)
     return f"{column} = ANY({param.split('::')[0]}::{kind}[])"
+
+
+class watermark(GenericFunction[int]):  # named as it reads in SQL
+    """Every row committed after the statement that asks carries a mark that is not smaller (late commits included)."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+@compiles(watermark, "sqlite")
+def _watermark_sqlite(element: watermark, compiler: Any, **kw: Any) -> str:
+    """One writer: whatever is committed after this read took its mark after it, so it is greater."""
+    return "(SELECT coalesce(max(mark), 0) + 1 FROM marks)"
+
+
+@compiles(watermark, "postgresql")
+def _watermark_postgres(element: watermark, compiler: Any, **kw: Any) -> str:
+    """The oldest transaction still running: it may commit later, with a mark that is not smaller than this."""
+    return "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
 def insert_row(table: Table, columns: Iterable[str] | None = None) -> Insert:

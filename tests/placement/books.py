@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from kilonova.placement import books as records
 from kilonova.placement import claims, inventories
 from kilonova.placement.claims import Candidate, Fence, GroupRule
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, watermark
 from kilonova.store.tables import placement as tables
 from kilonova.world import Store, Tx
 
@@ -29,6 +29,7 @@ LAST_LINES = Sql(select(tables.ledger).where(tables.ledger.c.id.in_(_NEWEST)))
 ROWS = Sql(select(tables.allocations))
 CONSUMERS = Sql(select(tables.consumers).order_by(tables.consumers.c.uuid))
 PROVIDERS = Sql(select(tables.resource_providers))
+WATERMARK = Sql(select(watermark().label("watermark")))
 USED = Sql(
     select(
         tables.resource_classes.c.name,
@@ -63,6 +64,11 @@ class Books:
         report = {"VCPU": (vcpu, 0, ratio), "MEMORY_MB": (memory, 0, 1.0), "DISK_GB": (disk, 0, 1.0)}
         await inventories.set_inventory(self.store, provider_of(name), report)
         return name
+
+    async def watermark(self) -> int:
+        (row,) = await self.all(WATERMARK)
+        number: int = row["watermark"]
+        return number
 
     async def hosts(self, *names: str) -> None:
         for name in names:

@@ -198,11 +198,8 @@ def test_every_write_marks_its_provider(run: Run) -> None:
         await books.host("a")
         uuid = provider_of("a")
 
-        async def watermark(tx: Tx) -> int:
-            return await tx.watermark()
-
         async def marks(act: Any) -> None:
-            since = await books.store.read(watermark)
+            since = await books.watermark()
             await act
             (row,) = await books.all(PROVIDERS)
             assert row["mark"] >= since

@@ -285,14 +285,15 @@ def test_those_who_wait_together_share_a_read(run: Run) -> None:
         await books.hosts("a")
         seen = Snapshot()
         reads = 0
-        read = books.store.read
+        ask = books.store.ask
 
-        async def counting(body: Any, **options: Any) -> Any:
+        async def counting(statement: Any, **options: Any) -> Any:
             nonlocal reads
             reads += 1
-            return await read(body, **options)
+            return await ask(statement, **options)
 
-        books.store.read = counting  # type: ignore[method-assign]
+        await seen.sync(books.store)
+        books.store.ask = counting  # type: ignore[method-assign]
         await asyncio.gather(*(seen.sync(books.store) for _ in range(20)))
         assert reads == 2, "the first one's, and one that began after all the others had asked"
 

@@ -12,7 +12,6 @@ import pytest
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.placement import providers, tree
 from kilonova.placement.removal import remove_provider
-from kilonova.world import Tx
 from tests.placement.books import PROVIDERS, Books
 
 Run = Callable[[Any], None]
@@ -63,10 +62,7 @@ def test_each_that_is_moved_is_marked(run: Run) -> None:
     async def story(books: Books) -> None:
         await grow(books, ("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("x", None))
 
-        async def watermark(tx: Tx) -> int:
-            return await tx.watermark()
-
-        since = await books.store.read(watermark)
+        since = await books.watermark()
         await move(books, "b", "x")
         marked = {row["uuid"] for row in await books.all(PROVIDERS) if row["mark"] >= since}
         assert marked == {"b", "c"}

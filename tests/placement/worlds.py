@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kilonova.placement.candidates import Group, Query
@@ -321,7 +321,15 @@ def _some(chance: random.Random, names: tuple[str, ...], part: float) -> list[st
 
 
 def snapshot_of_world(world: World) -> Snapshot:
+    snapshot = Snapshot()
+    snapshot.take(changes_of_world(world))
+    return snapshot
+
+
+def changes_of_world(world: World, only: Collection[str] | None = None, removed: Sequence[str] = ()) -> Changes:
+    """`only`: those that have changed."""
     ids = {uuid: number for number, uuid in enumerate(world.providers, 1)}
+    told = [provider for uuid, provider in world.providers.items() if only is None or uuid in only]
     providers = [
         {
             "id": ids[provider.uuid],
@@ -335,14 +343,12 @@ def snapshot_of_world(world: World) -> Snapshot:
             "traits": ",".join(provider.traits) or None,
             "aggregates": ",".join(provider.aggregates) or None,
         }
-        for provider in world.providers.values()
+        for provider in told
     ]
     offers = [
         {"provider_id": ids[provider.uuid], "name": name, "capacity": offer.capacity, "used": offer.used}
         | {unit: getattr(offer, unit) for unit in ("min_unit", "max_unit", "step_size")}
-        for provider in world.providers.values()
+        for provider in told
         for name, offer in provider.offers.items()
     ]
-    snapshot = Snapshot()
-    snapshot.take(Changes(1, providers, offers, []))
-    return snapshot
+    return Changes(1, providers, offers, removed)

@@ -37,7 +37,7 @@ UNGUARDED = Sql(
     update(inventories)
     .where(inventories.c.provider_id == bindparam("provider"), inventories.c.class_id == bindparam("class_"))
     .values(used=inventories.c.used + bindparam("n", type_=inventories.c.used.type), mark=bindparam("mark"))
-    .returning(inventories.c.min_unit, inventories.c.max_unit, inventories.c.step_size)
+    .returning(inventories)
 )
 UNLOCKED = Sql(select(consumers).where(in_list(consumers.c.uuid, "uuids")))
 

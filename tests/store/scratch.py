@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, bindparam, select, text, update
 
-from kilonova.store.statements import Sql, in_list, insert_row
+from kilonova.store.statements import Sql, in_list, insert_row, watermark
 from kilonova.world import Store, Tx
 
 things = Table(
@@ -30,6 +30,7 @@ BY_ID = Sql(select(things).where(things.c.id == bindparam("id")))
 SOME = Sql(select(things.c.id).where(in_list(things.c.id, "ids")).order_by(things.c.id))
 SOME_VALUES = Sql(select(things.c.id).where(in_list(things.c.value, "values")).order_by(things.c.id))
 SINCE = Sql(select(things.c.id).where(things.c.mark >= bindparam("since")).order_by(things.c.id))
+WATERMARK = Sql(select(watermark().label("watermark")))
 ADD_ONE = Sql(update(things).where(things.c.id == bindparam("key")).values(value=things.c.value + 1))
 ADD_ONE_RETURNING = Sql(
     update(things).where(things.c.value < bindparam("below")).values(value=things.c.value + 1).returning(things.c.id)

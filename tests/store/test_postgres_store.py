@@ -75,8 +75,9 @@ def test_a_late_commit_of_an_older_transaction_is_found_from_the_watermark(postg
         return mark
 
     async def sync(tx: Tx) -> tuple[int, list[str]]:
-        watermark = await tx.watermark()
-        return watermark, [row["id"] for row in await tx.all(scratch.SINCE, since=0)]
+        row = await tx.one(scratch.WATERMARK)
+        assert row is not None
+        return row["watermark"], [row["id"] for row in await tx.all(scratch.SINCE, since=0)]
 
     async def story(store: Any) -> None:
         older = asyncio.create_task(store.write(late))

@@ -199,7 +199,10 @@ def test_rows_committed_after_a_watermark_carry_no_smaller_mark(bench: Workbench
         return body
 
     async def watermark(tx: Tx) -> int:
-        return await tx.watermark()
+        row = await tx.one(scratch.WATERMARK)
+        assert row is not None
+        number: int = row["watermark"]
+        return number
 
     async def since(tx: Tx) -> list[str]:
         return [row["id"] for row in await tx.all(scratch.SINCE, since=seen)]

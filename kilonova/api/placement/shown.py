@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer, nothing
+from kilonova.api.call import Call, answer, nothing, written
 from kilonova.placement.providers import Provider
 
 PROVIDER = "/resource_providers/{provider}"
@@ -16,6 +16,10 @@ PROVIDER = "/resource_providers/{provider}"
 def dated(call: Call, content: Any, at: float | None = None, status: int = 200) -> Response:
     """`at`: when it was changed; what is no record of its own is of this moment."""
     return _date(call, answer(content, status), at)
+
+
+def dated_text(call: Call, text: bytes) -> Response:
+    return _date(call, written(text), None)
 
 
 def dated_nothing(call: Call, at: float | None = None, status: int = 204) -> Response:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilonova.api.placement import candidates
+from kilonova.api.placement.summaries import summary_texts
 from kilonova.placement.candidates import Options, find
 from tests.placement.worlds import World, random_query, random_world, snapshot_of_world
 from tests.unit.api.placement.asked import Asked, run
@@ -29,8 +30,7 @@ def test_the_text_is_what_was_found(chance: random.Random, version: int) -> None
     found = find(snapshot, query, Options(), chance)
     requests = ",".join(candidates._requests(snapshot, found.candidates, (1, version)))
     classes = {name for group in query.groups for name in group.resources}
-    shown = None if version >= 27 else classes
-    summaries = ",".join(candidates._summaries(snapshot, found.summaries, shown, (1, version)))
+    summaries = b"".join(summary_texts(snapshot, found.summaries, classes, (1, version))).decode()
     uuids = snapshot.uuids
     expected = []
     for allocations, mappings in found.candidates:
