@@ -75,6 +75,7 @@ def fill(data: Path, count: int) -> None:
             for name, file in files.items():
                 _insert(file, found[name], copies)
         _raise_used(files["placement"], pattern, hosts, Counter(hosts[n % len(hosts)].number for n in range(count)))
+        _raise_usage(files["control"], pattern, count)
         for file in files.values():
             file.execute("COMMIT")
             file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -190,6 +191,18 @@ def _one(file: sqlite3.Connection, sql: str, *values: Any) -> Any:
 
 
 # -- sums -------------------------------------------------------------------------------------------------------------
+
+
+def _raise_usage(control: sqlite3.Connection, pattern: Pattern, count: int) -> None:
+    columns = "project_id, user_id, vcpus, memory_mb"
+    project, user, vcpus, memory = _one(
+        control, f"SELECT {columns} FROM server_mappings WHERE server_id = ?", pattern.server
+    )
+    control.execute(
+        "UPDATE quota_usages SET instances = instances + ?, cores = cores + ?, ram = ram + ?"
+        " WHERE project_id = ? AND user_id = ?",
+        (count, count * vcpus, count * memory, project, user),
+    )
 
 
 def _take_addresses(control: sqlite3.Connection, subnet: str, count: int) -> list[str]:

@@ -113,6 +113,7 @@ def limits_of(settings: Settings) -> Limits:
         allow_resize_to_same_host=default.allow_resize_to_same_host,
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
         quota=_quota_of(settings),
+        count_usage_from_placement=settings.quota.count_usage_from_placement,
     )
 
 
@@ -121,6 +122,7 @@ def _quota_of(settings: Settings) -> dict[str, int]:
     import msgspec
 
     limits: dict[str, int] = msgspec.structs.asdict(settings.quota)
+    del limits["count_usage_from_placement"]
     limits["injected_file_path_bytes"] = limits.pop("injected_file_path_length")
     return limits
 

@@ -124,6 +124,7 @@ class QuotaOptions(Section, frozen=True, kw_only=True):
     key_pairs: Limit = 100
     server_groups: Limit = 10
     server_group_members: Limit = 10
+    count_usage_from_placement: bool = False
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DEFAULT"}):

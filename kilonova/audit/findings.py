@@ -50,6 +50,16 @@ class Unbalanced(msgspec.Struct, frozen=True):
         return cls(found.provider, found.resource_class, found.used, found.held)
 
 
+class Miscounted(msgspec.Struct, frozen=True):
+    """What is kept of a user's use in a project is not the sum of its servers."""
+
+    project: str
+    user: str
+    kept: Amounts
+    counted: Amounts
+    outcome: Outcome = "found"
+
+
 class Report(msgspec.Struct, frozen=True):
     began: float
     ended: float
@@ -57,13 +67,14 @@ class Report(msgspec.Struct, frozen=True):
     busy: int  # passed over: an operation is open
     findings: list[Finding]
     unbalanced: list[Unbalanced]
+    miscounted: list[Miscounted]
     unknown: list[str]  # their cell does not answer
     unreachable: dict[str, str]  # cell → why
     foreign: list[str]  # hold something, and never were a server or migration of this cloud
 
     @property
     def is_clean(self) -> bool:
-        return not self.findings and not self.unbalanced
+        return not (self.findings or self.unbalanced or self.miscounted)
 
 
 def finding_of(reading: Reading, consumer: str) -> Finding:

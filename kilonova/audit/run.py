@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import bindparam, delete, func, select
 
-from kilonova.audit.findings import Finding, Outcome, Report, Unbalanced, finding_of
+from kilonova.audit.findings import Finding, Miscounted, Outcome, Report, Unbalanced, finding_of
 from kilonova.audit.reading import Reading, read_all
 from kilonova.audit.repair import recount, repair
 from kilonova.placement.books import balance
+from kilonova.quota import usage
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.control import audits
@@ -32,9 +33,11 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
     foreign = [consumer for consumer in agreed if consumer not in unknown and not second.is_ours(consumer)]
     findings = [finding_of(second, consumer) for consumer in agreed if consumer not in {*unknown, *foreign}]
     unbalanced = [Unbalanced.of(found) for found in await stores.placement.read(balance)]
+    miscounted = [_miscounted(found) for found in await stores.control.read(usage.miscounted)]
     if mend:
         findings = [await _repaired(stores, second, finding) for finding in findings]
         unbalanced = [await _recounted(stores, found) for found in unbalanced]
+        miscounted = [await _counted_again(stores, found) for found in miscounted]
     return Report(
         began=began,
         ended=clock.now(),
@@ -42,6 +45,7 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
         busy=len(second.busy & {*second.held, *second.expected}),
         findings=findings,
         unbalanced=unbalanced,
+        miscounted=miscounted,
         unknown=unknown,
         unreachable=second.unreachable,
         foreign=foreign,
@@ -66,6 +70,15 @@ async def _repaired(stores: Stores, reading: Reading, finding: Finding) -> Findi
 async def _recounted(stores: Stores, found: Unbalanced) -> Unbalanced:
     why = await recount(stores.placement, found)
     return msgspec.structs.replace(found, outcome=_outcome(why), why=why)
+
+
+def _miscounted(found: usage.Miscount) -> Miscounted:
+    return Miscounted(found.project, found.user, found.kept, found.counted)
+
+
+async def _counted_again(stores: Stores, found: Miscounted) -> Miscounted:
+    await stores.control.write(lambda tx: usage.recount(tx, found.project, found.user))
+    return msgspec.structs.replace(found, outcome="repaired")
 
 
 def _outcome(why: str) -> Outcome:

@@ -32,7 +32,7 @@ def audit(
     else:
         for line in told(found):
             print(line)
-    return DIFFERENCES if found["findings"] or found["unbalanced"] else CLEAN
+    return DIFFERENCES if _count(found) else CLEAN
 
 
 def told(found: dict[str, Any]) -> list[str]:
@@ -43,14 +43,27 @@ def told(found: dict[str, Any]) -> list[str]:
         f"{one['held']} are held"
         for one in found["unbalanced"]
     ]
+    lines += [
+        f"{one['outcome']}: user {one['user']} of project {one['project']} is said to use {_amounts(one['kept'])}, "
+        f"its servers have {_amounts(one['counted'])}"
+        for one in found["miscounted"]
+    ]
     for cell, why in found["unreachable"].items():
         lines.append(f"cell {cell} does not answer: {why}")
     if found["unknown"]:
         lines.append(f"unknown, their cell does not answer: {', '.join(found['unknown'])}")
     if found["foreign"]:
         lines.append(f"not of this cloud's making, left alone: {', '.join(found['foreign'])}")
-    count = len(found["findings"]) + len(found["unbalanced"])
+    count = _count(found)
     return [*lines, f"{count} difference{'' if count == 1 else 's'}"]
+
+
+def _count(found: dict[str, Any]) -> int:
+    return sum(len(found[kind]) for kind in ("findings", "unbalanced", "miscounted"))
+
+
+def _amounts(amounts: dict[str, int]) -> str:
+    return " ".join(f"{amount} {name}" for name, amount in amounts.items())
 
 
 def _why(one: dict[str, Any]) -> str:

@@ -30,6 +30,8 @@ async def audit_all(engine: Engine) -> None:
             "audit: %s: %s of %s says %s, %s are held %s",
             *(found.outcome, found.resource_class, found.provider, found.used, found.held, found.why),
         )
+    for one in report.miscounted:
+        logger.warning("audit: %s: use of %s in project %s", one.outcome, one.user, one.project)
     for cell, why in report.unreachable.items():
         logger.warning("audit: %d consumers are unknown, cell %s: %s", len(report.unknown), cell, why)
     await forget_before(db.placement, clock.now() - engine.limits.ledger_days * DAY)

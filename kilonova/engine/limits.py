@@ -20,4 +20,5 @@ class Limits:
     resume_guests_state_on_host_boot: bool = True
     audit_interval: float = 0.0  # seconds; 0: only when asked
     ledger_days: float = 90.0  # how long it tells of those who hold nothing any more
+    count_usage_from_placement: bool = False
     quota: QuotaLimits = field(default_factory=dict)  # what everybody gets by default; nothing named, no limit

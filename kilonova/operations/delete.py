@@ -18,9 +18,9 @@ from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.operations.steps.ports import release_ports
-from kilonova.store import rows
+from kilonova.quota.usage import unmap_server
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
+from kilonova.store.tables import cell
 from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
@@ -62,7 +62,7 @@ async def unmap(ctx: Context) -> Facts:
     """In control; repeating it is harmless and nothing newer can exist for a deleted server."""
 
     async def body(tx: Tx) -> None:
-        await rows.change(tx, control.server_mappings, {"queued_for_delete": 1}, server_id=ctx.server_id)
+        await unmap_server(tx, ctx.server_id or "")
 
     await ctx.world.db.control.write(body)
     return {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
+from kilonova.quota.usage import unmap_server
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.tables import cell, control
@@ -37,7 +38,7 @@ class DeleteUnplaced(Operation):
 
     def settle(self, ctx: Context) -> None:
         async def unmap(tx: Tx, now: float) -> None:
-            await rows.change(tx, control.server_mappings, {"queued_for_delete": 1}, server_id=ctx.server_id)
+            await unmap_server(tx, ctx.server_id or "")
             await rows.remove(tx, control.request_specs, server_id=ctx.server_id)
 
         ctx.in_transaction(unmap)

@@ -20,7 +20,7 @@ from kilonova.engine.records import CANCELLED
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.select import choose
 from kilonova.placement import claims
-from kilonova.quota.check import exceeded
+from kilonova.quota.check import exceeded, held_in_placement
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.tables import cell, control
@@ -86,9 +86,12 @@ async def remove_server(ctx: Context) -> Facts:
 async def recheck_quota(ctx: Context) -> Facts:
     """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
 
+    project, user, held = ctx.params["project_id"], ctx.params["user_id"], None
+    if ctx.limits.count_usage_from_placement:
+        held = await held_in_placement(ctx.world.db.placement, project, user)
+
     async def body(tx: Tx) -> list[str]:
-        params = ctx.params
-        return await exceeded(tx, params["project_id"], {}, user=params["user_id"], defaults=ctx.limits.quota)
+        return await exceeded(tx, project, {}, user=user, defaults=ctx.limits.quota, held=held)
 
     over = await ctx.journal.read(body, few=True)
     if over:

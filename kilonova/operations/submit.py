@@ -16,7 +16,8 @@ from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, rememb
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
-from kilonova.quota.check import exceeded
+from kilonova.quota.check import Held, exceeded, held_in_placement
+from kilonova.quota.usage import map_server
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.store.tables import cell, control
@@ -48,6 +49,9 @@ async def create_many(
     now = engine.world.clock.now()
     asks = [_asked(engine, new, cause, now, key if n == 0 else None) for n, new in enumerate(wanted)]
     made = [(ask.server_id, Accepted(ask.operation_id or "")) for ask in asks]
+    held = None
+    if engine.limits.count_usage_from_placement:
+        held = await held_in_placement(engine.world.db.placement, cause.project_id, cause.user_id)
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
         if await rows.fetch(tx, operations, id=asks[0].operation_id) is not None:
@@ -55,7 +59,7 @@ async def create_many(
         known = await known_key(tx, asks[0])
         if known is not None:
             return await _made_before(tx, known)
-        await _check_quota(engine, tx, cause, [new.flavor for new in wanted])
+        await _check_quota(engine, tx, cause, [new.flavor for new in wanted], held)
         for ask, new in zip(asks, wanted, strict=True):
             await _insert_unplaced(tx, ask, new.flavor, ask.operation_id or "", now)
             op = _fresh(engine, ask, ask.operation_id or "", turn=1)
@@ -112,10 +116,10 @@ async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
     return [(row["server_id"], Accepted(row["id"], joined=True)) for row in ordered]
 
 
-async def _check_quota(engine: Engine, tx: Tx, cause: Cause, flavors: Sequence[Flavor]) -> None:
+async def _check_quota(engine: Engine, tx: Tx, cause: Cause, flavors: Sequence[Flavor], held: Held | None) -> None:
     cores, ram = sum(flavor.vcpus for flavor in flavors), sum(flavor.memory_mb for flavor in flavors)
     more = {"instances": len(flavors), "cores": cores, "ram": ram}
-    over = await exceeded(tx, cause.project_id, more, user=cause.user_id, defaults=engine.limits.quota)
+    over = await exceeded(tx, cause.project_id, more, user=cause.user_id, defaults=engine.limits.quota, held=held)
     if over:
         raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
@@ -132,18 +136,8 @@ async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, 
         server=to_json({**ask.params, "vm_state": BUILDING}),
         created_at=now,
     )
-    await rows.put(
-        tx,
-        control.server_mappings,
-        server_id=ask.server_id,
-        cell=None,
-        project_id=ask.cause.project_id,
-        user_id=ask.cause.user_id,
-        vcpus=flavor.vcpus,
-        memory_mb=flavor.memory_mb,
-        queued_for_delete=0,
-        created_at=now,
-    )
+    owner = ask.cause.project_id, ask.cause.user_id
+    await map_server(tx, ask.server_id, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
     await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=to_json(ask.params))
 
 

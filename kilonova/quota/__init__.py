@@ -1,1 +1,1 @@
-"""Quotas: counted from the mappings in the control database, so that a check never asks a cell."""
+"""Quotas: counted in the control database with the servers' mappings, so that a check never asks a cell."""

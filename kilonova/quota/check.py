@@ -9,24 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Table, bindparam, func, literal, select, union_all
+from sqlalchemy import Table, bindparam, literal, select, union_all
 
+from kilonova.placement.usages import of_project, together
 from kilonova.quota.resources import COUNTED, EVERYTHING, UNLIMITED, Limits
+from kilonova.quota.usage import used
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import server_mappings
 from kilonova.store.tables.quotas import quota_classes, quotas
-from kilonova.world import Tx
+from kilonova.world import Store, Tx
 
 DEFAULT_CLASS = "default"
+Held = tuple[dict[str, int], dict[str, int]]  # of a project and of one user in it, where that is not counted here
 
-_AMOUNTS = select(
-    func.count().label("instances"),
-    func.coalesce(func.sum(server_mappings.c.vcpus), 0).label("cores"),
-    func.coalesce(func.sum(server_mappings.c.memory_mb), 0).label("ram"),
-).where(server_mappings.c.project_id == bindparam("project_id"), server_mappings.c.queued_for_delete == 0)
-_USED = Sql(_AMOUNTS)
-_USED_BY = Sql(_AMOUNTS.where(server_mappings.c.user_id == bindparam("user_id")))
 _LIMITS = Sql(
     union_all(
         select(quotas.c.resource, quotas.c.hard_limit, quotas.c.user_id, literal(0).label("by_default")).where(
@@ -66,13 +61,6 @@ async def given(tx: Tx, project: str, defaults: Limits) -> Given:
     return found
 
 
-async def used(tx: Tx, project: str, user: str = "") -> dict[str, int]:
-    """Counted anew each time: there is no number that could be wrong."""
-    row = await (tx.one(_USED_BY, project_id=project, user_id=user) if user else tx.one(_USED, project_id=project))
-    assert row is not None
-    return {resource: int(row[resource]) for resource in COUNTED}
-
-
 async def set_limit(tx: Tx, project: str, resource: str, limit: int, user: str = "") -> None:
     await put_limit(tx, quotas, limit, project_id=project, user_id=user, resource=resource)
 
@@ -87,21 +75,42 @@ async def put_limit(tx: Tx, table: Table, limit: int, **of: str) -> None:
 
 
 async def exceeded(
-    tx: Tx, project: str, delta: Mapping[str, int], *, user: str = "", defaults: Limits = EVERYTHING
+    tx: Tx,
+    project: str,
+    delta: Mapping[str, int],
+    *,
+    user: str = "",
+    defaults: Limits = EVERYTHING,
+    held: Held | None = None,
 ) -> list[str]:
     """One sentence per resource that would be over its limit; an empty list when all is well."""
     found = await given(tx, project, defaults)
-    over = await _over(tx, project, "", delta, {resource: found.of_project(resource) for resource in COUNTED})
+    of_project, of_user = held or ({}, {})
+    limits = {resource: found.of_project(resource) for resource in COUNTED}
+    over = await _over(tx, (project, ""), delta, limits, of_project)
     if over or user not in found.users:
         return over
-    return await _over(tx, project, user, delta, {resource: found.of_user(user, resource) for resource in COUNTED})
+    limits = {resource: found.of_user(user, resource) for resource in COUNTED}
+    return await _over(tx, (project, user), delta, limits, of_user)
 
 
-async def _over(tx: Tx, project: str, user: str, delta: Mapping[str, int], limits: Limits) -> list[str]:
-    """Nothing is counted where nothing is limited: a create costs the same in a project with 20,000 servers."""
+async def held_in_placement(placement: Store, project: str, user: str) -> Held:
+    """Cores and memory as placement has them: a server that is being moved counts twice, one in cell0 not at all."""
+    return await _held(placement, project, ""), await _held(placement, project, user)
+
+
+async def _held(placement: Store, project: str, user: str) -> dict[str, int]:
+    amounts = together(await of_project(placement, project, user)).used
+    return {"cores": amounts.get("VCPU", 0) + amounts.get("PCPU", 0), "ram": amounts.get("MEMORY_MB", 0)}
+
+
+async def _over(
+    tx: Tx, owner: tuple[str, str], delta: Mapping[str, int], limits: Limits, held: Mapping[str, int]
+) -> list[str]:
+    """Nothing is read where nothing is limited."""
     if all(limit < 0 for limit in limits.values()):
         return []
-    amounts = await used(tx, project, user)
+    amounts = {**await used(tx, *owner), **held}
     return [
         f"{resource}: requested {delta.get(resource, 0)}, used {amounts[resource]} of {limit}"
         for resource, limit in limits.items()

@@ -8,8 +8,9 @@ import msgspec
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.quota.check import DEFAULT_CLASS, Given, given, put_limit, set_limit, used
+from kilonova.quota.check import DEFAULT_CLASS, Given, given, put_limit, set_limit
 from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, UNLIMITED, Limits, filled
+from kilonova.quota.usage import used
 from kilonova.store import rows
 from kilonova.store.tables.quotas import quota_classes, quotas
 from kilonova.world import Row, Store, Tx

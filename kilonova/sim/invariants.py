@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]
     found += ports.at_any_time(records)
     if at_rest:
         found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
-        found += [*_mappings(records), *ports.at_rest(records)]
+        found += [*_mappings(records), *_usages(records), *ports.at_rest(records)]
     return found
 
 
@@ -195,6 +196,24 @@ def _needless(records: Records) -> Iterator[str]:
         kept = {(c["host"], c["copy"]) for c in records.table("copies") if c["server_id"] == server["id"]}
         if kept != needed:
             yield f"server {server['id']} ({server['vm_state']}) has the copies {sorted(kept)}, needs {sorted(needed)}"
+
+
+def _usages(records: Records) -> Iterator[str]:
+    """What a user is said to have is what there is."""
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for mapping in records.table("server_mappings"):
+        if not mapping["queued_for_delete"]:
+            owner = (mapping["project_id"], mapping["user_id"])
+            amounts = {"instances": 1, "cores": mapping["vcpus"], "ram": mapping["memory_mb"]}
+            counted.update({(*owner, resource): amount for resource, amount in amounts.items()})
+    kept = {
+        (row["project_id"], row["user_id"], resource): row[resource]
+        for row in records.table("quota_usages")
+        for resource in ("instances", "cores", "ram")
+    }
+    for key in sorted({*counted, *kept}):
+        if counted[key] != kept.get(key, 0):
+            yield f"{key[2]} of user {key[1]} in project {key[0]}: {kept.get(key, 0)} kept, {counted[key]} counted"
 
 
 def _mappings(records: Records) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""Limits that an administrator has set: for a project, for one user in it, and for everybody by default."""
+"""Limits that an administrator has set (for a project, for one user in it, and for everybody by default), and what is
+used of them."""
 
-from sqlalchemy import Column, Integer, MetaData, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import BigInteger, Column, Integer, MetaData, PrimaryKeyConstraint, Table, Text
 
 metadata = MetaData()
 
@@ -21,4 +22,15 @@ quota_classes = Table(
     Column("resource", Text, nullable=False),
     Column("hard_limit", Integer, nullable=False),
     PrimaryKeyConstraint("class_name", "resource"),
+)
+
+quota_usages = Table(
+    "quota_usages",
+    metadata,
+    Column("project_id", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("instances", BigInteger, nullable=False),
+    Column("cores", BigInteger, nullable=False),
+    Column("ram", BigInteger, nullable=False),
+    PrimaryKeyConstraint("project_id", "user_id"),
 )

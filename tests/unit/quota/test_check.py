@@ -8,8 +8,7 @@ from typing import Any
 
 from kilonova.quota.check import exceeded, set_limit
 from kilonova.quota.service import Quotas
-from kilonova.store import rows
-from kilonova.store.tables.control import server_mappings
+from kilonova.quota.usage import map_server, unmap_server
 from kilonova.world import Tx
 
 Run = Callable[[Any], None]
@@ -21,18 +20,10 @@ ONE = {"instances": 1, "cores": 2, "ram": 512}
 async def have(store: Any, count: int, *, project: str = "lab", user: str = "bob", gone: bool = False) -> None:
     async def body(tx: Tx) -> None:
         for _ in range(count):
-            await rows.put(
-                tx,
-                server_mappings,
-                server_id=f"s{next(NUMBERS)}",
-                cell="cell1",
-                project_id=project,
-                user_id=user,
-                vcpus=2,
-                memory_mb=512,
-                queued_for_delete=int(gone),
-                created_at=0.0,
-            )
+            server = f"s{next(NUMBERS)}"
+            await map_server(tx, server, (project, user), vcpus=2, memory_mb=512, now=0.0)
+            if gone:
+                await unmap_server(tx, server)
 
     await store.write(body)
 

@@ -419,6 +419,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("class_name", "resource"),
     )
     op.create_table(
+        "quota_usages",
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("instances", sa.BigInteger(), nullable=False),
+        sa.Column("cores", sa.BigInteger(), nullable=False),
+        sa.Column("ram", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("project_id", "user_id"),
+    )
+    op.create_table(
         "quotas",
         sa.Column("project_id", sa.Text(), nullable=False),
         sa.Column("user_id", sa.Text(), nullable=False),

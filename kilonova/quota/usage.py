@@ -1,0 +1,134 @@
+"""How much each user of a project has: rows that change with the servers' mappings, in the same transaction.
+
+A check reads one row per user of the project, however many servers there are. `kilonova audit` compares the rows with
+the mappings (`miscounted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy import BigInteger, Label, bindparam, func, select, update
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import insert as insert_or_else
+
+from kilonova.quota.resources import COUNTED
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.control import server_mappings
+from kilonova.store.tables.quotas import quota_usages
+from kilonova.world import Row, Tx
+
+Amounts = Mapping[str, int]  # by resource
+Owner = tuple[str, str]  # project, user
+
+
+def _sum(column: str) -> Label[int]:
+    return sql_cast(func.coalesce(func.sum(quota_usages.c[column]), 0), BigInteger).label(column)
+
+
+_USED = select(*(_sum(name) for name in COUNTED)).where(quota_usages.c.project_id == bindparam("project"))
+_OF_PROJECT = Sql(_USED)
+_OF_USER = Sql(_USED.where(quota_usages.c.user_id == bindparam("user")))
+_MORE = {name: bindparam(name, type_=BigInteger) for name in COUNTED}
+_ADD = Sql(
+    insert_or_else(quota_usages)
+    .values(project_id=bindparam("project_id"), user_id=bindparam("user_id"), **_MORE)
+    .on_conflict_do_update(
+        index_elements=["project_id", "user_id"], set_={name: quota_usages.c[name] + _MORE[name] for name in COUNTED}
+    )
+)
+_SET = Sql(
+    update(quota_usages)
+    .where(quota_usages.c.project_id == bindparam("project"), quota_usages.c.user_id == bindparam("user"))
+    .values(_MORE)
+)
+_COUNT = select(
+    server_mappings.c.project_id,
+    server_mappings.c.user_id,
+    func.count().label("instances"),
+    sql_cast(func.sum(server_mappings.c.vcpus), BigInteger).label("cores"),
+    sql_cast(func.sum(server_mappings.c.memory_mb), BigInteger).label("ram"),
+).where(server_mappings.c.queued_for_delete == 0)
+_COUNT_ALL = Sql(_COUNT.group_by(server_mappings.c.project_id, server_mappings.c.user_id))
+_COUNT_OF = Sql(
+    _COUNT.where(
+        server_mappings.c.project_id == bindparam("project"), server_mappings.c.user_id == bindparam("user")
+    ).group_by(server_mappings.c.project_id, server_mappings.c.user_id)
+)
+
+
+class Miscount(msgspec.Struct, frozen=True):
+    """A row says something else than the servers that are there."""
+
+    project: str
+    user: str
+    kept: dict[str, int]
+    counted: dict[str, int]
+
+
+async def used(tx: Tx, project: str, user: str = "") -> dict[str, int]:
+    """By the whole project, or by one user in it."""
+    row = await (tx.one(_OF_USER, project=project, user=user) if user else tx.one(_OF_PROJECT, project=project))
+    assert row is not None
+    return {name: int(row[name]) for name in COUNTED}
+
+
+async def map_server(tx: Tx, server_id: str, owner: Owner, *, vcpus: int, memory_mb: int, now: float) -> None:
+    """A new server that is in no cell yet."""
+    project, user = owner
+    await rows.put(
+        tx,
+        server_mappings,
+        server_id=server_id,
+        cell=None,
+        project_id=project,
+        user_id=user,
+        vcpus=vcpus,
+        memory_mb=memory_mb,
+        queued_for_delete=0,
+        created_at=now,
+    )
+    await _add(tx, owner, {"instances": 1, "cores": vcpus, "ram": memory_mb})
+
+
+async def unmap_server(tx: Tx, server_id: str) -> None:
+    """The server is gone or going; again is harmless."""
+    if not await rows.change(tx, server_mappings, {"queued_for_delete": 1}, server_id=server_id, queued_for_delete=0):
+        return
+    gone = await rows.fetch(tx, server_mappings, server_id=server_id)
+    assert gone is not None
+    less = {"instances": -1, "cores": -gone["vcpus"], "ram": -gone["memory_mb"]}
+    await _add(tx, (gone["project_id"], gone["user_id"]), less)
+
+
+async def _add(tx: Tx, owner: Owner, amounts: Amounts) -> None:
+    await tx.run(_ADD, project_id=owner[0], user_id=owner[1], **amounts)
+
+
+# -- audit ------------------------------------------------------------------------------------------------------------
+
+
+async def miscounted(tx: Tx) -> list[Miscount]:
+    """In one transaction, so that no server comes or goes between the two looks."""
+    counted = {(row["project_id"], row["user_id"]): _amounts(row) for row in await tx.all(_COUNT_ALL)}
+    kept = {(row["project_id"], row["user_id"]): _amounts(row) for row in await rows.fetch_all(tx, quota_usages)}
+    nothing = dict.fromkeys(COUNTED, 0)
+    return [
+        Miscount(*owner, kept.get(owner, nothing), counted.get(owner, nothing))
+        for owner in sorted({*counted, *kept})
+        if kept.get(owner, nothing) != counted.get(owner, nothing)
+    ]
+
+
+async def recount(tx: Tx, project: str, user: str) -> None:
+    """Under the row's lock: whoever maps or unmaps a server of this user waits for it before its own change."""
+    nothing = dict.fromkeys(COUNTED, 0)
+    await _add(tx, (project, user), nothing)
+    found = await tx.one(_COUNT_OF, project=project, user=user)
+    await tx.run(_SET, project=project, user=user, **(_amounts(found) if found is not None else nothing))
+
+
+def _amounts(row: Row) -> dict[str, int]:
+    return {name: int(row[name]) for name in COUNTED}

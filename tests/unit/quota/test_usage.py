@@ -1,0 +1,72 @@
+"""What a user has is kept with the servers' mappings, and can be told from them at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kilonova.quota import usage
+from kilonova.quota.check import exceeded, set_limit
+from kilonova.store.statements import Sql
+from kilonova.store.tables.quotas import quota_usages
+from kilonova.world import Tx
+
+Run = Callable[[Any], None]
+ADA, BOB = ("lab", "ada"), ("lab", "bob")
+SPOIL = Sql(quota_usages.update().values(cores=99))
+
+
+async def have(store: Any, server: str, owner: tuple[str, str] = ADA) -> None:
+    await store.write(lambda tx: usage.map_server(tx, server, owner, vcpus=2, memory_mb=512, now=0.0))
+
+
+async def lose(store: Any, server: str) -> None:
+    await store.write(lambda tx: usage.unmap_server(tx, server))
+
+
+async def used(store: Any, user: str = "") -> dict[str, int]:
+    found: dict[str, int] = await store.read(lambda tx: usage.used(tx, "lab", user))
+    return found
+
+
+def test_grows_and_shrinks_with_the_servers(control: Run) -> None:
+    async def story(store: Any) -> None:
+        assert await used(store) == {"instances": 0, "cores": 0, "ram": 0}
+        await have(store, "a")
+        await have(store, "b", BOB)
+        await have(store, "c", ("office", "ada"))
+        assert await used(store) == {"instances": 2, "cores": 4, "ram": 1024}
+        assert await used(store, "ada") == {"instances": 1, "cores": 2, "ram": 512}
+        await lose(store, "a")
+        await lose(store, "a")
+        assert await used(store) == await used(store, "bob") == {"instances": 1, "cores": 2, "ram": 512}
+
+    control(story)
+
+
+def test_a_wrong_row_is_found_and_counted_again(control: Run) -> None:
+    async def story(store: Any) -> None:
+        await have(store, "a")
+        assert await store.read(usage.miscounted) == []
+        await store.write(lambda tx: tx.run(SPOIL))
+        right, wrong = ({"instances": 1, "cores": cores, "ram": 512} for cores in (2, 99))
+        assert await store.read(usage.miscounted) == [usage.Miscount(*ADA, wrong, right)]
+        await store.write(lambda tx: usage.recount(tx, *ADA))
+        assert await store.read(usage.miscounted) == []
+        assert await used(store) == right
+
+    control(story)
+
+
+def test_cores_and_memory_may_be_counted_elsewhere(control: Run) -> None:
+    async def story(store: Any) -> None:
+        await have(store, "a")
+        await store.write(lambda tx: set_limit(tx, "lab", "cores", 4))
+
+        async def over(tx: Tx, held: Any) -> list[str]:
+            return await exceeded(tx, "lab", {"cores": 1}, user="ada", held=held)
+
+        assert await store.read(lambda tx: over(tx, None)) == []
+        assert await store.read(lambda tx: over(tx, ({"cores": 4}, {}))) == ["cores: requested 1, used 4 of 4"]
+
+    control(story)
