@@ -39,6 +39,7 @@ def make_service(
     from kilonova.quota.service import Quotas
     from kilonova.services.compute.flavors import Flavors
     from kilonova.services.compute.keypairs import Keypairs
+    from kilonova.services.compute.server_groups import ServerGroups
     from kilonova.services.identity.service import Identity
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
@@ -53,6 +54,7 @@ def make_service(
         networks=Networks(*parts),
         flavors=Flavors(*parts),
         keypairs=Keypairs(world.db.control, world.clock),
+        server_groups=ServerGroups(*parts),
         quotas=Quotas(world.db.control, engine.limits.quota),
         policy=Policy(file=policy_file if policy_file.is_file() else None),
         public_url=url,

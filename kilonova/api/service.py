@@ -12,6 +12,7 @@ from kilonova.policy.enforcer import Policy
 from kilonova.quota.service import Quotas
 from kilonova.services.compute.flavors import Flavors
 from kilonova.services.compute.keypairs import Keypairs
+from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.services.identity.service import Identity
 from kilonova.services.image.service import Images
 from kilonova.services.network.service import Networks
@@ -47,6 +48,7 @@ class Service:
     networks: Networks
     flavors: Flavors
     keypairs: Keypairs
+    server_groups: ServerGroups
     quotas: Quotas
     policy: Policy
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end

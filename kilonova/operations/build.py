@@ -14,6 +14,7 @@ from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all, taken, wanted
+from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, remove_guest
 from kilonova.operations.steps.ownership import give_runner, no_runner
 from kilonova.operations.steps.ports import WITH_PORTS, allocate_ports, release_ports
@@ -37,6 +38,7 @@ async def claim_host(ctx: Context) -> Facts:
         wanted(ctx, ctx.row.flavor),
         project=ctx.row.project_id,
         user=ctx.row.user_id,
+        group=await group_of(ctx),
     )
     return {"destination": taken(ctx, outcome)["host"], "copy": ctx.turn}
 

@@ -19,6 +19,7 @@ from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.operations.steps.ports import release_ports
 from kilonova.quota.usage import unmap_server
+from kilonova.services.compute.server_groups import leave
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell
 from kilonova.store.tables.journal import operations
@@ -63,6 +64,7 @@ async def unmap(ctx: Context) -> Facts:
 
     async def body(tx: Tx) -> None:
         await unmap_server(tx, ctx.server_id or "")
+        await leave(tx, ctx.server_id or "")
 
     await ctx.world.db.control.write(body)
     return {}

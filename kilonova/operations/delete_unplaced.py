@@ -11,6 +11,7 @@ from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
 from kilonova.quota.usage import unmap_server
+from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.tables import cell, control
@@ -39,6 +40,7 @@ class DeleteUnplaced(Operation):
     def settle(self, ctx: Context) -> None:
         async def unmap(tx: Tx, now: float) -> None:
             await unmap_server(tx, ctx.server_id or "")
+            await leave(tx, ctx.server_id or "")
             await rows.remove(tx, control.request_specs, server_id=ctx.server_id)
 
         ctx.in_transaction(unmap)

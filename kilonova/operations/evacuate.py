@@ -20,6 +20,7 @@ from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Place, Step, Target
 from kilonova.operations.steps.claim import close_migration, open_migration, taken, wanted
+from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.ports import bind_to_destination, bind_to_source, has_ports
@@ -66,6 +67,7 @@ async def claim_destination(ctx: Context) -> Facts:
         wanted(ctx, ctx.row.flavor),
         project=ctx.row.project_id,
         user=ctx.row.user_id,
+        group=await group_of(ctx),
     )
     return {"destination": taken(ctx, outcome)["host"], "migration": ctx.facts["migration"]}
 

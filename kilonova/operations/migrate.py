@@ -16,6 +16,7 @@ from kilonova.domain.server import ACTIVE, RESIZED, STOPPED
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DESTINATION, FAIL, SOURCE, Facts, Operation, Step
 from kilonova.operations.steps.claim import close_migration, open_migration, return_move, taken, wanted
+from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import (
     copy_gone,
     copy_whole,
@@ -48,6 +49,7 @@ async def claim_destination(ctx: Context) -> Facts:
         wanted(ctx, ctx.row.flavor),
         project=ctx.row.project_id,
         user=ctx.row.user_id,
+        group=await group_of(ctx),
     )
     return {"destination": taken(ctx, outcome)["host"], "migration": ctx.facts["migration"]}
 

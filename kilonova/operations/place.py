@@ -17,10 +17,12 @@ from kilonova.engine.context import Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
 from kilonova.engine.model import Place as Where
 from kilonova.engine.records import CANCELLED
+from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps.claim import release_all, taken, wanted
+from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import choose
 from kilonova.placement import claims
-from kilonova.quota.check import exceeded, held_in_placement
+from kilonova.quota.check import exceeded
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.tables import cell, control
@@ -52,6 +54,7 @@ async def claim_host(ctx: Context) -> Facts:
         wanted(ctx, flavor_of(ctx)),
         project=ctx.params["project_id"],
         user=ctx.params["user_id"],
+        group=await group_of(ctx),
     )
     chosen = taken(ctx, outcome)
     return {"destination": chosen["host"], "cell": chosen["cell"]}
@@ -86,9 +89,8 @@ async def remove_server(ctx: Context) -> Facts:
 async def recheck_quota(ctx: Context) -> Facts:
     """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
 
-    project, user, held = ctx.params["project_id"], ctx.params["user_id"], None
-    if ctx.limits.count_usage_from_placement:
-        held = await held_in_placement(ctx.world.db.placement, project, user)
+    project, user = ctx.params["project_id"], ctx.params["user_id"]
+    held = await held_in_placement(ctx.world.db.placement, ctx.limits, project, user)
 
     async def body(tx: Tx) -> list[str]:
         return await exceeded(tx, project, {}, user=user, defaults=ctx.limits.quota, held=held)

@@ -16,8 +16,10 @@ from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, rememb
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
-from kilonova.quota.check import Held, exceeded, held_in_placement
+from kilonova.operations.held import held_in_placement
+from kilonova.quota.check import Held, exceeded, given
 from kilonova.quota.usage import map_server
+from kilonova.services.compute.server_groups import join
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.store.tables import cell, control
@@ -35,6 +37,7 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
     networks: list[dict[str, Any]] = []  # domain/network.py: WantedPort
     security_groups: list[str] = []  # ids
     secrets: dict[str, Any] = {}
+    group: str | None = None  # the server group that it joins
 
 
 async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None = None) -> tuple[str, Accepted]:
@@ -49,9 +52,7 @@ async def create_many(
     now = engine.world.clock.now()
     asks = [_asked(engine, new, cause, now, key if n == 0 else None) for n, new in enumerate(wanted)]
     made = [(ask.server_id, Accepted(ask.operation_id or "")) for ask in asks]
-    held = None
-    if engine.limits.count_usage_from_placement:
-        held = await held_in_placement(engine.world.db.placement, cause.project_id, cause.user_id)
+    held = await held_in_placement(engine.world.db.placement, engine.limits, cause.project_id, cause.user_id)
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
         if await rows.fetch(tx, operations, id=asks[0].operation_id) is not None:
@@ -60,6 +61,8 @@ async def create_many(
         if known is not None:
             return await _made_before(tx, known)
         await _check_quota(engine, tx, cause, [new.flavor for new in wanted], held)
+        if wanted[0].group is not None:
+            await _join_group(engine, tx, wanted[0].group, [ask.server_id for ask in asks], cause, now)
         for ask, new in zip(asks, wanted, strict=True):
             await _insert_unplaced(tx, ask, new.flavor, ask.operation_id or "", now)
             op = _fresh(engine, ask, ask.operation_id or "", turn=1)
@@ -122,6 +125,12 @@ async def _check_quota(engine: Engine, tx: Tx, cause: Cause, flavors: Sequence[F
     over = await exceeded(tx, cause.project_id, more, user=cause.user_id, defaults=engine.limits.quota, held=held)
     if over:
         raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
+
+
+async def _join_group(engine: Engine, tx: Tx, group: str, servers: list[str], cause: Cause, now: float) -> None:
+    found = await given(tx, cause.project_id, engine.limits.quota)
+    most = found.of_user(cause.user_id, "server_group_members")
+    await join(tx, group, servers, cause.user_id, most, now)
 
 
 async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, now: float) -> None:

@@ -11,13 +11,12 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, literal, select, union_all
 
-from kilonova.placement.usages import of_project, together
 from kilonova.quota.resources import COUNTED, EVERYTHING, UNLIMITED, Limits
 from kilonova.quota.usage import used
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.quotas import quota_classes, quotas
-from kilonova.world import Store, Tx
+from kilonova.world import Tx
 
 DEFAULT_CLASS = "default"
 Held = tuple[dict[str, int], dict[str, int]]  # of a project and of one user in it, where that is not counted here
@@ -92,16 +91,6 @@ async def exceeded(
         return over
     limits = {resource: found.of_user(user, resource) for resource in COUNTED}
     return await _over(tx, (project, user), delta, limits, of_user)
-
-
-async def held_in_placement(placement: Store, project: str, user: str) -> Held:
-    """Cores and memory as placement has them: a server that is being moved counts twice, one in cell0 not at all."""
-    return await _held(placement, project, ""), await _held(placement, project, user)
-
-
-async def _held(placement: Store, project: str, user: str) -> dict[str, int]:
-    amounts = together(await of_project(placement, project, user)).used
-    return {"cores": amounts.get("VCPU", 0) + amounts.get("PCPU", 0), "ram": amounts.get("MEMORY_MB", 0)}
 
 
 async def _over(

@@ -13,6 +13,7 @@ from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, UNLIMITED, Limits,
 from kilonova.quota.usage import used
 from kilonova.store import rows
 from kilonova.store.tables.quotas import quota_classes, quotas
+from kilonova.store.tables.server_groups import server_groups
 from kilonova.world import Row, Store, Tx
 
 
@@ -30,7 +31,8 @@ class Quotas:
         """By resource. Only what is counted over a project has a use here; the rest is checked where it is made."""
 
         async def body(tx: Tx) -> tuple[Given, dict[str, int]]:
-            return await given(tx, project, self._configured), await used(tx, project, user) if counted else {}
+            found = await given(tx, project, self._configured)
+            return found, await _counted(tx, project, user) if counted else {}
 
         found, amounts = await self._control.read(body, few=not counted)
         return {name: Quota(_limit(found, user, name), amounts.get(name, 0)) for name in RESOURCES}
@@ -82,6 +84,11 @@ class Quotas:
                 await put_limit(tx, quota_classes, limit, class_name=name, resource=resource)
 
         await self._control.write(body)
+
+
+async def _counted(tx: Tx, project: str, user: str) -> dict[str, int]:
+    of = {"project_id": project, "user_id": user} if user else {"project_id": project}
+    return {**await used(tx, project, user), "server_groups": len(await rows.fetch_all(tx, server_groups, **of))}
 
 
 def _limit(found: Given, user: str, resource: str) -> int:

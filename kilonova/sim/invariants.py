@@ -8,7 +8,7 @@ from typing import Any
 
 from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
 from kilonova.domain.server import ACTIVE, RESIZED, STOPPED, from_json
-from kilonova.sim import ports
+from kilonova.sim import groups, ports
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
 
@@ -22,7 +22,7 @@ def check(cloud: SimCloud, *, at_rest: bool = True) -> list[str]:
 
 def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]:
     found = [*_task_states(records), *_books(records), *_one_runs(records, cloud), *_disks(records, cloud)]
-    found += ports.at_any_time(records)
+    found += [*ports.at_any_time(records), *groups.kept(records)]
     if at_rest:
         found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
         found += [*_mappings(records), *_usages(records), *ports.at_rest(records)]

@@ -12,7 +12,7 @@ from kilonova.placement.books import Held, Imbalance, balance, by_consumer, read
 from kilonova.services.network.servers import vifs_of
 from kilonova.sim.cloud import SimCloud
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control, journal, network, quotas
+from kilonova.store.tables import cell, control, journal, network, quotas, server_groups
 from kilonova.store.tables import placement as books
 from kilonova.world import Row, Stores, Tx
 
@@ -36,6 +36,8 @@ CONTROL = (
     control.request_specs,
     control.host_mappings,
     quotas.quota_usages,
+    server_groups.server_groups,
+    server_groups.server_group_members,
     network.ports,
     network.subnets,
     network.fixed_ips,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kilonova.audit.run import audit as audited
+from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
@@ -15,9 +16,12 @@ from kilonova.engine.core import Engine
 from kilonova.operations import hosts
 from kilonova.operations.submit import NewServer, create, evacuate_host, submit
 from kilonova.quota.check import set_limit
+from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.sim.story_file import StoryError
 from kilonova.sim.story_scene import WORDS, differences
 from kilonova.sim.story_trouble import WAYS, Spoiled
+from kilonova.store import rows
+from kilonova.store.tables.server_groups import server_groups
 from kilonova.world import Tx
 
 if TYPE_CHECKING:
@@ -62,20 +66,50 @@ class Verbs:
         count: int = 0,
         networks: int = 0,
         port: str = "",
+        group: str = "",
     ) -> list[Answer]:
         """With a count: that many at once, named server1, server2, … Each with so many ports of its own; `port` is one
-        that it is given."""
+        that it is given, `group` the server group it joins."""
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
         wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
-        return [self._create(name, flavor, host, wanted) for name in names]
+        return [self._create(name, flavor, host, wanted, group) for name in names]
 
-    def _create(self, server: str, flavor: str, host: str | None, networks: list[dict[str, Any]]) -> Answer:
-        server_id, cause = self.player.names.server_id(server), self.cloud.cause()
-        size = self.player.flavors[flavor]
-        new = NewServer(id=server_id, name=server, flavor=size, image="cirros", host=host, networks=networks)
+    def _create(self, server: str, flavor: str, host: str | None, ports: list[dict[str, Any]], group: str) -> Answer:
+        new = NewServer(
+            id=self.player.names.server_id(server),
+            name=server,
+            flavor=self.player.flavors[flavor],
+            image="cirros",
+            host=host,
+            networks=ports,
+            group=group or None,
+            details=Details(scheduler_hints={"group": [group]} if group else {}),
+        )
+        cause = self.cloud.cause()
         return self._ask(lambda engine: create(engine, new, cause))
+
+    def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
+        """A server group; its name is its id."""
+        values: dict[str, Any] = {
+            "id": name,
+            "name": name,
+            "policy": policy,
+            "max_server_per_host": most,
+            "created_at": 0.0,
+        }
+        owner: dict[str, Any] = {"project_id": "demo", "user_id": "demo"}
+
+        async def body(tx: Tx) -> None:
+            await rows.put(tx, server_groups, **values, **owner)
+
+        return self._ask(lambda engine: engine.world.db.control.write(body))
+
+    def ungroup(self, name: str) -> Answer:
+        return self._ask(
+            lambda engine: ServerGroups(engine.world.db.control, engine.world.clock, engine.world.ids).delete(name)
+        )
 
     def _port(self, name: str) -> str:
         """`port1` is the first of those that lie there."""

@@ -21,6 +21,7 @@ from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 from kilonova.operations.submit import NewServer, create_many, known_creates
+from kilonova.services.compute.server_groups import unknown
 from kilonova.services.image.image import Image
 from kilonova.store.hosts import judge_all
 from kilonova.store.server_records import find
@@ -51,6 +52,7 @@ async def create(call: Call) -> Response:
     groups = _group_names(wish)
     group_ids = await call.service.networks.check_security_groups(call.caller, groups) if groups else []
     await check_files(call, wish)
+    group = await _server_group(call)
     details = await _details(call, wish, image, groups)
     servers = [
         NewServer(
@@ -62,6 +64,7 @@ async def create(call: Call) -> Response:
             networks=[msgspec.to_builtins(port) for port in networks],
             security_groups=group_ids,
             secrets=_secrets(wish, password),
+            group=group,
         )
         for n in range(count)
     ]
@@ -208,7 +211,7 @@ async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups
     await call.service.quotas.check_metadata(call.caller, len(metadata))
     zone = wish.get("availability_zone", "").partition(":")[0] or None
     description = wish.get("description") if call.at(2, 19) else wish["name"]
-    hints = call.body.get("os:scheduler_hints") or call.body.get("OS-SCH-HNT:scheduler_hints") or {}
+    hints = _hints(call)
     return Details(
         metadata=metadata,
         tags=list(dict.fromkeys(wish.get("tags", []))),
@@ -228,6 +231,25 @@ async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups
         trusted_image_certificates=wish.get("trusted_image_certificates"),
         scheduler_hints={name: value if isinstance(value, list) else [value] for name, value in hints.items()},
     )
+
+
+async def _server_group(call: Call) -> str | None:
+    """Of the caller's own project."""
+    named = _hints(call).get("group")
+    if named is None:
+        return None
+    try:
+        group = await call.service.server_groups.find(named)
+    except Refused as why:
+        raise Rejected(400, why.message) from None
+    if group.project_id != call.caller.project_id:
+        raise Rejected(400, unknown(named).message)
+    return group.id
+
+
+def _hints(call: Call) -> dict[str, Any]:
+    hints: dict[str, Any] = call.body.get("os:scheduler_hints") or call.body.get("OS-SCH-HNT:scheduler_hints") or {}
+    return hints
 
 
 async def find_key(call: Call, name: str) -> None:

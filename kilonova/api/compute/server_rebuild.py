@@ -20,7 +20,7 @@ from kilonova.api.compute.server_create import (
     plain_address,
     sealed_user_data,
 )
-from kilonova.api.compute.server_view import ServerView
+from kilonova.api.compute.server_view import ServerView, groups_of
 from kilonova.api.routes import Route
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import submit
@@ -60,7 +60,7 @@ async def rebuild(call: Call) -> Response:
 
 async def _answer(call: Call, record: Record, password: str, operation: str) -> Response:
     await look_at_ports(call, [record])
-    shown = {**_shown(call, record), "adminPass": password}
+    shown = {**await _shown(call, record), "adminPass": password}
     return answer({"server": shown}, 202, {OPERATION_HEADER: operation})
 
 
@@ -88,8 +88,8 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
     return told | {name: plain_address(wish[key]) for key, name in addresses.items() if key in wish}
 
 
-def _shown(call: Call, record: Record) -> dict[str, Any]:
-    view = ServerView(call, one=True)
+async def _shown(call: Call, record: Record) -> dict[str, Any]:
+    view = ServerView(call, groups=await groups_of(call, record))
     if call.at(2, 75):
         return {**view.whole(record), "user_data": view.user_data(record)}
     shown = view.core(record)

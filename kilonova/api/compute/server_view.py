@@ -65,12 +65,22 @@ def addresses(record: Record) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+async def groups_of(call: Call, record: Record) -> list[str]:
+    """Ids of the server's groups; who gave no hint never joined one."""
+    if not call.at(2, 71) or not record.details.scheduler_hints.get("group"):
+        return []
+    group = await call.service.server_groups.of_server(record.id)
+    return [] if group is None else [group.id]
+
+
 class ServerView:
     """Made once per answer, so that policy is asked once and not for every server of a list."""
 
-    def __init__(self, call: Call, hosts: Mapping[str, HostState] | None = None, *, one: bool = False) -> None:
+    def __init__(
+        self, call: Call, hosts: Mapping[str, HostState] | None = None, *, groups: list[str] | None = None
+    ) -> None:
         self.call = call
-        self.one = one  # a single server; lists leave some things out
+        self.groups = groups  # of a single server; lists leave them out
         self.hosts = hosts or {}
         self.shows_attributes = call.allows(EXTENDED)
         self.shows_extra_specs = call.at(2, 47) and call.allows(EXTRA_SPECS)
@@ -119,8 +129,8 @@ class ServerView:
             shown["tags"] = details.tags
         if call.at(2, 63):
             shown["trusted_image_certificates"] = details.trusted_image_certificates
-        if call.at(2, 71) and self.one:
-            shown["server_groups"] = []
+        if call.at(2, 71) and self.groups is not None:
+            shown["server_groups"] = self.groups
         if call.at(2, 73):
             shown["locked_reason"] = details.locked_reason
         if call.at(2, 90):

@@ -14,7 +14,7 @@ from kilonova.api.compute.schemas import servers as schemas
 from kilonova.api.compute.schemas.queries import none_since
 from kilonova.api.compute.server import act, change_details, host_states, look_at_ports, placed, server_of
 from kilonova.api.compute.server_create import create, plain_address
-from kilonova.api.compute.server_view import HOST_STATUS, HOST_STATUS_UNKNOWN, ServerView, brief, zone_of
+from kilonova.api.compute.server_view import HOST_STATUS, HOST_STATUS_UNKNOWN, ServerView, brief, groups_of, zone_of
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
@@ -57,7 +57,7 @@ def _answer(call: Call, path: str, shown: list[dict[str, Any]], limit: int) -> R
 async def show(call: Call) -> Response:
     record = await server_of(call)
     await look_at_ports(call, [record])
-    view = ServerView(call, await _hosts(call, [record]), one=True)
+    view = ServerView(call, await _hosts(call, [record]), groups=await groups_of(call, record))
     return answer({"server": view.whole(record)})
 
 
@@ -87,7 +87,8 @@ async def update(call: Call) -> Response:
 
     changed = await change_details(call, record, edit, **columns)
     await look_at_ports(call, [changed])
-    view = ServerView(call, await _hosts(call, [changed]) if call.at(2, 75) else None, one=True)
+    hosts = await _hosts(call, [changed]) if call.at(2, 75) else None
+    view = ServerView(call, hosts, groups=await groups_of(call, changed))
     return answer({"server": view.whole(changed) if call.at(2, 75) else view.core(changed)})
 
 

@@ -26,7 +26,7 @@ NEWEST = {"openstack-api-version": "compute latest"}
 
 
 def lift_quotas(world: World) -> None:
-    limits = {"instances": 500, "cores": -1, "ram": -1, "key_pairs": -1}
+    limits = {"instances": 500, "cores": -1, "ram": -1, "key_pairs": -1, "server_groups": -1}
     world.admin.done("PUT", f"{COMPUTE}/os-quota-sets/{world.owner.project_id}", {"quota_set": limits})
 
 
@@ -99,6 +99,11 @@ def spec(world: World, where: Where) -> str:
 def keypair(world: World, where: Where) -> str:
     wish = {"name": world.name("key"), "public_key": KEY}
     return str(world.made(world.owner, f"{COMPUTE}/os-keypairs", "keypair", wish)["name"])
+
+
+def server_group(world: World, where: Where) -> str:
+    wish = {"name": world.name("group"), "policies": ["anti-affinity"]}
+    return str(world.made(world.owner, f"{COMPUTE}/os-server-groups", "server_group", wish)["id"])
 
 
 def switch_spares_off(world: World) -> None:
@@ -180,6 +185,7 @@ MAKERS: dict[str, Maker] = {
     "/flavors/{flavor}": flavor,
     "/flavors/{flavor}/os-extra_specs/{key}": spec,
     "/os-keypairs/{name}": keypair,
+    "/os-server-groups/{group}": server_group,
     "/os-quota-sets/{project}": quota_owner,
     "/os-quota-class-sets/{class}": lambda world, where: "default" if where.entry.is_read else world.name("class"),
     "/os-services/{service}": service,

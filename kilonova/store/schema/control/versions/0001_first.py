@@ -538,6 +538,27 @@ def upgrade() -> None:
     )
     op.create_index("security_groups_project", "security_groups", ["project_id"])
     op.create_table(
+        "server_group_members",
+        sa.Column("group_id", sa.Text(), nullable=False),
+        sa.Column("server_id", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("group_id", "server_id"),
+    )
+    op.create_index("server_group_members_server", "server_group_members", ["server_id"])
+    op.create_table(
+        "server_groups",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("policy", sa.Text(), nullable=False),
+        sa.Column("max_server_per_host", sa.Integer(), nullable=True),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("server_groups_project", "server_groups", ["project_id"])
+    op.create_table(
         "server_mappings",
         sa.Column("server_id", sa.Text(), nullable=False),
         sa.Column("cell", sa.Text(), nullable=True),

@@ -1,0 +1,84 @@
+"""/os-server-groups: servers that shall be together, or apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.compute.paging import limit_of
+from kilonova.api.compute.schemas import server_groups as forms
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.services.compute.server_groups import ALL_PROJECTS, ANTI_AFFINITY, ServerGroup, unknown
+
+RULE = "os_compute_api:os-server-groups:"
+
+
+async def list_(call: Call) -> Response:
+    project = call.caller.project_id
+    if "all_projects" in call.query:
+        call.require(f"{RULE}index:all_projects")
+        project = ALL_PROJECTS
+    offset = int(call.query.get("offset") or 0)
+    found = await call.service.server_groups.list(project, limit=limit_of(call), offset=offset)
+    return answer({"server_groups": [_view(call, group) for group in found]})
+
+
+async def show(call: Call) -> Response:
+    return answer({"server_group": _view(call, await _find(call, "show"))})
+
+
+async def create(call: Call) -> Response:
+    wish, caller = call.body["server_group"], call.caller
+    policy = wish["policy"] if call.at(2, 64) else wish["policies"][0]
+    most = wish.get("rules", {}).get("max_server_per_host")
+    if most is not None and policy != ANTI_AFFINITY:
+        raise Rejected(400, f"Only {ANTI_AFFINITY} policy supports rules, not {policy}.")
+    quotas = call.service.quotas
+    limits = [await quotas.limit("server_groups", caller.project_id, user) for user in ("", caller.user_id)]
+    group = await call.service.server_groups.create(
+        project_id=caller.project_id,
+        user_id=caller.user_id,
+        name=wish["name"],
+        policy=policy,
+        max_server_per_host=None if most is None else int(most),
+        most=(limits[0], limits[1]),
+    )
+    return answer({"server_group": _view(call, group)})
+
+
+async def delete(call: Call) -> Response:
+    group = await _find(call, "delete")
+    await call.service.server_groups.delete(group.id)
+    return nothing()
+
+
+async def _find(call: Call, rule: str) -> ServerGroup:
+    """Another project's is not there, unless the rule allows to see it."""
+    group = await call.service.server_groups.find(call.path["group"])
+    if not call.allows(RULE + rule, project_id=group.project_id):
+        if call.caller.project_id == group.project_id:
+            call.require(RULE + rule, project_id=group.project_id)
+        raise unknown(group.id)
+    return group
+
+
+def _view(call: Call, group: ServerGroup) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": group.id, "name": group.name, "members": list(group.members)}
+    if call.at(2, 13):
+        shown |= {"project_id": group.project_id, "user_id": group.user_id}
+    if call.at(2, 64):
+        most = group.max_server_per_host
+        return shown | {"policy": group.policy, "rules": {} if most is None else {"max_server_per_host": most}}
+    return shown | {"policies": [group.policy], "metadata": {}}
+
+
+PATH = "/os-server-groups"
+ROUTES = [
+    Route(method="GET", path=PATH, handler=list_, rule=f"{RULE}index", query=forms.LIST),
+    Route(method="POST", path=PATH, handler=create, rule=f"{RULE}create", body=forms.CREATE),
+    Route(method="GET", path=PATH + "/{group}", handler=show, rule=ANY_TOKEN),
+    Route(method="DELETE", path=PATH + "/{group}", handler=delete, rule=ANY_TOKEN),
+]

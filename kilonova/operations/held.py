@@ -1,0 +1,20 @@
+"""What a project holds in placement, for quotas that count it there (`count_usage_from_placement`)."""
+
+from __future__ import annotations
+
+from kilonova.engine.limits import Limits
+from kilonova.placement.usages import of_project, together
+from kilonova.quota.check import Held
+from kilonova.world import Store
+
+
+async def held_in_placement(placement: Store, limits: Limits, project: str, user: str) -> Held | None:
+    """Cores and memory: a server that is being moved counts twice, one in cell0 not at all. None: count as usual."""
+    if not limits.count_usage_from_placement:
+        return None
+    return await _held(placement, project, ""), await _held(placement, project, user)
+
+
+async def _held(placement: Store, project: str, user: str) -> dict[str, int]:
+    amounts = together(await of_project(placement, project, user)).used
+    return {"cores": amounts.get("VCPU", 0) + amounts.get("PCPU", 0), "ram": amounts.get("MEMORY_MB", 0)}

@@ -1,0 +1,172 @@
+"""Server groups: servers that shall be together, or apart. A server joins when it is made and leaves with its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Integer, bindparam, delete, func, or_, select
+
+from kilonova.domain.errors import Refused
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.server_groups import server_group_members, server_groups
+from kilonova.world import Clock, Ids, Row, Store, Tx
+
+ANTI_AFFINITY = "anti-affinity"
+POLICIES = ("affinity", ANTI_AFFINITY, "soft-affinity", "soft-anti-affinity")
+ALL_PROJECTS = ""
+
+_COUNT = select(func.count().label("number"))
+_GROUPS_OF = Sql(_COUNT.select_from(server_groups).where(server_groups.c.project_id == bindparam("project_id")))
+_GROUPS_BY = Sql(
+    _COUNT.select_from(server_groups).where(
+        server_groups.c.project_id == bindparam("project_id"), server_groups.c.user_id == bindparam("user_id")
+    )
+)
+_MEMBERS_BY = Sql(
+    _COUNT.select_from(server_group_members).where(
+        server_group_members.c.group_id == bindparam("group_id"), server_group_members.c.user_id == bindparam("user_id")
+    )
+)
+_PAGE = Sql(
+    select(server_groups)
+    .where(or_(bindparam("project") == ALL_PROJECTS, server_groups.c.project_id == bindparam("project")))
+    .order_by(server_groups.c.created_at, server_groups.c.id)
+    .limit(bindparam("limit", type_=Integer))
+    .offset(bindparam("offset", type_=Integer))
+)
+_MEMBERS = Sql(
+    select(server_group_members.c.group_id, server_group_members.c.server_id)
+    .where(in_list(server_group_members.c.group_id, "groups"))
+    .order_by(server_group_members.c.created_at, server_group_members.c.server_id)
+)
+_GROUP_OF_SERVER = Sql(
+    select(server_groups)
+    .join(server_group_members, server_group_members.c.group_id == server_groups.c.id)
+    .where(server_group_members.c.server_id == bindparam("server_id"))
+)
+_FORGET_MEMBERS = Sql(delete(server_group_members).where(server_group_members.c.group_id == bindparam("group_id")))
+
+
+class ServerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    project_id: str
+    user_id: str
+    name: str
+    policy: str
+    max_server_per_host: int | None
+    members: tuple[str, ...] = ()
+
+
+_FIELDS = [field for field in ServerGroup.__struct_fields__ if field != "members"]
+
+
+class ServerGroups:
+    def __init__(self, control: Store, clock: Clock, ids: Ids) -> None:
+        self._control, self._clock, self._ids = control, clock, ids
+
+    async def create(
+        self,
+        *,
+        project_id: str,
+        user_id: str,
+        name: str,
+        policy: str,
+        max_server_per_host: int | None = None,
+        most: tuple[int, int] = (-1, -1),
+    ) -> ServerGroup:
+        """`most`: how many the project, and this user in it, may have."""
+        group = ServerGroup(
+            id=self._ids.uuid(),
+            project_id=project_id,
+            user_id=user_id,
+            name=name,
+            policy=policy,
+            max_server_per_host=max_server_per_host,
+        )
+        values = {field: getattr(group, field) for field in _FIELDS}
+
+        async def body(tx: Tx) -> None:
+            of_project = await tx.one(_GROUPS_OF, project_id=project_id)
+            of_user = await tx.one(_GROUPS_BY, project_id=project_id, user_id=user_id)
+            for limit, row in zip(most, (of_project, of_user), strict=True):
+                if row is not None and 0 <= limit <= row["number"]:
+                    raise Refused("quota_exceeded", f"Quota exceeded, too many server groups: {limit} of {limit} used.")
+            await rows.put(tx, server_groups, **values, created_at=self._clock.now())
+
+        await self._control.write(body)
+        return group
+
+    async def find(self, group_id: str) -> ServerGroup:
+        async def body(tx: Tx) -> ServerGroup:
+            row = await rows.fetch(tx, server_groups, id=group_id)
+            if row is None:
+                raise unknown(group_id)
+            return (await _with_members(tx, [row]))[0]
+
+        return await self._control.read(body, few=True)
+
+    async def list(self, project_id: str, *, limit: int, offset: int = 0) -> Sequence[ServerGroup]:
+        """The oldest first; `ALL_PROJECTS` for everybody's."""
+
+        async def body(tx: Tx) -> Sequence[ServerGroup]:
+            return await _with_members(tx, await tx.all(_PAGE, project=project_id, limit=limit, offset=offset))
+
+        return await self._control.read(body)
+
+    async def count(self, project_id: str) -> int:
+        row = await self._control.ask(_GROUPS_OF, project_id=project_id)
+        return 0 if row is None else int(row["number"])
+
+    async def delete(self, group_id: str) -> None:
+        """Its servers stay where they are; from now on nothing binds them."""
+
+        async def body(tx: Tx) -> int:
+            await tx.run(_FORGET_MEMBERS, group_id=group_id)
+            return await rows.remove(tx, server_groups, id=group_id)
+
+        if not await self._control.write(body):
+            raise unknown(group_id)
+
+    async def of_server(self, server_id: str) -> ServerGroup | None:
+        return await group_of_server(self._control, server_id)
+
+
+async def join(tx: Tx, group_id: str, servers: Sequence[str], user_id: str, most: int, now: float) -> None:
+    """In the transaction that accepts the servers; `most` is how many of one user's servers a group may have."""
+    if await rows.fetch(tx, server_groups, lock=True, id=group_id) is None:
+        raise Refused("bad_request", f"Instance group {group_id} could not be found.")
+    row = await tx.one(_MEMBERS_BY, group_id=group_id, user_id=user_id)
+    there = 0 if row is None else int(row["number"])
+    if 0 <= most < there + len(servers):
+        text = f"Quota exceeded, too many servers in group: requested {len(servers)}, used {there} of {most}."
+        raise Refused("quota_exceeded", text)
+    for server in servers:
+        await rows.put(tx, server_group_members, group_id=group_id, server_id=server, user_id=user_id, created_at=now)
+
+
+async def leave(tx: Tx, server_id: str) -> None:
+    """The server is gone; again is harmless."""
+    await rows.remove(tx, server_group_members, server_id=server_id)
+
+
+async def group_of_server(control: Store, server_id: str) -> ServerGroup | None:
+    """It has one at most; members are left out."""
+    row = await control.ask(_GROUP_OF_SERVER, server_id=server_id)
+    return None if row is None else _group(row)
+
+
+async def _with_members(tx: Tx, found: Sequence[Row]) -> list[ServerGroup]:
+    members: dict[str, list[str]] = {row["id"]: [] for row in found}
+    for row in await tx.all(_MEMBERS, groups=list(members)) if members else ():
+        members[row["group_id"]].append(row["server_id"])
+    return [_group(row, members[row["id"]]) for row in found]
+
+
+def _group(row: Row, members: Sequence[str] = ()) -> ServerGroup:
+    return ServerGroup(**{field: row[field] for field in _FIELDS}, members=tuple(members))
+
+
+def unknown(group_id: str) -> Refused:
+    return Refused("not_found", f"Instance group {group_id[:255]} could not be found.")

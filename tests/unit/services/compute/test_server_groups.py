@@ -1,0 +1,99 @@
+"""Server groups in the database: whose they are, who is in them, and how many there may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kilonova.domain.errors import Refused
+from kilonova.services.compute.server_groups import ALL_PROJECTS, ServerGroups, group_of_server, join, leave
+from tests.unit.control import Clock
+
+Run = Callable[[Any], None]
+
+
+class Ids:
+    def __init__(self) -> None:
+        self.last = 0
+
+    def uuid(self) -> str:
+        self.last += 1
+        return f"group-{self.last}"
+
+
+def made(store: Any) -> ServerGroups:
+    return ServerGroups(store, Clock(5.0), Ids())
+
+
+async def new(groups: ServerGroups, project: str = "lab", user: str = "ada", **more: Any) -> Any:
+    return await groups.create(project_id=project, user_id=user, name="web", policy="anti-affinity", **more)
+
+
+async def joined(store: Any, group: str, servers: list[str], most: int = -1) -> None:
+    await store.write(lambda tx: join(tx, group, servers, "ada", most, 1.0))
+
+
+def test_a_group_is_found_with_its_members_until_it_is_deleted(control: Run) -> None:
+    async def story(store: Any) -> None:
+        groups = made(store)
+        group = await new(groups, max_server_per_host=2)
+        assert (group.members, group.max_server_per_host) == ((), 2)
+        await joined(store, group.id, ["a", "b"])
+        assert (await groups.find(group.id)).members == ("a", "b")
+        found = await group_of_server(store, "a")
+        assert found is not None and (found.id, found.policy) == (group.id, "anti-affinity")
+        await store.write(lambda tx: leave(tx, "a"))
+        assert (await groups.find(group.id)).members == ("b",)
+        assert await group_of_server(store, "a") is None
+        await groups.delete(group.id)
+        assert await group_of_server(store, "b") is None
+        for lost in (groups.find(group.id), groups.delete(group.id)):
+            with pytest.raises(Refused, match=f"Instance group {group.id} could not be found"):
+                await lost
+
+    control(story)
+
+
+def test_lists_are_of_one_project_or_of_all(control: Run) -> None:
+    async def story(store: Any) -> None:
+        groups = made(store)
+        for project in ("lab", "office", "lab"):
+            await new(groups, project)
+        assert [one.id for one in await groups.list("lab", limit=9)] == ["group-1", "group-3"]
+        assert [one.id for one in await groups.list("lab", limit=1, offset=1)] == ["group-3"]
+        assert len(await groups.list(ALL_PROJECTS, limit=9)) == 3
+        assert await groups.count("lab") == 2
+
+    control(story)
+
+
+def test_there_are_limits(control: Run) -> None:
+    async def story(store: Any) -> None:
+        groups = made(store)
+        group = await new(groups, most=(1, -1))
+        with pytest.raises(Refused, match="too many server groups: 1 of 1 used"):
+            await new(groups, most=(1, -1))
+        with pytest.raises(Refused, match="too many server groups"):
+            await new(groups, most=(-1, 1))
+        await new(groups, user="bob", most=(-1, 1))
+        await joined(store, group.id, ["a"], most=2)
+        with pytest.raises(Refused, match="requested 2, used 1 of 2"):
+            await joined(store, group.id, ["b", "c"], most=2)
+        assert (await groups.find(group.id)).members == ("a",)
+        with pytest.raises(Refused, match="could not be found"):
+            await joined(store, "nowhere", ["d"])
+
+    control(story)
+
+
+def test_two_at_once_do_not_exceed_the_members(control: Run) -> None:
+    async def story(store: Any) -> None:
+        group = await new(made(store))
+        asked = [joined(store, group.id, [name], most=2) for name in "abcd"]
+        refused = [error for error in await asyncio.gather(*asked, return_exceptions=True) if error is not None]
+        assert len(refused) == 2 and all(isinstance(error, Refused) for error in refused)
+
+    control(story)
