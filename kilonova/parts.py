@@ -114,6 +114,7 @@ def limits_of(settings: Settings) -> Limits:
         ledger_days=settings.audit.ledger_days,
         allow_resize_to_same_host=default.allow_resize_to_same_host,
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
+        reclaim_instance_interval=default.reclaim_instance_interval,
         quota=_quota_of(settings),
         count_usage_from_placement=settings.quota.count_usage_from_placement,
     )

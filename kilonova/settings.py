@@ -40,6 +40,7 @@ class Default(Section, frozen=True, kw_only=True):
     service_down_time: Seconds = 60.0
     allow_resize_to_same_host: Flag = False
     resume_guests_state_on_host_boot: Flag = True
+    reclaim_instance_interval: Pause = 0.0
 
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):

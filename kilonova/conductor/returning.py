@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, STOPPED, from_json
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, SOFT_DELETED, STOPPED, from_json
 from kilonova.engine.core import Engine
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting, set_inventory
@@ -155,7 +155,7 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Ve
     if server["operation_id"] is not None:
         await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
         return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
-    if state == STOPPED:
+    if state in (STOPPED, SOFT_DELETED):
         return Verdict(report.server, report.copy, "stop", "it holds permission to run, but its owner stopped it")
     return Verdict(report.server, report.copy, "adopt", "it holds permission to run", should_run and resumes)
 

@@ -13,6 +13,7 @@ from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, renew, take_over
 from kilonova.conductor.observer import Observer
+from kilonova.conductor.reclaiming import reclaim
 from kilonova.domain.errors import KilonovaError, NoAnswer
 from kilonova.domain.messages import Wake
 from kilonova.engine.conclude import Next
@@ -23,6 +24,7 @@ from kilonova.engine.take import hosts_with_work, ready_operations
 from kilonova.world import Store
 
 logger = logging.getLogger(__name__)
+MOST_BETWEEN_RECLAIMS = 60.0  # seconds
 
 
 class Conductor:
@@ -57,6 +59,9 @@ class Conductor:
             (self._watch, limits.poll_seconds),
         ):
             self._loops.append(asyncio.create_task(self._every(seconds, work)))
+        if limits.reclaim_instance_interval:
+            often = min(limits.reclaim_instance_interval / 2, MOST_BETWEEN_RECLAIMS)
+            self._loops.append(asyncio.create_task(self._every(often, self._reclaim)))
         if limits.audit_interval:
             self._loops.append(asyncio.create_task(self._audit_now_and_then(limits.audit_interval)))
 
@@ -178,6 +183,10 @@ class Conductor:
     async def _audit(self) -> None:
         if self.engine.worker == min(self._living, default=""):
             await audit_all(self.engine)
+
+    async def _reclaim(self) -> None:
+        for journal in self._cells():
+            await reclaim(self.engine, journal)
 
     async def _watch(self) -> None:
         for journal in self._cells():

@@ -31,6 +31,7 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     scheduler_hints: dict[str, Any] = {}
     locked_by: str | None = None  # owner | admin
     locked_reason: str | None = None
+    soft_deleted_at: float | None = None  # since when it waits to be reclaimed
 
 
 _DECODER = msgspec.json.Decoder(Details)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 ACTIVE, BUILDING, STOPPED, RESIZED, ERROR, DELETED = "active", "building", "stopped", "resized", "error", "deleted"
+SOFT_DELETED = "soft-delete"
 
 VM_STATES = {
     BUILDING: "no guest has run yet",
@@ -15,6 +16,7 @@ VM_STATES = {
     STOPPED: "the guest is off on purpose",
     RESIZED: "moved or resized; both copies exist until the owner confirms or reverts",
     ERROR: "the last operation failed; one complete copy exists and is owned, or none ever did",
+    SOFT_DELETED: "deleted by its owner, and kept for a while: it can be restored",
     DELETED: "gone",
 }
 

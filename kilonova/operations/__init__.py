@@ -13,7 +13,9 @@ from kilonova.operations.migrate import Migrate
 from kilonova.operations.place import Place
 from kilonova.operations.reboot import HardReboot, SoftReboot
 from kilonova.operations.rebuild import Rebuild
+from kilonova.operations.restore import Restore
 from kilonova.operations.revert_resize import RevertResize
+from kilonova.operations.soft_delete import SoftDelete
 from kilonova.operations.start import Start
 from kilonova.operations.stop import Stop
 
@@ -23,6 +25,8 @@ REGISTRY: Registry = {
         Place(),
         Build(),
         Delete(),
+        SoftDelete(),
+        Restore(),
         DeleteUnplaced(),
         Migrate(),
         ConfirmResize(),

@@ -26,6 +26,8 @@ from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Store, Tx
 
+NOT_SOFTLY = ("busy", "invalid_state", "not_ready", "host_down")
+
 
 class NewServer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -165,6 +167,18 @@ async def submit(engine: Engine, ask: Ask) -> Accepted:
         if accepted is not None:
             return accepted
     raise Refused("busy", f"Instance {ask.server_id} is on its way between cells; repeat the request")
+
+
+async def remove(engine: Engine, ask: Ask) -> Accepted:
+    """As the cloud is set up: at once, or so that it can be taken back. What has never run, or whose host does not
+    answer, is deleted at once in any case."""
+    if engine.limits.reclaim_instance_interval:
+        try:
+            return await submit(engine, msgspec.structs.replace(ask, kind="soft_delete"))
+        except Refused as why:
+            if why.code not in NOT_SOFTLY:
+                raise
+    return await submit(engine, ask)
 
 
 async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.quota.check import DEFAULT_CLASS, Given, given, put_limit, set_limit
+from kilonova.quota.check import DEFAULT_CLASS, Given, exceeded, given, put_limit, set_limit
 from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, UNLIMITED, Limits, filled
 from kilonova.quota.usage import used
 from kilonova.store import rows
@@ -46,6 +46,13 @@ class Quotas:
         limit = await self.limit("metadata_items", caller.project_id, caller.user_id) if items else UNLIMITED
         if 0 <= limit < items:
             raise Refused("quota_exceeded", f"Maximum number of metadata items exceeds {limit}")
+
+    async def check_use(self, project: str, user: str, more: Mapping[str, int]) -> None:
+        async def body(tx: Tx) -> list[str]:
+            return await exceeded(tx, project, more, user=user, defaults=self._configured)
+
+        if over := await self._control.read(body, few=True):
+            raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
     async def defaults(self) -> dict[str, int]:
         return await self.of_class(DEFAULT_CLASS)

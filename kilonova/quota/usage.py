@@ -50,7 +50,7 @@ _COUNT = select(
     func.count().label("instances"),
     sql_cast(func.sum(server_mappings.c.vcpus), BigInteger).label("cores"),
     sql_cast(func.sum(server_mappings.c.memory_mb), BigInteger).label("ram"),
-).where(server_mappings.c.queued_for_delete == 0)
+).where(server_mappings.c.counted == 1)
 _COUNT_ALL = Sql(_COUNT.group_by(server_mappings.c.project_id, server_mappings.c.user_id))
 _COUNT_OF = Sql(
     _COUNT.where(
@@ -88,6 +88,7 @@ async def map_server(tx: Tx, server_id: str, owner: Owner, *, vcpus: int, memory
         vcpus=vcpus,
         memory_mb=memory_mb,
         queued_for_delete=0,
+        counted=1,
         created_at=now,
     )
     await _add(tx, owner, {"instances": 1, "cores": vcpus, "ram": memory_mb})
@@ -95,12 +96,27 @@ async def map_server(tx: Tx, server_id: str, owner: Owner, *, vcpus: int, memory
 
 async def unmap_server(tx: Tx, server_id: str) -> None:
     """The server is gone or going; again is harmless."""
-    if not await rows.change(tx, server_mappings, {"queued_for_delete": 1}, server_id=server_id, queued_for_delete=0):
-        return
-    gone = await rows.fetch(tx, server_mappings, server_id=server_id)
-    assert gone is not None
-    less = {"instances": -1, "cores": -gone["vcpus"], "ram": -gone["memory_mb"]}
-    await _add(tx, (gone["project_id"], gone["user_id"]), less)
+    await uncount_server(tx, server_id)
+    await rows.change(tx, server_mappings, {"queued_for_delete": 1}, server_id=server_id)
+
+
+async def uncount_server(tx: Tx, server_id: str) -> None:
+    """It stays, but is not counted; again is harmless."""
+    if await rows.change(tx, server_mappings, {"counted": 0}, server_id=server_id, counted=1):
+        await _add_server(tx, server_id, -1)
+
+
+async def count_server(tx: Tx, server_id: str) -> None:
+    """It is counted again; again is harmless."""
+    if await rows.change(tx, server_mappings, {"counted": 1}, server_id=server_id, counted=0):
+        await _add_server(tx, server_id, 1)
+
+
+async def _add_server(tx: Tx, server_id: str, times: int) -> None:
+    server = await rows.fetch(tx, server_mappings, server_id=server_id)
+    assert server is not None
+    amounts = {"instances": times, "cores": times * server["vcpus"], "ram": times * server["memory_mb"]}
+    await _add(tx, (server["project_id"], server["user_id"]), amounts)
 
 
 async def _add(tx: Tx, owner: Owner, amounts: Amounts) -> None:

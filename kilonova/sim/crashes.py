@@ -182,6 +182,10 @@ SCENARIOS = [
     Scenario("revert", [created, asked("migrate")], asking("revert_resize"), _one_server("active", "resized")),
     Scenario("stop", [created], asking("stop"), _one_server("active", "stopped"), PLAIN),
     Scenario("start", [created, asked("stop")], asking("start"), _one_server("active", "stopped"), PLAIN),
+    Scenario("soft_delete", [created], asking("soft_delete"), _one_server("active", "soft-delete"), PLAIN),
+    Scenario(
+        "restore", [created, asked("soft_delete")], asking("restore"), _one_server("active", "soft-delete"), PLAIN
+    ),
     Scenario("reboot", [created], asking("reboot"), _one_server("active"), PLAIN),
     Scenario("hard_reboot", [created, asked("stop")], asking("hard_reboot"), _one_server("active", "stopped"), PLAIN),
     Scenario("rebuild", [created], asking("rebuild", image="another"), _one_server("active"), PLAIN),

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
-from kilonova.domain.server import ACTIVE, RESIZED, STOPPED, from_json
+from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED, from_json
 from kilonova.sim import groups, ports
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
 
-HAS_A_GUEST = (ACTIVE, STOPPED, RESIZED)
+HAS_A_GUEST = (ACTIVE, STOPPED, RESIZED, SOFT_DELETED)
+IS_OFF = (STOPPED, SOFT_DELETED)
 
 
 def check(cloud: SimCloud, *, at_rest: bool = True) -> list[str]:
@@ -163,8 +164,8 @@ def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
             yield f"server {server['id']} is {server['vm_state']} and nobody may run it"
         if server["vm_state"] == ACTIVE and running != [runner]:
             yield f"server {server['id']} is active, runs on {running}, should run on {runner}"
-        if server["vm_state"] == STOPPED and running:
-            yield f"server {server['id']} is stopped but runs on {running}"
+        if server["vm_state"] in IS_OFF and running:
+            yield f"server {server['id']} is {server['vm_state']} but runs on {running}"
         if any(place != runner for place in running):
             yield f"server {server['id']} runs on {running}, only {runner} may run it"
 
@@ -202,7 +203,7 @@ def _usages(records: Records) -> Iterator[str]:
     """What a user is said to have is what there is."""
     counted: Counter[tuple[str, str, str]] = Counter()
     for mapping in records.table("server_mappings"):
-        if not mapping["queued_for_delete"]:
+        if mapping["counted"]:
             owner = (mapping["project_id"], mapping["user_id"])
             amounts = {"instances": 1, "cores": mapping["vcpus"], "ram": mapping["memory_mb"]}
             counted.update({(*owner, resource): amount for resource, amount in amounts.items()})

@@ -14,7 +14,7 @@ from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations import hosts
-from kilonova.operations.submit import NewServer, create, evacuate_host, submit
+from kilonova.operations.submit import NewServer, create, evacuate_host, remove, submit
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.sim.story_file import StoryError
@@ -120,6 +120,14 @@ class Verbs:
 
     def delete(self, server: str) -> Answer:
         return self._submit("delete", server)
+
+    def remove(self, server: str) -> Answer:
+        """As `DELETE /servers/ID`: softly, where the cloud is set up so."""
+        ask = Ask(kind="delete", server_id=self.player.names.server_id(server), cause=self.cloud.cause())
+        return self._ask(lambda engine: remove(engine, ask))
+
+    def restore(self, server: str) -> Answer:
+        return self._submit("restore", server)
 
     def migrate(self, server: str, host: str | None = None) -> Answer:
         return self._submit("migrate", server, host=host)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -13,7 +13,8 @@ from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details, details_document, details_from
 from kilonova.domain.host import HostState
-from kilonova.engine.accept import Ask
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host
@@ -21,6 +22,7 @@ from kilonova.store.server_records import Record, find, from_cell
 from kilonova.store.tables import cell
 from kilonova.world import Tx
 
+Submit = Callable[[Engine, Ask], Awaitable[Accepted]]
 PATIENCE = 20  # looks, a tenth of a second apart, until a new server has left for its cell
 
 
@@ -47,14 +49,14 @@ def check_state(record: Record, verb: str, states: Iterable[str], *, busy: bool 
         raise Rejected(409, f"{text} task_state {record.task_state}")
 
 
-async def act(call: Call, operation: str, status: int = 202, **params: Any) -> Response:
+async def act(call: Call, operation: str, status: int = 202, *, by: Submit = submit, **params: Any) -> Response:
     """Hand the request to the engine; the answer names the operation."""
     if (again := await repeated(call)) is not None:
         return nothing(status, {OPERATION_HEADER: again})
     record = await server_of(call)
     check_unlocked(call, record)
     ask = Ask(kind=operation, server_id=record.id, cause=call.cause, params=params, key=idempotency_key(call))
-    accepted = await submit(call.engine, ask)
+    accepted = await by(call.engine, ask)
     return nothing(status, {OPERATION_HEADER: accepted.operation_id})
 
 

@@ -26,6 +26,19 @@ async def stop(call: Call) -> Response:
     return await act(call, "stop")
 
 
+async def force_delete(call: Call) -> Response:
+    """At once, also where a delete can usually be taken back."""
+    return await act(call, "delete")
+
+
+async def restore(call: Call) -> Response:
+    record = await server_of(call)
+    flavor = record.flavor
+    more = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.memory_mb}
+    await call.service.quotas.check_use(record.project_id, record.user_id, more)
+    return await act(call, "restore")
+
+
 async def reboot(call: Call) -> Response:
     hard = call.body["reboot"]["type"].upper() == "HARD"
     return await act(call, "hard_reboot" if hard else "reboot")
@@ -59,6 +72,8 @@ def _action(key: str, handler: Handler, rule: str, form: Forms) -> Route:
 ROUTES = [
     _action("os-start", start, "os_compute_api:servers:start", schemas.START),
     _action("os-stop", stop, "os_compute_api:servers:stop", schemas.STOP),
+    _action("forceDelete", force_delete, "os_compute_api:os-deferred-delete:force", schemas.FORCE_DELETE),
+    _action("restore", restore, "os_compute_api:os-deferred-delete:restore", schemas.RESTORE),
     _action("reboot", reboot, "os_compute_api:servers:reboot", schemas.REBOOT),
     _action("os-getConsoleOutput", console_output, "os_compute_api:os-console-output", schemas.CONSOLE_OUTPUT),
 ]

@@ -12,6 +12,7 @@ from kilonova.api.compute.paging import limit_of, time_of
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_view import zone_of
 from kilonova.api.rejected import Rejected
+from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
 from kilonova.store.server_records import Order, Page, Record, Wanted, find
 
@@ -27,6 +28,7 @@ LATE[2, 83] = (
 )
 FOR_ALL = {"reservation_id", "name", "display_name", "status", "image", "image_ref", "flavor", "instance_type_id", "ip"}
 FOR_ALL |= {"changes-since"}
+SHOWS_SOFT_DELETED = {"soft_deleted", "status", "vm_state"}
 NOT_FILTERS = {"limit", "marker", "sort_key", "sort_dir", "all_tenants"}
 MOST_PATTERN = 255
 EXPRESSION_BYTES = 1 << 20
@@ -132,7 +134,7 @@ TESTS: dict[str, Callable[[list[str]], Test]] = {
     "access_ip_v4": _is(lambda r: r.details.access_ip_v4),
     "access_ip_v6": _is(lambda r: r.details.access_ip_v6),
     "auto_disk_config": _flag(lambda r: r.details.disk_config == "AUTO"),
-    "soft_deleted": _flag(lambda r: r.vm_state == "soft-delete"),
+    "soft_deleted": _flag(lambda r: r.vm_state == SOFT_DELETED),
 }
 SORT: dict[str, Getter] = {
     "access_ip_v4": lambda r: r.details.access_ip_v4,
@@ -181,6 +183,12 @@ async def asked(call: Call, all_tenants_rule: str) -> tuple[Wanted, Order, Page]
     if "host" in given and len(set(given["host"])) == 1:
         wanted.host = given["host"][0]
     tests += _changes(call, given, wanted)
+    if (
+        call.engine.limits.reclaim_instance_interval
+        and wanted.deleted is False
+        and not SHOWS_SOFT_DELETED & given.keys()
+    ):
+        tests.append(lambda record: record.vm_state != SOFT_DELETED)
     if tests:
         wanted.matches = lambda record: all(test(record) for test in tests)
     return wanted, _order(call), await _page(call)

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer
+from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute import server_filters
 from kilonova.api.compute.paging import next_links
 from kilonova.api.compute.schemas import servers as schemas
@@ -18,6 +18,8 @@ from kilonova.api.compute.server_view import HOST_STATUS, HOST_STATUS_UNKNOWN, S
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
+from kilonova.domain.server import SOFT_DELETED
+from kilonova.operations.submit import remove
 from kilonova.store.server_records import Record, page
 
 RULE = "os_compute_api:servers:"
@@ -105,7 +107,10 @@ def _pin(record: Record, details: Details, zone: str | None) -> None:
 
 
 async def delete(call: Call) -> Response:
-    return await act(call, "delete", 204)
+    """Already deleted by its owner, and kept for a while: as asked."""
+    if call.engine.limits.reclaim_instance_interval and (await server_of(call)).vm_state == SOFT_DELETED:
+        return nothing()
+    return await act(call, "delete", 204, by=remove)
 
 
 ROUTES = [

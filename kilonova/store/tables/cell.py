@@ -49,6 +49,8 @@ servers = Table(
     Column("deleted", Integer, nullable=False),
 )
 Index("servers_host", servers.c.host, sqlite_where=servers.c.deleted == 0, postgresql_where=servers.c.deleted == 0)
+_SOFT_DELETED = servers.c.vm_state == "soft-delete"
+Index("servers_soft_deleted", servers.c.id, sqlite_where=_SOFT_DELETED, postgresql_where=_SOFT_DELETED)
 Index("servers_created", servers.c.deleted, servers.c.created_at, servers.c.id)
 Index("servers_project", servers.c.project_id, servers.c.deleted, servers.c.created_at, servers.c.id)
 

@@ -36,6 +36,7 @@ server_mappings = Table(
     Column("vcpus", Integer, nullable=False),  # counted against the quota
     Column("memory_mb", Integer, nullable=False),
     Column("queued_for_delete", Integer, nullable=False),
+    Column("counted", Integer, nullable=False),  # not while it is soft-deleted
     Column("created_at", Float(53), nullable=False),
 )
 Index("server_mappings_project", server_mappings.c.project_id, server_mappings.c.queued_for_delete)

@@ -72,6 +72,9 @@ def server(world: World, where: Where) -> str:
     if where.entry.route.action == "os-start":
         world.owner.done("POST", f"{COMPUTE}/servers/{made}/action", {"os-stop": None})
         is_in(world, made, "SHUTOFF")
+    if where.entry.route.action == "restore":
+        world.owner.done("DELETE", f"{COMPUTE}/servers/{made}")
+        is_in(world, made, "SOFT_DELETED")
     return made
 
 
@@ -119,12 +122,18 @@ def _how_it_stands(world: World, server: str, asked: dict[str, Answered]) -> str
     return f"{shown}; delete said {said}; operations {found[:2000]}"
 
 
+def _gone_for_good(world: World, server: str) -> Answered:
+    return world.admin.ask("POST", f"{COMPUTE}/servers/{server}/action", {"forceDelete": None})
+
+
 def tidy(world: World, most: int) -> bool:
     """If there are more servers, all of them go."""
     found = world.owner.done("GET", f"{COMPUTE}/servers")["servers"]
+    softly = world.admin.ask("GET", f"{COMPUTE}/servers", query="all_tenants=1&soft_deleted=true")
+    found += softly.json["servers"]
     if len(found) <= most:
         return False
-    asked = {each["id"]: world.owner.ask("DELETE", f"{COMPUTE}/servers/{each['id']}") for each in found}
+    asked = {each["id"]: _gone_for_good(world, each["id"]) for each in found}
     gone = lambda: not world.owner.done("GET", f"{COMPUTE}/servers")["servers"]  # noqa: E731
     try:
         world.owner.cloud.until(gone, "all servers are gone")

@@ -10,5 +10,7 @@ LENGTH = {"type": ["integer", "string", "null"], "pattern": "^-1$|^[0-9]{1,9}$",
 
 START = Forms(nothing("os-start"))
 STOP = Forms(nothing("os-stop"))
+FORCE_DELETE = Forms(nothing("forceDelete"))
+RESTORE = Forms(nothing("restore"))
 REBOOT = Forms(wrapped("reboot", closed({"type": REBOOT_TYPE}, "type")))
 CONSOLE_OUTPUT = Forms(wrapped("os-getConsoleOutput", closed({"length": LENGTH})))

@@ -239,6 +239,13 @@ def upgrade() -> None:
         postgresql_where=sa.text("deleted = 0"),
     )
     op.create_index("servers_project", "servers", ["project_id", "deleted", "created_at", "id"])
+    op.create_index(
+        "servers_soft_deleted",
+        "servers",
+        ["id"],
+        sqlite_where=sa.text("vm_state = 'soft-delete'"),
+        postgresql_where=sa.text("vm_state = 'soft-delete'"),
+    )
     op.create_table(
         "steps",
         sa.Column("operation_id", sa.Text(), nullable=False),

@@ -567,6 +567,7 @@ def upgrade() -> None:
         sa.Column("vcpus", sa.Integer(), nullable=False),
         sa.Column("memory_mb", sa.Integer(), nullable=False),
         sa.Column("queued_for_delete", sa.Integer(), nullable=False),
+        sa.Column("counted", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("server_id"),
     )

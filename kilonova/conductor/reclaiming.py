@@ -1,0 +1,49 @@
+"""Soft-deleted servers whose time is over are deleted, by whichever conductor looks first: asking twice is harmless."""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy import select
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.details import details_from
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import SOFT_DELETED
+from kilonova.engine.accept import Ask
+from kilonova.engine.core import Engine
+from kilonova.operations.submit import submit
+from kilonova.store.statements import Sql
+from kilonova.store.tables.cell import servers
+from kilonova.world import Row, Store, Tx
+
+logger = logging.getLogger(__name__)
+_WAITING = Sql(
+    select(servers.c.id, servers.c.details, servers.c.project_id, servers.c.user_id).where(
+        servers.c.vm_state == SOFT_DELETED, servers.c.deleted == 0
+    )
+)
+
+
+async def reclaim(engine: Engine, journal: Store) -> None:
+    over = engine.world.clock.now() - engine.limits.reclaim_instance_interval
+
+    async def body(tx: Tx) -> list[tuple[str, Cause]]:
+        return [
+            (row["id"], _cause(engine, row))
+            for row in await tx.all(_WAITING)
+            if (details_from(row["details"]).soft_deleted_at or 0.0) <= over
+        ]
+
+    for server, cause in await journal.read(body):
+        try:
+            await submit(engine, Ask(kind="delete", server_id=server, cause=cause))
+        except Refused as why:
+            logger.warning("server %s cannot be reclaimed now: %s", server, why.message)
+
+
+def _cause(engine: Engine, row: Row) -> Cause:
+    request = f"req-{engine.world.ids.uuid()}"
+    reason = "reclaim_instance_interval is over"
+    owner = {"user_id": row["user_id"], "project_id": row["project_id"]}
+    return Cause(**owner, through="periodic", request_id=request, reason=reason)

@@ -1,0 +1,53 @@
+"""Soft delete: a delete that can be taken back for a while ([DEFAULT] reclaim_instance_interval).
+
+soft_delete_instance on its host (off; disk, ports, claims stay) -> uncount: the owner's quota is free -> SOFT_DELETED.
+When the interval is over `delete` does the rest; until then `restore` takes it back.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, SOFT_DELETED, STOPPED
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.model import CONTROL, HERE, Facts, Operation, Step
+from kilonova.operations.steps.counting import count_back, uncount
+from kilonova.operations.steps.details import edit_details
+from kilonova.operations.steps.guest import start_guest
+from kilonova.operations.steps.power import its_copy, power_off
+from kilonova.world import Tx
+
+
+class SoftDelete(Operation):
+    name = "soft_delete"
+    action = "delete"
+    task_state = "soft-deleting"
+    from_states = frozenset({ACTIVE, STOPPED, ERROR})
+    supersedes = True
+    safe_words = "The server could not be deleted; it is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        assert subject.server is not None
+        if subject.server.launched_at is None:
+            raise Refused("not_ready", f"Instance {subject.server.id} has never run: there is nothing to bring back")
+        return its_copy(subject)
+
+    def settle(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=SOFT_DELETED, power_state=POWER_SHUTDOWN)
+
+        async def since(tx: Tx, now: float) -> None:
+            await edit_details(tx, ctx.server_id or "", {"soft_deleted_at": now})
+
+        ctx.in_transaction(since)
+
+    steps = [
+        Step(
+            "soft_delete_instance",
+            power_off,
+            on=HERE,
+            undo=start_guest,
+            undo_starts_guest=True,
+            deadline=600.0,
+            event="compute_soft_delete_instance",
+        ),
+        Step("uncount", uncount, on=CONTROL, undo=count_back),
+    ]
