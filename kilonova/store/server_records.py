@@ -1,22 +1,21 @@
 """Servers as the API reads them, wherever they are: not in a cell yet (build request), in a cell, or buried in cell0.
 
-Lists are gathered from all cells and merged. In the order of creation they are read page by page from an index; in any
-other order everything that may match is read and sorted here.
+Lists are gathered from all cells and merged; server_order.py says what a cell can sort by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Integer, and_, bindparam, or_, select
+from sqlalchemy import bindparam, select
 
 from kilonova.domain.details import Details, details_from
 from kilonova.domain.server import Flavor, flavor_from, from_json
-from kilonova.store import rows
+from kilonova.store import keyset, rows
+from kilonova.store.server_order import Order
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Stores, Tx
@@ -85,27 +84,10 @@ class Wanted:
 
 
 @dataclass
-class Order:
-    """Keys with their direction, the most important first; none: newest first."""
-
-    keys: Sequence[tuple[Callable[[Record], Any], bool]] = ()  # getter, descending
-
-    def arrange(self, records: list[Record]) -> list[Record]:
-        records.sort(key=lambda record: (record.created_at, record.id), reverse=True)
-        for getter, descending in reversed(self.keys):
-            records.sort(key=lambda record: _nulls_first(getter(record)), reverse=descending)
-        return records
-
-
-@dataclass
 class Page:
     limit: int
     after: Record | None = None  # the marker
     found: list[Record] = field(default_factory=list)
-
-
-def _nulls_first(value: Any) -> tuple[bool, Any]:
-    return value is not None, value if value is not None else 0
 
 
 # -- one --------------------------------------------------------------------------------------------------------------
@@ -152,26 +134,15 @@ async def _in_cell(stores: Stores, name: str, server_id: str, deleted: bool) -> 
 async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
     """Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
     found = {record.id: record for record in await _requested(stores, wanted)}
-    part = Page(limit=1 << 60) if order.keys else page
+    read, part = (order, page) if order.is_of_columns else (Order(), Page(limit=1 << 60))
     for name in stores.cells():
-        for record in await _newest(stores, stores.cell(name), wanted, part):
+        for record in await _listed(stores, stores.cell(name), wanted, read, part):
             found[record.id] = record
-    arranged = order.arrange(list(found.values()))
-    chosen = _after(arranged, page, order)[: page.limit]
+    everything = list(found.values())
+    sorted_ = order.arrange(everything) if page.after is None else order.after(everything, page.after)
+    chosen = sorted_[: page.limit]
     await _add_faults(stores, chosen)
     return chosen
-
-
-def _after(arranged: list[Record], page: Page, order: Order) -> list[Record]:
-    if page.after is None:
-        return arranged
-    marker = page.after
-    if not order.keys:
-        return [r for r in arranged if (r.created_at, r.id) < (marker.created_at, marker.id)]
-    if all(record.id != marker.id for record in arranged):  # gone, or filtered out; it still has its place
-        arranged = order.arrange([*arranged, marker])
-    position = next(n for n, record in enumerate(arranged) if record.id == marker.id)
-    return arranged[position + 1 :]
 
 
 async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
@@ -183,12 +154,12 @@ async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
     return [record for row in await stores.control.read(body) if wanted.takes(record := from_request(row))]
 
 
-async def _newest(stores: Stores, store: Store, wanted: Wanted, page: Page) -> list[Record]:
+async def _listed(stores: Stores, store: Store, wanted: Wanted, order: Order, page: Page) -> list[Record]:
     found: list[Record] = []
     size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
-    before = (page.after.created_at, page.after.id) if page.after is not None else (1e15, "")
+    place = order.place(page.after) if page.after is not None else None
     while len(found) < page.limit:
-        chunk = await store.read(_chunk(wanted, before, size))
+        chunk = await store.read(_chunk(wanted, order, place, size))
         arrived = await _arrived(stores, store.name, [row["id"] for row in chunk if row["hidden"]])
         shown = [from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived]
         if wanted.refresh is not None:
@@ -196,7 +167,7 @@ async def _newest(stores: Stores, store: Store, wanted: Wanted, page: Page) -> l
         found += [record for record in shown if wanted.takes(record)]
         if len(chunk) < size:
             break
-        before = (chunk[-1]["created_at"], chunk[-1]["id"])
+        place = [chunk[-1][key.column] for key in order.keys]
     return found
 
 
@@ -212,32 +183,16 @@ async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
     return await stores.control.read(body)
 
 
-def _chunk(wanted: Wanted, before: tuple[float, str], size: int) -> Callable[[Tx], Any]:
+def _chunk(wanted: Wanted, order: Order, place: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
     deleted = None if wanted.deleted is None else int(wanted.deleted)
     by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
     keys: dict[str, Any] = {name: value for name, value in by.items() if value is not None}
-    statement = _chunk_statement(tuple(keys))
+    statement = order.chunk(tuple(keys), place)
 
     async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(statement, created=before[0], server=before[1], size=size, **keys)
+        return await tx.all(statement, size=size, **keys, **keyset.place(place or ()))
 
     return body
-
-
-@cache
-def _chunk_statement(keys: tuple[str, ...]) -> Sql:
-    table = cell.servers
-    older = or_(
-        table.c.created_at < bindparam("created"),
-        and_(table.c.created_at == bindparam("created"), table.c.id < bindparam("server")),
-    )
-    chosen = [table.c[key] == bindparam(key) for key in keys]
-    return Sql(
-        select(table)
-        .where(table.c.created_at <= bindparam("created"), older, *chosen)
-        .order_by(table.c.created_at.desc(), table.c.id.desc())
-        .limit(bindparam("size", type_=Integer))
-    )
 
 
 async def _add_faults(stores: Stores, records: Sequence[Record]) -> None:

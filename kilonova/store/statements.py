@@ -110,6 +110,26 @@ def _watermark_postgres(element: watermark, compiler: Any, **kw: Any) -> str:
     return "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
+class by_bytes(ColumnElement[str]):  # named as it reads in SQL
+    """A text column, sorted and compared by its bytes whatever language the database speaks: so does Python."""
+
+    inherit_cache = True
+
+    def __init__(self, column: Column[Any]) -> None:
+        self.column = column
+        self.type = column.type
+
+
+@compiles(by_bytes, "sqlite")
+def _by_bytes_sqlite(element: by_bytes, compiler: Any, **kw: Any) -> str:
+    return str(compiler.process(element.column, **kw))
+
+
+@compiles(by_bytes, "postgresql")
+def _by_bytes_postgres(element: by_bytes, compiler: Any, **kw: Any) -> str:
+    return f'{compiler.process(element.column, **kw)} COLLATE "C"'
+
+
 def insert_row(table: Table, columns: Iterable[str] | None = None) -> Insert:
     """Insert with every column (or the named ones) as a parameter of the same name."""
     names = [c.name for c in table.columns] if columns is None else list(columns)

@@ -14,7 +14,8 @@ from kilonova.api.compute.server_view import zone_of
 from kilonova.api.rejected import Rejected
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
-from kilonova.store.server_records import Order, Page, Record, Wanted, find
+from kilonova.store.server_order import Key, Order, column_key
+from kilonova.store.server_records import Page, Record, Wanted, find
 
 Getter = Callable[[Record], Any]
 Test = Callable[[Record], bool]
@@ -136,35 +137,36 @@ TESTS: dict[str, Callable[[list[str]], Test]] = {
     "auto_disk_config": _flag(lambda r: r.details.disk_config == "AUTO"),
     "soft_deleted": _flag(lambda r: r.vm_state == SOFT_DELETED),
 }
-SORT: dict[str, Getter] = {
+SORT: dict[str, str | Getter] = {  # a column of the row, or what only the record tells
     "access_ip_v4": lambda r: r.details.access_ip_v4,
     "access_ip_v6": lambda r: r.details.access_ip_v6,
     "auto_disk_config": lambda r: r.details.disk_config == "AUTO",
     "availability_zone": zone_of,
     "config_drive": lambda r: r.details.config_drive,
-    "created_at": lambda r: r.created_at,
+    "created_at": "created_at",
     "display_description": lambda r: r.details.description,
-    "display_name": lambda r: r.name,
-    "host": lambda r: r.host,
+    "display_name": "name",
+    "host": "host",
     "hostname": lambda r: r.details.hostname,
-    "image_ref": lambda r: r.image_ref,
+    "image_ref": "image_ref",
     "instance_type_id": lambda r: r.flavor.id,
     "key_name": lambda r: r.details.key_name,
     "launch_index": lambda r: r.details.launch_index,
-    "launched_at": lambda r: r.launched_at,
+    "launched_at": "launched_at",
     "locked": lambda r: r.details.locked_by is not None,
     "locked_by": lambda r: r.details.locked_by,
-    "node": lambda r: r.host,
-    "power_state": lambda r: r.power_state,
-    "project_id": lambda r: r.project_id,
+    "node": "host",
+    "power_state": "power_state",
+    "project_id": "project_id",
     "root_device_name": lambda r: r.details.root_device_name,
-    "task_state": lambda r: r.task_state,
-    "terminated_at": lambda r: r.terminated_at,
-    "updated_at": lambda r: r.updated_at,
-    "user_id": lambda r: r.user_id,
-    "uuid": lambda r: r.id,
-    "vm_state": lambda r: r.vm_state,
+    "task_state": "task_state",
+    "terminated_at": "terminated_at",
+    "updated_at": "updated_at",
+    "user_id": "user_id",
+    "uuid": "id",
+    "vm_state": "vm_state",
 }
+ALL_ALIKE = ("kernel_id", "progress", "ramdisk_id")  # keys that may be given and sort nothing
 
 
 def _status(values: list[str]) -> Test:
@@ -262,13 +264,19 @@ def _order(call: Call) -> Order:
         raise Rejected(400, "Sort direction array is longer than the sort keys")
     if {"host", "node"}.intersection(keys) and not call.allows(ALL_FILTERS):
         raise Rejected(403, "Only administrators can sort servers by host or node")
-    pairs = []
+    if not keys and directions == ["asc"]:
+        keys = ["created_at", "uuid"]
+    found = []
     for n, key in enumerate(keys):
         direction = directions[n] if n < len(directions) else directions[0] if directions else "desc"
-        pairs.append((SORT.get(key, lambda record: ""), direction == "desc"))
-    if not keys and directions == ["asc"]:
-        pairs = [(SORT["created_at"], False), (SORT["uuid"], False)]
-    return Order(pairs)
+        if key not in ALL_ALIKE:
+            found.append(key_of(key, direction == "desc"))
+    return Order(found)
+
+
+def key_of(name: str, descending: bool) -> Key:
+    by = SORT[name]
+    return column_key(by, descending) if isinstance(by, str) else Key(by, descending)
 
 
 async def _page(call: Call) -> Page:

@@ -11,6 +11,7 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.services.image.image import COMMUNITY, MOST_SHOWN, PUBLIC, SHARED, Image
 from kilonova.services.image.records import IMAGE_ROW, fetch_image, with_details
+from kilonova.store import keyset
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.image import image_members, image_properties, image_tags, images
 from kilonova.world import Tx
@@ -111,10 +112,14 @@ def _values(caller: Caller, wanted: Wanted, order: tuple[Order, ...], after: Ima
         values[f"name{number}"], values[f"property{number}"] = name, value
     for number, tag in enumerate(wanted.tags):
         values[f"tag{number}"] = tag
-    for number, (column, _) in enumerate(order if after is not None else ()):
-        value = getattr(after, column)
-        values[f"last{number}"] = _NONE[column] if value is None else value
+    if after is not None:
+        values |= keyset.place([_value(after, column) for column, _ in order])
     return values
+
+
+def _value(image: Image, column: str) -> Any:
+    value = getattr(image, column)
+    return _NONE[column] if value is None else value
 
 
 @lru_cache(SHAPES_KEPT)
@@ -123,10 +128,10 @@ def _statement(shape: _Shape) -> Sql:
     where += [_condition(number, *condition) for number, condition in enumerate(shape.conditions)]
     where += [_has_property(number) for number in range(shape.properties)]
     where += [_has_tag(number) for number in range(shape.tags)]
+    order = [keyset.By(_sortable(column), descending) for column, descending in shape.order]
     if shape.after_marker:
-        where.append(_after(shape.order))
-    sorted_by = [_sortable(one.column).desc() if one.descending else _sortable(one.column) for one in shape.order]
-    return Sql(IMAGE_ROW.where(*where).order_by(*sorted_by).limit(bindparam("limit", type_=Integer)))
+        where.append(keyset.after(order))
+    return Sql(IMAGE_ROW.where(*where).order_by(*keyset.ordered(order)).limit(bindparam("limit", type_=Integer)))
 
 
 def _scope(shape: _Shape) -> list[Any]:
@@ -171,18 +176,6 @@ def _has_property(number: int) -> Any:
 
 def _has_tag(number: int) -> Any:
     return exists().where(and_(image_tags.c.image_id == images.c.id, image_tags.c.tag == bindparam(f"tag{number}")))
-
-
-def _after(order: tuple[Order, ...]) -> Any:
-    """Later in the first column; or equal there and later in the second; and so on."""
-    choices: list[Any] = []
-    equal: list[Any] = []
-    for number, (name, descending) in enumerate(order):
-        column: Any = _sortable(name)
-        last: Any = bindparam(f"last{number}")
-        choices.append(and_(*equal, column < last if descending else column > last))
-        equal.append(column == last)
-    return or_(*choices)
 
 
 def _sortable(name: str) -> Any:

@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Integer, and_, bindparam, func, or_, select
+from sqlalchemy import Integer, bindparam, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import shown
 from kilonova.services.network.kinds import KINDS, VIEWER, Kind
+from kilonova.store import keyset
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.network import fixed_ips, port_groups, tags
 from kilonova.world import Row, Tx
@@ -114,7 +115,7 @@ def _sorts(kind: Kind, wanted: Sorts) -> Sorts:
 
 async def _marked(tx: Tx, kind: Kind, viewer: str | None, marker: str, sorts: Sorts) -> dict[str, Any]:
     row = await find_one(tx, kind, viewer, marker)
-    return {f"mark{number}": row[column] for number, (column, _) in enumerate(sorts)}
+    return keyset.place([row[column] for column, _ in sorts])
 
 
 # -- statements -------------------------------------------------------------------------------------------------------
@@ -143,11 +144,10 @@ def _statement(
         statement = statement.where(kind.visible())
     for number, attribute in enumerate(filters):
         statement = statement.where(_filter(kind, attribute, number))
+    order = [keyset.By(kind.table.c[column], ascending is reverse) for column, ascending in sorts]
     if marked:
-        statement = statement.where(_beyond(kind, sorts, reverse))
-    for column, ascending in sorts:
-        order = kind.table.c[column]
-        statement = statement.order_by(order.asc() if ascending is not reverse else order.desc())
+        statement = statement.where(keyset.after(order))
+    statement = statement.order_by(*keyset.ordered(order))
     if limited:
         statement = statement.limit(bindparam("most", type_=Integer))
     return Sql(statement)
@@ -167,16 +167,3 @@ def _filter(kind: Kind, name: str, number: int) -> ColumnElement[bool]:
     if name == "security_groups":
         return own.in_(select(port_groups.c.port_id).where(in_list(port_groups.c.group_id, values)))
     return in_list(kind.table.c[kind.attributes[name][0]], values)
-
-
-def _beyond(kind: Kind, sorts: Sorts, reverse: bool) -> ColumnElement[bool]:
-    """After the marker in this order: further in the first key, or equal there and further in the next, and so on."""
-    steps: list[ColumnElement[bool]] = []
-    equal: list[ColumnElement[bool]] = []
-    for number, (column, ascending) in enumerate(sorts):
-        key: Any = kind.table.c[column]
-        mark: Any = bindparam(f"mark{number}", type_=key.type)
-        further = key > mark if ascending is not reverse else key < mark
-        steps.append(and_(*equal, further))
-        equal.append(key == mark)
-    return or_(*steps)

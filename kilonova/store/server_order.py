@@ -1,0 +1,95 @@
+"""In which order servers are listed.
+
+By columns of the servers' table: each cell sorts, and gives one page. By what is inside a JSON document of the row
+(flavor, description, hostname, key, lock, zone, addresses and so on): all that may match is read and sorted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Integer, Text, bindparam, select
+
+from kilonova.store import keyset
+from kilonova.store.statements import Sql, by_bytes
+from kilonova.store.tables.cell import servers
+
+if TYPE_CHECKING:
+    from kilonova.store.server_records import Record
+
+SHAPES_KEPT = 256  # anybody can ask in a new shape; the oldest is forgotten
+
+
+class Key(NamedTuple):
+    value: Callable[[Record], Any]
+    descending: bool
+    column: str = ""  # "": none has it
+
+
+def column_key(name: str, descending: bool) -> Key:
+    """A record calls its values as the table does."""
+    return Key(attrgetter(name), descending, name)
+
+
+NEWEST_FIRST = (column_key("created_at", True), column_key("id", True))
+
+
+class Order:
+    """Keys with their direction, the most important first. Servers that are equal in all of them come newest first."""
+
+    def __init__(self, keys: Sequence[Key] = ()) -> None:
+        found: dict[Any, Key] = {}
+        for key in (*keys, *NEWEST_FIRST):
+            found.setdefault(key.column or key.value, key)
+            if key.column == "id":
+                break  # no two are equal from here on
+        self.keys = tuple(found.values())
+
+    @property
+    def is_of_columns(self) -> bool:
+        return all(key.column for key in self.keys)
+
+    def arrange(self, records: list[Record]) -> list[Record]:
+        for key in reversed(self.keys):
+            value = key.value
+            records.sort(key=lambda record: _nulls_first(value(record)), reverse=key.descending)
+        return records
+
+    def after(self, records: list[Record], marker: Record) -> list[Record]:
+        """A marker that is gone, or filtered out, still has its place."""
+        arranged = self.arrange([*(record for record in records if record.id != marker.id), marker])
+        return arranged[next(n for n, record in enumerate(arranged, 1) if record is marker) :]
+
+    def place(self, record: Record) -> list[Any]:
+        return [key.value(record) for key in self.keys]
+
+    def chunk(self, by: tuple[str, ...], place: Sequence[Any] | None) -> Sql:
+        """`size` rows with these columns, after a place in this order, or from the first one on."""
+        nulls = None if place is None else tuple(value is None for value in place)
+        return _chunk(by, tuple((key.column, key.descending) for key in self.keys), nulls)
+
+
+def _nulls_first(value: Any) -> tuple[bool, Any]:
+    return value is not None, value
+
+
+@lru_cache(SHAPES_KEPT)
+def _chunk(by: tuple[str, ...], keys: tuple[tuple[str, bool], ...], nulls: tuple[bool, ...] | None) -> Sql:
+    order = [keyset.By(_sortable(name), descending, bool(servers.c[name].nullable)) for name, descending in keys]
+    where = [servers.c[name] == bindparam(name) for name in by]
+    if nulls is not None:
+        where.append(keyset.after(order, nulls))
+    if nulls is not None and not order[0].nullable:  # says nothing new, but an index can be entered by it
+        first: Any = order[0].column
+        where.append(first <= bindparam("last0") if order[0].descending else first >= bindparam("last0"))
+    statement = select(servers).where(*where).order_by(*keyset.ordered(order))
+    return Sql(statement.limit(bindparam("size", type_=Integer)))
+
+
+def _sortable(name: str) -> Any:
+    """As Python sorts, since pages of several cells are merged. Ids are all of one form, and sort alike anyhow."""
+    column = servers.c[name]
+    return by_bytes(column) if isinstance(column.type, Text) and name != "id" else column
