@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, Text, bindparam, select
+from sqlalchemy import Integer, Text, bindparam
 
 from kilonova.store import keyset
+from kilonova.store.server_records import SELECTED, Record
 from kilonova.store.statements import Sql, by_bytes
 from kilonova.store.tables.cell import servers
-
-if TYPE_CHECKING:
-    from kilonova.store.server_records import Record
 
 SHAPES_KEPT = 256  # anybody can ask in a new shape; the oldest is forgotten
 
@@ -27,6 +25,13 @@ class Key(NamedTuple):
     value: Callable[[Record], Any]
     descending: bool
     column: str = ""  # "": none has it
+
+    @property
+    def comparable(self) -> Callable[[Record], Any]:
+        """None before everything else."""
+        if self.column and not servers.c[self.column].nullable:
+            return self.value
+        return lambda record: ((value := self.value(record)) is not None, value)
 
 
 def column_key(name: str, descending: bool) -> Key:
@@ -54,8 +59,7 @@ class Order:
 
     def arrange(self, records: list[Record]) -> list[Record]:
         for key in reversed(self.keys):
-            value = key.value
-            records.sort(key=lambda record: _nulls_first(value(record)), reverse=key.descending)
+            records.sort(key=key.comparable, reverse=key.descending)
         return records
 
     def after(self, records: list[Record], marker: Record) -> list[Record]:
@@ -72,10 +76,6 @@ class Order:
         return _chunk(by, tuple((key.column, key.descending) for key in self.keys), nulls)
 
 
-def _nulls_first(value: Any) -> tuple[bool, Any]:
-    return value is not None, value
-
-
 @lru_cache(SHAPES_KEPT)
 def _chunk(by: tuple[str, ...], keys: tuple[tuple[str, bool], ...], nulls: tuple[bool, ...] | None) -> Sql:
     order = [keyset.By(_sortable(name), descending, bool(servers.c[name].nullable)) for name, descending in keys]
@@ -85,7 +85,7 @@ def _chunk(by: tuple[str, ...], keys: tuple[tuple[str, bool], ...], nulls: tuple
     if nulls is not None and not order[0].nullable:  # says nothing new, but an index can be entered by it
         first: Any = order[0].column
         where.append(first <= bindparam("last0") if order[0].descending else first >= bindparam("last0"))
-    statement = select(servers).where(*where).order_by(*keyset.ordered(order))
+    statement = SELECTED.where(*where).order_by(*keyset.ordered(order))
     return Sql(statement.limit(bindparam("size", type_=Integer)))
 
 

@@ -1,39 +1,32 @@
-"""Servers as the API reads them, wherever they are: not in a cell yet (build request), in a cell, or buried in cell0.
-
-Lists are gathered from all cells and merged; server_order.py says what a cell can sort by itself.
-"""
+"""A server as the API reads it, wherever it is: not in a cell yet (build request), in a cell, or buried in cell0."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.details import Details, details_from
+from kilonova.domain.network import Vif
 from kilonova.domain.server import Flavor, flavor_from, from_json
-from kilonova.store import keyset, rows
-from kilonova.store.server_order import Order
+from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control
-from kilonova.world import Row, Store, Stores, Tx
+from kilonova.world import Row, Stores, Tx
 
-CHUNK = 1000
 SCHEDULING = "scheduling"
-_REQUESTS = Sql(select(control.build_requests))
-_OWN_REQUESTS = Sql(
-    select(control.build_requests)
-    .join(control.server_mappings, control.server_mappings.c.server_id == control.build_requests.c.server_id)
-    .where(control.server_mappings.c.project_id == bindparam("project_id"))
+
+# What a record is made of, in the order in which `from_cell` takes it apart: by position, since lists have a thousand.
+COLUMNS = (
+    *("id", "project_id", "user_id", "name", "turn", "operation_id", "vm_state", "task_state", "power_state"),
+    *("host", "copy", "image_ref", "flavor", "details", "network_info"),
+    *("created_at", "updated_at", "launched_at", "terminated_at", "deleted", "hidden"),
 )
-_MAPPED = Sql(
-    select(*control.server_mappings.c["server_id", "cell"]).where(
-        in_list(control.server_mappings.c.server_id, "ids"), control.server_mappings.c.queued_for_delete == 0
-    )
-)
-_FAULTS = Sql(select(cell.faults).where(in_list(cell.faults.c.server_id, "ids")).order_by(cell.faults.c.number))
+SELECTED = select(*cell.servers.c[COLUMNS])
+FAULTS = Sql(select(cell.faults).where(in_list(cell.faults.c.server_id, "ids")).order_by(cell.faults.c.number))
+_ONE = Sql(SELECTED.where(cell.servers.c.id == bindparam("id")))
+_VIFS = msgspec.json.Decoder(list[Vif])
 
 
 @dataclass(slots=True)
@@ -53,44 +46,13 @@ class Record:
     image_ref: str
     flavor: Flavor
     details: Details
-    vifs: list[dict[str, Any]]
+    vifs: list[Vif]
     created_at: float
     updated_at: float
     launched_at: float | None
     terminated_at: float | None
     deleted: bool
     fault: Row | None = None
-
-
-@dataclass
-class Wanted:
-    """What a list shall have. What is not a column is asked of `matches`, record by record."""
-
-    project_id: str | None = None
-    host: str | None = None
-    deleted: bool | None = False  # None: both
-    vm_states: frozenset[str] | None = None
-    matches: Callable[[Record], bool] | None = None
-    refresh: Callable[[Sequence[Record]], Awaitable[None]] | None = None  # what `matches` judges and no row has
-
-    def takes(self, record: Record) -> bool:
-        return (
-            (self.project_id is None or record.project_id == self.project_id)
-            and (self.host is None or record.host == self.host)
-            and (self.deleted is None or record.deleted == self.deleted)
-            and (self.vm_states is None or record.vm_state in self.vm_states)
-            and (self.matches is None or self.matches(record))
-        )
-
-
-@dataclass
-class Page:
-    limit: int
-    after: Record | None = None  # the marker
-    found: list[Record] = field(default_factory=list)
-
-
-# -- one --------------------------------------------------------------------------------------------------------------
 
 
 async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Record | None:
@@ -116,126 +78,49 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Reco
 
 async def _in_cell(stores: Stores, name: str, server_id: str, deleted: bool) -> Record | None:
     async def body(tx: Tx) -> Record | None:
-        row = await rows.fetch(tx, cell.servers, id=server_id)
-        if row is None or (row["deleted"] and not deleted):
+        record = await read_one(tx, name, server_id)
+        if record is None or (record.deleted and not deleted):
             return None
-        record = from_cell(name, row)
         if record.vm_state in ("error", "deleted"):
-            faults = await tx.all(_FAULTS, ids=[server_id])
+            faults = await tx.all(FAULTS, ids=[server_id])
             record.fault = faults[-1] if faults else None
         return record
 
     return await stores.cell(name).read(body, few=True)
 
 
-# -- many -------------------------------------------------------------------------------------------------------------
+async def read_one(tx: Tx, cell_name: str, server_id: str) -> Record | None:
+    row = await tx.one(_ONE, id=server_id)
+    return None if row is None else from_cell(cell_name, row)
 
 
-async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
-    """Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
-    found = {record.id: record for record in await _requested(stores, wanted)}
-    read, part = (order, page) if order.is_of_columns else (Order(), Page(limit=1 << 60))
-    for name in stores.cells():
-        for record in await _listed(stores, stores.cell(name), wanted, read, part):
-            found[record.id] = record
-    everything = list(found.values())
-    sorted_ = order.arrange(everything) if page.after is None else order.after(everything, page.after)
-    chosen = sorted_[: page.limit]
-    await _add_faults(stores, chosen)
-    return chosen
-
-
-async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
-    async def body(tx: Tx) -> Sequence[Row]:
-        if wanted.project_id is None:
-            return await tx.all(_REQUESTS)
-        return await tx.all(_OWN_REQUESTS, project_id=wanted.project_id)
-
-    return [record for row in await stores.control.read(body) if wanted.takes(record := from_request(row))]
-
-
-async def _listed(stores: Stores, store: Store, wanted: Wanted, order: Order, page: Page) -> list[Record]:
-    found: list[Record] = []
-    size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
-    place = order.place(page.after) if page.after is not None else None
-    while len(found) < page.limit:
-        chunk = await store.read(_chunk(wanted, order, place, size))
-        arrived = await _arrived(stores, store.name, [row["id"] for row in chunk if row["hidden"]])
-        shown = [from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived]
-        if wanted.refresh is not None:
-            await wanted.refresh(shown)
-        found += [record for record in shown if wanted.takes(record)]
-        if len(chunk) < size:
-            break
-        place = [chunk[-1][key.column] for key in order.keys]
-    return found
-
-
-async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
-    """Of those not yet handed over: whose request is gone because they were mapped here. They are on their way, for as
-    long as a conductor may take to come back; the others are still a request, or were deleted as one."""
-    if not hidden:
-        return set()
-
-    async def body(tx: Tx) -> set[str]:
-        return {row["server_id"] for row in await tx.all(_MAPPED, ids=hidden) if row["cell"] == name}
-
-    return await stores.control.read(body)
-
-
-def _chunk(wanted: Wanted, order: Order, place: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
-    deleted = None if wanted.deleted is None else int(wanted.deleted)
-    by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
-    keys: dict[str, Any] = {name: value for name, value in by.items() if value is not None}
-    statement = order.chunk(tuple(keys), place)
-
-    async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(statement, size=size, **keys, **keyset.place(place or ()))
-
-    return body
-
-
-async def _add_faults(stores: Stores, records: Sequence[Record]) -> None:
-    failed: dict[str, dict[str, Record]] = {}
-    for record in records:
-        if record.cell is not None and record.vm_state in ("error", "deleted"):
-            failed.setdefault(record.cell, {})[record.id] = record
-    for name, by_id in failed.items():
-
-        async def body(tx: Tx, ids: Sequence[str] = tuple(by_id)) -> Sequence[Row]:
-            return await tx.all(_FAULTS, ids=list(ids))
-
-        for row in await stores.cell(name).read(body):
-            by_id[row["server_id"]].fault = row  # the newest comes last
-
-
-# -- from rows --------------------------------------------------------------------------------------------------------
-
-
-def from_cell(name: str, found: Row) -> Record:
-    row = dict(zip(found.keys(), found, strict=True))  # SQLite's own rows look through all names for each of twenty
+def from_cell(name: str, row: Row) -> Record:
+    """`row` has the COLUMNS."""
+    (id_, project_id, user_id, own_name, turn, operation_id, vm_state, task_state, power_state, *more) = row
+    (host, copy, image_ref, flavor, details, network_info, *times, deleted, _hidden) = more
+    created_at, updated_at, launched_at, terminated_at = times
     return Record(
-        id=row["id"],
-        project_id=row["project_id"],
-        user_id=row["user_id"],
-        name=row["name"],
+        id=id_,
+        project_id=project_id,
+        user_id=user_id,
+        name=own_name,
         cell=name,
-        turn=row["turn"],
-        operation_id=row["operation_id"],
-        vm_state=row["vm_state"],
-        task_state=row["task_state"],
-        power_state=row["power_state"],
-        host=row["host"],
-        copy=row["copy"],
-        image_ref=row["image_ref"],
-        flavor=flavor_from(row["flavor"]),
-        details=details_from(row["details"]),
-        vifs=from_json(row["network_info"]) or [],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        launched_at=row["launched_at"],
-        terminated_at=row["terminated_at"],
-        deleted=bool(row["deleted"]),
+        turn=turn,
+        operation_id=operation_id,
+        vm_state=vm_state,
+        task_state=task_state,
+        power_state=power_state,
+        host=host,
+        copy=copy,
+        image_ref=image_ref,
+        flavor=flavor_from(flavor),
+        details=details_from(details),
+        vifs=_VIFS.decode(network_info) if network_info else [],
+        created_at=created_at,
+        updated_at=updated_at,
+        launched_at=launched_at,
+        terminated_at=terminated_at,
+        deleted=bool(deleted),
     )
 
 

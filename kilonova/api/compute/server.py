@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import to_builtins
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, nothing
@@ -18,7 +17,7 @@ from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host
-from kilonova.store.server_records import Record, find, from_cell
+from kilonova.store.server_records import Record, find, read_one
 from kilonova.store.tables import cell
 from kilonova.world import Tx
 
@@ -83,9 +82,9 @@ async def change_details(call: Call, record: Record, edit: Callable[[Details], N
         edit(details)
         values = {**columns, "details": details_document(details), "updated_at": now}
         await rows.change(tx, cell.servers, values, id=record.id)
-        changed = await rows.fetch(tx, cell.servers, id=record.id)
+        changed = await read_one(tx, record.cell or "", record.id)
         assert changed is not None
-        return from_cell(record.cell or "", changed)
+        return changed
 
     return await call.engine.write(call.db.cell(record.cell), body)
 
@@ -95,7 +94,7 @@ async def look_at_ports(call: Call, records: Sequence[Record]) -> None:
     changed = await call.service.networks.changed_vifs([record.id for record in records if record.cell is not None])
     for record in records if changed else ():
         if record.id in changed:
-            record.vifs = to_builtins(changed[record.id])
+            record.vifs = changed[record.id]
 
 
 async def host_states(call: Call, records: Sequence[Record]) -> dict[str, HostState]:

@@ -14,8 +14,9 @@ from kilonova.api.compute.server_view import zone_of
 from kilonova.api.rejected import Rejected
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
+from kilonova.store.server_lists import Page, Wanted
 from kilonova.store.server_order import Key, Order, column_key
-from kilonova.store.server_records import Page, Record, Wanted, find
+from kilonova.store.server_records import Record, find
 
 Getter = Callable[[Record], Any]
 Test = Callable[[Record], bool]
@@ -70,7 +71,7 @@ def _flag(getter: Getter) -> Callable[[list[str]], Test]:
 
 
 def _addresses(version: int) -> Getter:
-    return lambda record: [a["address"] for vif in record.vifs for a in vif["addresses"] if a["version"] == version]
+    return lambda record: [a.address for vif in record.vifs for a in vif.addresses if a.version == version]
 
 
 def _tags(every: bool, negated: bool) -> Callable[[list[str]], Test]:

@@ -20,7 +20,8 @@ from kilonova.api.routes import Route
 from kilonova.domain.details import Details
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.operations.submit import remove
-from kilonova.store.server_records import Record, page
+from kilonova.store.server_lists import page
+from kilonova.store.server_records import Record
 
 RULE = "os_compute_api:servers:"
 SHOW = none_since(2, 75)

@@ -1,0 +1,137 @@
+"""Lists of servers: gathered from the build requests and all cells, and merged.
+
+A cell sorts what it can by itself and gives a page; server_order.py says what that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from kilonova.store import keyset
+from kilonova.store.server_order import Order
+from kilonova.store.server_records import FAULTS, Record, from_cell, from_request
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables import control
+from kilonova.world import Row, Store, Stores, Tx
+
+CHUNK = 1000
+_REQUESTS = Sql(select(control.build_requests))
+_OWN_REQUESTS = Sql(
+    select(control.build_requests)
+    .join(control.server_mappings, control.server_mappings.c.server_id == control.build_requests.c.server_id)
+    .where(control.server_mappings.c.project_id == bindparam("project_id"))
+)
+_MAPPED = Sql(
+    select(*control.server_mappings.c["server_id", "cell"]).where(
+        in_list(control.server_mappings.c.server_id, "ids"), control.server_mappings.c.queued_for_delete == 0
+    )
+)
+
+
+@dataclass
+class Wanted:
+    """What a list shall have. What is not a column is asked of `matches`, record by record."""
+
+    project_id: str | None = None
+    host: str | None = None
+    deleted: bool | None = False  # None: both
+    vm_states: frozenset[str] | None = None
+    matches: Callable[[Record], bool] | None = None
+    refresh: Callable[[Sequence[Record]], Awaitable[None]] | None = None  # what `matches` judges and no row has
+
+    def takes(self, record: Record) -> bool:
+        return (
+            (self.project_id is None or record.project_id == self.project_id)
+            and (self.host is None or record.host == self.host)
+            and (self.deleted is None or record.deleted == self.deleted)
+            and (self.vm_states is None or record.vm_state in self.vm_states)
+            and (self.matches is None or self.matches(record))
+        )
+
+
+@dataclass
+class Page:
+    limit: int
+    after: Record | None = None  # the marker
+
+
+async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
+    """Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
+    found = {record.id: record for record in await _requested(stores, wanted)}
+    read, part = (order, page) if order.is_of_columns else (Order(), Page(limit=1 << 60))
+    for name in stores.cells():
+        for record in await _listed(stores, stores.cell(name), wanted, read, part):
+            found[record.id] = record
+    everything = list(found.values())
+    sorted_ = order.arrange(everything) if page.after is None else order.after(everything, page.after)
+    chosen = sorted_[: page.limit]
+    await _add_faults(stores, chosen)
+    return chosen
+
+
+async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
+    async def body(tx: Tx) -> Sequence[Row]:
+        if wanted.project_id is None:
+            return await tx.all(_REQUESTS)
+        return await tx.all(_OWN_REQUESTS, project_id=wanted.project_id)
+
+    return [record for row in await stores.control.read(body) if wanted.takes(record := from_request(row))]
+
+
+async def _listed(stores: Stores, store: Store, wanted: Wanted, order: Order, page: Page) -> list[Record]:
+    found: list[Record] = []
+    size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
+    place = order.place(page.after) if page.after is not None else None
+    while len(found) < page.limit:
+        chunk = await store.read(_chunk(wanted, order, place, size))
+        arrived = await _arrived(stores, store.name, [row["id"] for row in chunk if row["hidden"]])
+        shown = [from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived]
+        if wanted.refresh is not None:
+            await wanted.refresh(shown)
+        found += [record for record in shown if wanted.takes(record)]
+        if len(chunk) < size:
+            break
+        place = [chunk[-1][key.column] for key in order.keys]
+    return found
+
+
+async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
+    """Of those not yet handed over: whose request is gone because they were mapped here. They are on their way, for as
+    long as a conductor may take to come back; the others are still a request, or were deleted as one."""
+    if not hidden:
+        return set()
+
+    async def body(tx: Tx) -> set[str]:
+        return {row["server_id"] for row in await tx.all(_MAPPED, ids=hidden) if row["cell"] == name}
+
+    return await stores.control.read(body)
+
+
+def _chunk(wanted: Wanted, order: Order, place: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
+    deleted = None if wanted.deleted is None else int(wanted.deleted)
+    by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
+    keys: dict[str, Any] = {name: value for name, value in by.items() if value is not None}
+    statement = order.chunk(tuple(keys), place)
+
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(statement, size=size, **keys, **keyset.place(place or ()))
+
+    return body
+
+
+async def _add_faults(stores: Stores, records: Sequence[Record]) -> None:
+    failed: dict[str, dict[str, Record]] = {}
+    for record in records:
+        if record.cell is not None and record.vm_state in ("error", "deleted"):
+            failed.setdefault(record.cell, {})[record.id] = record
+    for name, by_id in failed.items():
+
+        async def body(tx: Tx, ids: Sequence[str] = tuple(by_id)) -> Sequence[Row]:
+            return await tx.all(FAULTS, ids=list(ids))
+
+        for row in await stores.cell(name).read(body):
+            by_id[row["server_id"]].fault = row  # the newest comes last
