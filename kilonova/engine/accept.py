@@ -71,10 +71,12 @@ class Accepted(msgspec.Struct, frozen=True):
 async def accept(engine: Engine, journal: Store, ask: Ask) -> Accepted:
     operation_id = ask.operation_id or engine.world.ids.uuid()
     first = ""
+    is_new = ask.operation_id is None  # nobody can have stored an id that was just made
 
     async def body(tx: Tx) -> Accepted:
-        nonlocal first
-        accepted, host = await _accept(engine, tx, journal, ask, operation_id)
+        nonlocal first, is_new
+        looking, is_new = not is_new, False
+        accepted, host = await _accept(engine, tx, journal, ask, operation_id, looking=looking)
         first = host or first  # found again after an unknown COMMIT: known from before
         return accepted
 
@@ -94,11 +96,13 @@ async def _until_still(engine: Engine, journal: Store, body: Body[Accepted]) -> 
     raise Refused("busy", "the server changes hands too fast; repeat the request")
 
 
-async def _accept(engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id: str) -> tuple[Accepted, str]:
-    """What was accepted, and the host that has the first step ("" for CONTROL)."""
+async def _accept(
+    engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id: str, *, looking: bool
+) -> tuple[Accepted, str]:
+    """What was accepted, and the host that has the first step ("" for CONTROL). `looking`: it may be there already."""
     now = engine.world.clock.now()
     operation = engine.operation(ask.kind)
-    earlier = await _earlier(tx, ask, operation_id)
+    earlier = await _earlier(tx, ask, operation_id) if looking else await known_key(tx, ask)
     if earlier is not None:
         return earlier, ""
     subject = await gather(engine, tx, ask)

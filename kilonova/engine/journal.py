@@ -123,24 +123,29 @@ async def insert(tx: Tx, op: Op, now: float) -> None:
 
 async def save(tx: Tx, op: Op, was: str, was_ordinal: int, now: float) -> None:
     """Compare-and-set on the operation row: take, finish, cancel and supersede all pass here (law 8)."""
-    if was != op.state and not may_follow(was, op.state):
-        raise RuntimeError(f"operation {op.id}: {was} may not become {op.state}")
     values = {
-        "state": op.state,
         "turn": op.turn,
         "ordinal": op.ordinal,
         "course": to_json(op.course),
-        "committed": int(op.committed),
         "facts": to_json(op.facts),
         "destination": op.destination,
-        "waiting_for": op.waiting_for,
         "error": None if op.course.problem is None else to_json(op.course.problem),
-        "superseded_by": op.superseded_by,
-        "live": int(op.is_live),
-        "updated_at": now,
-        "ended_at": None if op.is_live else now,
     }
-    if not await rows.change(tx, operations, values, id=op.id, ordinal=was_ordinal, live=1):
+    if not op.is_live:
+        values |= {"live": 0, "superseded_by": op.superseded_by, "ended_at": now}
+    await _compare_and_set(tx, op, was, was_ordinal, now, values)
+
+
+async def save_taken(tx: Tx, op: Op, was: str, now: float) -> None:
+    """The same of a step that begins: what the operation found out and where it goes from here have not changed."""
+    await _compare_and_set(tx, op, was, op.ordinal, now, {})
+
+
+async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, now: float, values: dict[str, Any]) -> None:
+    if was != op.state and not may_follow(was, op.state):
+        raise RuntimeError(f"operation {op.id}: {was} may not become {op.state}")
+    standing = {"state": op.state, "committed": int(op.committed), "waiting_for": op.waiting_for, "updated_at": now}
+    if not await rows.change(tx, operations, standing | values, id=op.id, ordinal=was_ordinal, live=1):
         raise Superseded(f"operation {op.id} moved on from ordinal {was_ordinal}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -124,23 +125,29 @@ class Operation:
     def settle_undone(self, ctx: Context) -> None:
         """Rows of the ending transaction when it was undone; the server's task_state is cleared by the engine."""
 
-    @property
+    @cached_property
     def course(self) -> list[Step]:
         """All steps in order: the way forward, then the ending."""
         return [*self.steps, *self.ending]
 
+    @cached_property
+    def _by_name(self) -> dict[str, Step]:
+        return {step.name: step for step in (*(retired.step for retired in self.retired), *self.course)}
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        found = {step.name: position for position, step in enumerate(self.course)}
+        return found | {retired.step.name: found[retired.then] for retired in self.retired}
+
     def step(self, name: str) -> Step:
         """Steps are found by name; those of the previous release too, as long as it may have left some (law 14)."""
-        for step in (*self.steps, *self.ending, *(retired.step for retired in self.retired)):
-            if step.name == name:
-                return step
-        raise LookupError(f"operation {self.name} has no step {name}; was it started by another release?")
+        if name not in self._by_name:
+            raise LookupError(f"operation {self.name} has no step {name}; was it started by another release?")
+        return self._by_name[name]
 
     def position_of(self, name: str) -> int:
         """Of a step in the course; a retired one stands where it led to."""
-        names = [step.name for step in self.course]
-        then = {retired.step.name: retired.then for retired in self.retired}
-        return names.index(then.get(name, name))
+        return self._positions[name]
 
     def position_after(self, name: str) -> int:
         retired = any(r.step.name == name for r in self.retired)

@@ -129,7 +129,7 @@ async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str, now: fl
     op.state = "undoing" if row["way"] == "undo" else "running"
     op.waiting_for = None
     op.committed = op.committed or (step.no_return and row["way"] == "do")
-    await log.save(tx, op, was, op.ordinal, now)
+    await log.save_taken(tx, op, was, now)
     values = {"state": "taken", "worker": worker, "taken_at": now}
     if not await rows.change(tx, steps, values, operation_id=op.id, ordinal=op.ordinal, open=1):
         raise Superseded(f"operation {op.id}: step {op.ordinal} has ended")

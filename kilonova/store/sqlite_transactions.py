@@ -57,7 +57,8 @@ class SqliteTx:
             _encode_lists(statement, params)
         if statement.sqlite_constants:
             params.update(statement.sqlite_constants)
-        return self._execute(statement.sqlite, params)
+        text, values = statement.sqlite
+        return self._execute(text, values(params))
 
     async def many(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> None:
         self._stats.statements += len(rows)
@@ -66,7 +67,8 @@ class SqliteTx:
             rows = [{**row, **constants} for row in rows]
             for row in rows:
                 _encode_lists(statement, row)
-        self._connection.executemany(statement.sqlite, rows)
+        text, values = statement.sqlite
+        self._connection.executemany(text, map(values, rows))
 
     async def each(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
         returned: list[Row] = []

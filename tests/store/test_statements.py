@@ -26,7 +26,9 @@ def test_lists_are_known_by_name() -> None:
     statement = Sql(select(things).where(in_list(things.c.id, "ids"), things.c.value == bindparam("value")))
     assert statement.lists == ("ids",)
     assert "= ANY($1::TEXT[])" in statement.postgres[0]
-    assert "json_each(:ids)" in statement.sqlite
+    text, values = statement.sqlite
+    assert "json_each(?)" in text
+    assert values({"value": 1, "ids": "[]"}) == ("[]", 1)
     assert Sql(insert_row(things)).lists == ()
 
 
@@ -37,6 +39,17 @@ def test_a_row_is_inserted_by_its_column_names() -> None:
     assert Sql(insert_row(control.host_mappings, ["host"])).postgres[1] == ("host",)
 
 
+def test_values_come_in_the_order_of_the_text() -> None:
+    twice = Sql(
+        select(things).where(
+            things.c.value > bindparam("n"), things.c.id == bindparam("id"), things.c.value != bindparam("n")
+        )
+    )
+    assert twice.sqlite[1]({"id": "a", "n": 1}) == (1, "a", 1)
+    assert Sql(select(things).where(things.c.id == bindparam("id"))).sqlite[1]({"id": "a", "more": 1}) == ("a",)
+    assert Sql(select(things)).sqlite[1]({}) == ()
+
+
 def test_a_column_named_like_a_keyword_is_quoted() -> None:
-    assert '"returning"' in Sql(select(cell.hosts)).sqlite
+    assert '"returning"' in Sql(select(cell.hosts)).sqlite[0]
     assert '"returning"' in Sql(insert_row(cell.hosts)).postgres[0]
