@@ -38,7 +38,7 @@ FLAVOR = Flavor("tiny", 1, 512, 1)
 FILLED = [cell.servers, control.server_mappings, control.build_requests]
 CLEAR = {table.name: Sql(delete(table)) for table in FILLED}
 INSERT = {table.name: Sql(insert_row(table)) for table in FILLED}
-EMPTY = {c.name: None if c.nullable else c.type.python_type() for c in cell.servers.columns}
+EMPTY = {table.name: {c.name: None if c.nullable else c.type.python_type() for c in table.columns} for table in FILLED}
 
 Wish = list[tuple[str, bool]]  # sort keys, and whether they descend
 
@@ -125,20 +125,19 @@ class Arena:
 async def _replace(store: Store, table: str, rows: list[dict[str, Any]]) -> None:
     async def body(tx: Tx) -> None:
         await tx.run(CLEAR[table])
-        await tx.many(INSERT[table], rows)
+        await tx.many(INSERT[table], [EMPTY[table] | row for row in rows])
 
     await store.write(body)
 
 
 def _row(server: Drawn) -> dict[str, Any]:
     documents = {"flavor": flavor_document(FLAVOR), "details": details_document(server.details)}
-    return {**EMPTY, "id": server.id, **server.values, **documents}
+    return {"id": server.id, **server.values, **documents}
 
 
 def _mapping(server: Drawn) -> dict[str, Any]:
     known = {name: server.values[name] for name in ("project_id", "user_id", "created_at")}
-    size = {"vcpus": 1, "memory_mb": 512, "queued_for_delete": 0}
-    return {"server_id": server.id, "cell": server.cell or None, **known, **size}
+    return {"server_id": server.id, "cell": server.cell or None, **known}
 
 
 def _request(server: Drawn) -> dict[str, Any]:
