@@ -20,8 +20,10 @@ from kilonova.cli import audit, database, explain, identity, operations, simulat
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
+    BACKEND_NAME,
     SEAL_KEY_NAME,
     add_host,
+    keeping_volumes,
     look,
     make_engine,
     make_room,
@@ -247,9 +249,11 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
             return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""
 
         engine = make_engine(make_world(MemoryBus(hub, "api"), stores, settings=settings), settings, seal)
-        service = make_service(engine, settings, data.path, url, unready)
+        backend = data.secret(BACKEND_NAME, Uuids().uuid)
+        service = make_service(engine, settings, data.path, url, unready, backend)
         await _prepare(service, data, settings)
-        yield service
+        async with keeping_volumes(service, data.path):
+            yield service
 
 
 async def _api(path: Path, settings: Settings, listener: socket.socket, url: str) -> None:
@@ -271,9 +275,11 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
                 return ""
 
             engine = make_engine(make_world(bus, stores, settings=settings), settings, seal_of(settings))
-            service = make_service(engine, settings, path, url, unready)
+            backend = data.secret(BACKEND_NAME, Uuids().uuid)
+            service = make_service(engine, settings, path, url, unready, backend)
             await _prepare(service, data, settings)
-            await _answer(data, service, settings, listener, stopping)
+            async with keeping_volumes(service, path):
+                await _answer(data, service, settings, listener, stopping)
 
 
 async def _answer(
@@ -308,6 +314,7 @@ async def _prepare(service: Service, data: DataDirectory, settings: Settings) ->
     owner = await admin_project(service.engine.world.db.control)
     await service.images.prepare(owner=owner)
     await service.networks.prepare(owner=owner)
+    await service.volumes.prepare()
 
 
 async def _conductor(settings: Settings) -> None:

@@ -21,19 +21,28 @@ if TYPE_CHECKING:
     from kilonova.engine.core import Engine
     from kilonova.engine.limits import Limits
     from kilonova.engine.secrets import Seal
+    from kilonova.services.volume.service import Volumes
     from kilonova.settings import Settings
     from kilonova.store.open import OpenStores
     from kilonova.world import Bus, Stores, Tx, World
 
 IMAGES_NAME = "images"
+VOLUMES_NAME = "volumes"
+BACKEND_NAME = "volumes.id"
 POLICY_NAME = "policy.yaml"
 SEAL_KEY_NAME = "seal.key"
 
 
 def make_service(
-    engine: Engine, settings: Settings, path: Path, url: str, unready: Callable[[], Awaitable[str]]
+    engine: Engine,
+    settings: Settings,
+    path: Path,
+    url: str,
+    unready: Callable[[], Awaitable[str]],
+    backend: str = "",
 ) -> Service:
-    """What the HTTP handlers work with; the embedded services keep their records in the control database."""
+    """What the HTTP handlers work with; the embedded services keep their records in the control database. `backend`:
+    whose volumes lie in this data directory."""
     from kilonova.api.service import Service
     from kilonova.policy.enforcer import Policy
     from kilonova.quota.service import Quotas
@@ -52,6 +61,7 @@ def make_service(
         identity=Identity(*parts, seal=engine.seal, new_secret=new_key, expiration=settings.token.expiration),
         images=Images(*parts, path / IMAGES_NAME, settings.image.image_size_cap),
         networks=Networks(*parts),
+        volumes=make_volumes(world, settings, engine.seal, backend),
         flavors=Flavors(*parts),
         keypairs=Keypairs(world.db.control, world.clock),
         server_groups=ServerGroups(*parts),
@@ -85,9 +95,44 @@ def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") 
     from kilonova.operations import REGISTRY
     from kilonova.scheduler.service import Scheduler
 
+    if world.stores is not None:
+        world.volume = make_volumes(world, settings, seal).servers
     limits = limits_of(settings)
     scheduler = Scheduler(world.db, world.clock, world.random, limits.service_down_time) if worker else None
     return Engine(world, REGISTRY, worker, seal, limits, scheduler)
+
+
+def make_volumes(world: World, settings: Settings, seal: Seal, backend: str = "") -> Volumes:
+    from kilonova.services.volume.service import Volumes
+
+    options = settings.volume
+    limits = {"volumes": options.quota_volumes, "snapshots": options.quota_snapshots}
+    limits |= {"gigabytes": options.quota_gigabytes, "per_volume_gigabytes": options.per_volume_size_limit}
+    return Volumes(
+        world.db.control,
+        world.clock,
+        world.ids,
+        seal,
+        bus=world.bus,
+        backend=backend,
+        default_type=options.default_volume_type,
+        quota_defaults=limits,
+    )
+
+
+@contextlib.asynccontextmanager
+async def keeping_volumes(service: Service, path: Path) -> AsyncIterator[None]:
+    """While this lasts, the files of this data directory's volumes are made, copied and removed as records say."""
+    from kilonova.services.volume.files import Files
+
+    bus = service.world.bus
+    keeper = service.volumes.keeper(Files(path / VOLUMES_NAME), service.images)
+    try:
+        await keeper.start(bus)
+        await service.volumes.contents.serve(bus)
+        yield
+    finally:
+        await keeper.stop()
 
 
 def make_world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:

@@ -112,6 +112,16 @@ class CorsOptions(Section, frozen=True, kw_only=True):
     allow_headers: Word = ""
 
 
+class VolumeOptions(Section, frozen=True, kw_only=True):
+    """Cinder's names."""
+
+    default_volume_type: Word = "__DEFAULT__"
+    quota_volumes: Limit = 10
+    quota_snapshots: Limit = 10
+    quota_gigabytes: Limit = 1000
+    per_volume_size_limit: Limit = -1
+
+
 class QuotaOptions(Section, frozen=True, kw_only=True):
     """What a project may have unless an administrator sets it otherwise."""
 
@@ -140,6 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     secrets: Secrets = Secrets()
     quota: QuotaOptions = QuotaOptions()
     image: ImageOptions = ImageOptions()
+    volume: VolumeOptions = VolumeOptions()
     token: TokenOptions = TokenOptions()
     identity: IdentityOptions = IdentityOptions()
     cors: CorsOptions = CorsOptions()

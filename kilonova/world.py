@@ -16,6 +16,7 @@ from kilonova.domain.guest import CopyReport as CopyReport
 from kilonova.domain.guest import GuestSpec as GuestSpec
 from kilonova.domain.guest import HostInventory as HostInventory
 from kilonova.domain.network import Vif, WantedPort
+from kilonova.domain.volume import Attached, BootSource, VolumeState
 
 T = TypeVar("T")
 
@@ -174,6 +175,54 @@ class Network(Protocol):
     async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]: ...
 
 
+class Volume(Protocol):
+    """The volumes of servers. Every write carries a fence (server, turn, ordinal): an older one changes nothing, the
+    same one again finds what it did (law 2). What cannot be done raises `Failed`, and nothing was changed."""
+
+    async def create_for_boot(
+        self,
+        fence: tuple[str, int, int],
+        *,
+        slot: int,
+        project_id: str,
+        user_id: str,
+        size: int | None,
+        source: BootSource,
+        volume_type: str = "",
+        name: str = "",
+        zone: str = "",
+    ) -> str:
+        """The id of the server's volume in this slot, made now or by an earlier try; `state` says when it can be used.
+        `size` None: as large as its source."""
+
+    async def state(self, volume_id: str) -> VolumeState:
+        """Raises `Refused` when there is no such volume."""
+
+    async def reserve(
+        self, fence: tuple[str, int, int], *, project_id: str, volume_id: str, mode: str = "rw", device: str = ""
+    ) -> str:
+        """The id of the attachment. From now on nobody else can have the volume, unless it is for several."""
+
+    async def connect(self, fence: tuple[str, int, int], *, attachment_id: str, host: str) -> dict[str, Any]:
+        """What the host needs, with a secret of this attachment; connected elsewhere, the former host's is worth
+        nothing from then on."""
+
+    async def complete(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
+        """The guest has it."""
+
+    async def release(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
+        """Reserved or attached, it is neither any more; its secret is gone. One that is gone is well."""
+
+    async def release_all(self, fence: tuple[str, int, int], *, delete: Sequence[str] = ()) -> None:
+        """Every attachment of the server; and these volumes are deleted with it unless somebody else needs them."""
+
+    async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
+        """By server; those without volumes are not in it."""
+
+    async def connection(self, attachment_id: str) -> dict[str, Any]:
+        """As `connect` gave it, for whoever hands out a step: secrets need not stand in a journal."""
+
+
 class HostMemory(Protocol):
     """What an agent keeps on its own host across restarts, by name: its identity and the highest turn per server."""
 
@@ -205,6 +254,7 @@ class World:
     memory: HostMemory | None = None
     fence: Fence | None = None
     network: Network | None = None
+    volume: Volume | None = None
     extras: dict[str, Any] = field(default_factory=dict)
 
     @property

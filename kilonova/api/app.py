@@ -27,6 +27,10 @@ from kilonova.api.placement.manner import PlacementFace, PlacementManner
 from kilonova.api.placement.routes import ROUTES as PLACEMENT_ROUTES
 from kilonova.api.port import Port
 from kilonova.api.service import Service
+from kilonova.api.volume.manner import RootManner as VolumeRootManner
+from kilonova.api.volume.manner import VolumeManner
+from kilonova.api.volume.routes import ROUTES as VOLUME_ROUTES
+from kilonova.api.volume.versions import ROOT_ROUTES as VOLUME_ROOT_ROUTES
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -49,5 +53,7 @@ def faces_of(service: Service) -> dict[str, Face]:
         "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner()),
         "/image": Face(service, IMAGE_ROUTES, ImageManner()),
         "/network": Face(service, NETWORK_ROUTES, NetworkManner()),
+        "/volume": Face(service, VOLUME_ROOT_ROUTES, VolumeRootManner()),
+        "/volume/v3": Face(service, VOLUME_ROUTES, VolumeManner()),
         "/placement": PlacementFace(service, PLACEMENT_ROUTES, PlacementManner()),
     }

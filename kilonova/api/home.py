@@ -14,6 +14,7 @@ SERVICES = (
     ("Compute v2.1", "/compute/v2.1/", "servers, flavors, key pairs"),
     ("Image v2", "/image", "images"),
     ("Network v2.0", "/network", "networks, ports, security groups"),
+    ("Volume v3", "/volume/v3/", "volumes, snapshots, types"),
     ("Placement 1.39", "/placement", "resource providers, allocations; for administrators"),
     ("Kilonova", "/kilonova/v1", "operations, plans, hosts; for administrators"),
 )

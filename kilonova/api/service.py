@@ -16,6 +16,7 @@ from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.services.identity.service import Identity
 from kilonova.services.image.service import Images
 from kilonova.services.network.service import Networks
+from kilonova.services.volume.service import Volumes
 from kilonova.world import World
 
 
@@ -46,6 +47,7 @@ class Service:
     identity: Identity
     images: Images
     networks: Networks
+    volumes: Volumes
     flavors: Flavors
     keypairs: Keypairs
     server_groups: ServerGroups

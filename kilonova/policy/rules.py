@@ -5,6 +5,7 @@ from __future__ import annotations
 from kilonova.policy.compute import COMPUTE
 from kilonova.policy.network import NETWORK
 from kilonova.policy.placement import PLACEMENT, PLACEMENT_BASE
+from kilonova.policy.volume import VOLUME
 
 BASE = {
     "context_is_admin": "role:admin",
@@ -30,7 +31,7 @@ OWN = {
     "kilonova:token_keys": "rule:context_is_admin",
 }
 
-DEFAULTS: dict[str, str] = {**BASE, **PLACEMENT_BASE, **COMPUTE, **NETWORK, **PLACEMENT, **OWN}
+DEFAULTS: dict[str, str] = {**BASE, **PLACEMENT_BASE, **COMPUTE, **NETWORK, **VOLUME, **PLACEMENT, **OWN}
 
 # Rules that also hold for tokens without a project.
 SCOPE_FREE = frozenset(OWN)

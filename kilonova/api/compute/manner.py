@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from kilonova.api.call import answer
 from kilonova.api.face import Manner
-from kilonova.api.rejected import Rejected
+from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
 from kilonova.api.routes import EVER, Version
 
 MIN: Version = (2, 1)
 MAX: Version = (2, 104)
-HEADER, OLD_HEADER = "OpenStack-API-Version", "X-OpenStack-Nova-API-Version"
+OLD_HEADER = "X-OpenStack-Nova-API-Version"
 FAULTS = {
     400: "badRequest",
     401: "unauthorized",
@@ -49,12 +47,6 @@ STATUS = {
     "too_many_ports": 403,
     "security_group_ambiguous": 409,
 }
-_NUMBER = re.compile(r"^([1-9]\d*)\.([1-9]\d*|0)$")
-_PROJECT = re.compile(r"^/([0-9a-f-]+)(?=/|$)")
-
-
-def text_of(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 class ComputeManner(Manner):
@@ -63,21 +55,7 @@ class ComputeManner(Manner):
     status = STATUS
 
     def version(self, request: Request) -> Version:
-        given = _asked(request)
-        if given is None:
-            return MIN
-        if given == "latest":
-            return MAX
-        found = _NUMBER.match(given)
-        if found is None:
-            raise Rejected(
-                400, f"API Version String {given[:40]} is of invalid format. Must be of format MajorNum.MinorNum."
-            )
-        version = int(found[1][:6]), int(found[2][:6])
-        if not MIN <= version <= MAX:
-            spoken = f"Minimum is {text_of(MIN)} and maximum is {text_of(MAX)}."
-            raise Rejected(406, f"Version {given[:40]} is not supported by the API. {spoken}")
-        return version
+        return spoken(_asked(request), MIN, MAX)
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({FAULTS.get(status, "computeFault"): {"code": status, "message": message}}, status)
@@ -91,8 +69,7 @@ class ComputeManner(Manner):
 
     def path_of(self, call_path: str) -> tuple[str, str]:
         """The project may stand in the path; it must then be the token's."""
-        found = _PROJECT.match(call_path)
-        return (call_path[found.end() :], found[1]) if found else (call_path, "")
+        return without_project(call_path)
 
 
 class LegacyManner(ComputeManner):
@@ -118,10 +95,6 @@ class RootManner(ComputeManner):
 
 
 def _asked(request: Request) -> str | None:
-    """The newer header wins; it may name several services."""
-    for part in request.headers.get(HEADER, "").split(","):
-        service, _, version = part.strip().partition(" ")
-        if service.lower() == "compute":
-            return version.strip().lower()
-    old = request.headers.get(OLD_HEADER)
-    return None if old is None else old.strip().lower()
+    """The newer header wins."""
+    newer, old = asked(request, "compute"), request.headers.get(OLD_HEADER)
+    return newer if newer is not None or old is None else old.strip().lower()

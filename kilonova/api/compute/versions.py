@@ -7,8 +7,9 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.manner import MAX, MIN, text_of
+from kilonova.api.compute.manner import MAX, MIN
 from kilonova.api.compute.schemas.queries import ANY
+from kilonova.api.microversions import text_of
 from kilonova.api.routes import PUBLIC, Route
 
 DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}

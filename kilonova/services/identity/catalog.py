@@ -17,6 +17,8 @@ OWN = (  # type, name, path below the public address
     ("image", "glance", "/image"),
     ("network", "neutron", "/network"),
     ("placement", "placement", "/placement"),
+    ("block-storage", "cinder", "/volume/v3"),
+    ("volumev3", "cinderv3", "/volume/v3"),  # what clients of an older age look for
 )
 
 

@@ -666,6 +666,161 @@ def upgrade() -> None:
     )
     op.create_index("users_name", "users", ["domain_id", "name"], unique=True)
     op.create_table(
+        "volume_attachments",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("volume_id", sa.Text(), nullable=False),
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("server_id", sa.Text(), nullable=True),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("mode", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=True),
+        sa.Column("device", sa.Text(), nullable=True),
+        sa.Column("connector", sa.Text(), nullable=False),
+        sa.Column("connected_at", sa.Float(precision=53), nullable=True),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("attached_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("volume_attachments_project", "volume_attachments", ["project_id", "created_at", "id"])
+    op.create_index("volume_attachments_server", "volume_attachments", ["server_id"])
+    op.create_index("volume_attachments_volume", "volume_attachments", ["volume_id"])
+    op.create_table(
+        "volume_backends",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("disabled", sa.Integer(), nullable=False),
+        sa.Column("disabled_reason", sa.Text(), nullable=True),
+        sa.Column("total_gb", sa.BigInteger(), nullable=False),
+        sa.Column("free_gb", sa.BigInteger(), nullable=False),
+        sa.Column("seen_at", sa.Float(precision=53), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_table(
+        "volume_class_limits",
+        sa.Column("class_name", sa.Text(), nullable=False),
+        sa.Column("resource", sa.Text(), nullable=False),
+        sa.Column("hard_limit", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("class_name", "resource"),
+    )
+    op.create_table(
+        "volume_default_types",
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("type_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("project_id"),
+    )
+    op.create_table(
+        "volume_limits",
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("resource", sa.Text(), nullable=False),
+        sa.Column("hard_limit", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("project_id", "resource"),
+    )
+    op.create_table(
+        "volume_metadata",
+        sa.Column("thing_id", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("thing_id", "kind", "name"),
+    )
+    op.create_table(
+        "volume_seeds",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "volume_snapshots",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("volume_id", sa.Text(), nullable=False),
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=True),
+        sa.Column("description", sa.Text(), nullable=True),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("progress", sa.Text(), nullable=False),
+        sa.Column("work", sa.Text(), nullable=False),
+        sa.Column("work_id", sa.Text(), nullable=False),
+        sa.Column("type_id", sa.Text(), nullable=False),
+        sa.Column("marker", sa.Text(), nullable=False),
+        sa.Column("backend", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("updated_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("volume_snapshots_newest", "volume_snapshots", ["created_at", "id"])
+    op.create_index("volume_snapshots_project", "volume_snapshots", ["project_id", "created_at", "id"])
+    op.create_index("volume_snapshots_volume", "volume_snapshots", ["volume_id"])
+    op.create_index("volume_snapshots_work", "volume_snapshots", ["backend", "work"])
+    op.create_table(
+        "volume_type_projects",
+        sa.Column("type_id", sa.Text(), nullable=False),
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("type_id", "project_id"),
+    )
+    op.create_table(
+        "volume_types",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=True),
+        sa.Column("is_public", sa.Integer(), nullable=False),
+        sa.Column("extra_specs", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("updated_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("name"),
+    )
+    op.create_table(
+        "volume_usage",
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("resource", sa.Text(), nullable=False),
+        sa.Column("type_id", sa.Text(), nullable=False),
+        sa.Column("used", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("project_id", "resource", "type_id"),
+    )
+    op.create_table(
+        "volumes",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=True),
+        sa.Column("description", sa.Text(), nullable=True),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("previous_status", sa.Text(), nullable=False),
+        sa.Column("work", sa.Text(), nullable=False),
+        sa.Column("work_id", sa.Text(), nullable=False),
+        sa.Column("work_value", sa.Text(), nullable=False),
+        sa.Column("type_id", sa.Text(), nullable=False),
+        sa.Column("zone", sa.Text(), nullable=False),
+        sa.Column("bootable", sa.Integer(), nullable=False),
+        sa.Column("multiattach", sa.Integer(), nullable=False),
+        sa.Column("readonly", sa.Integer(), nullable=False),
+        sa.Column("migration_status", sa.Text(), nullable=True),
+        sa.Column("snapshot_id", sa.Text(), nullable=True),
+        sa.Column("source_id", sa.Text(), nullable=True),
+        sa.Column("image_id", sa.Text(), nullable=True),
+        sa.Column("marker", sa.Text(), nullable=False),
+        sa.Column("backend", sa.Text(), nullable=False),
+        sa.Column("made_for", sa.Text(), nullable=True),
+        sa.Column("made_slot", sa.Integer(), nullable=True),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("updated_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("volumes_made_for", "volumes", ["made_for", "made_slot"], unique=True)
+    op.create_index("volumes_newest", "volumes", ["created_at", "id"])
+    op.create_index("volumes_project", "volumes", ["project_id", "created_at", "id"])
+    op.create_index("volumes_snapshot", "volumes", ["snapshot_id"])
+    op.create_index("volumes_source", "volumes", ["source_id"])
+    op.create_index("volumes_type", "volumes", ["type_id"])
+    op.create_index("volumes_work", "volumes", ["backend", "work"])
+    op.create_table(
         "workers",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),

@@ -1,0 +1,51 @@
+"""Microversions as Nova and Cinder speak them: a header that may name several services, a number or `latest`."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Version
+
+HEADER = "OpenStack-API-Version"
+_NUMBER = re.compile(r"^([1-9]\d*)\.([1-9]\d*|0)$")
+_PROJECT = re.compile(r"^/([0-9a-f-]+)(?=/|$)")
+
+
+def text_of(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def asked(request: Request, service: str) -> str | None:
+    """What the header says of this service; None: nothing."""
+    for part in request.headers.get(HEADER, "").split(","):
+        name, _, version = part.strip().partition(" ")
+        if name.lower() == service:
+            return version.strip().lower()
+    return None
+
+
+def spoken(given: str | None, oldest: Version, newest: Version) -> Version:
+    """The version that is meant; none given: the oldest. Raises `Rejected` for one that is not spoken."""
+    if given is None:
+        return oldest
+    if given == "latest":
+        return newest
+    found = _NUMBER.match(given)
+    if found is None:
+        raise Rejected(
+            400, f"API Version String {given[:40]} is of invalid format. Must be of format MajorNum.MinorNum."
+        )
+    version = int(found[1][:6]), int(found[2][:6])
+    if not oldest <= version <= newest:
+        known = f"Minimum is {text_of(oldest)} and maximum is {text_of(newest)}."
+        raise Rejected(406, f"Version {given[:40]} is not supported by the API. {known}")
+    return version
+
+
+def without_project(path: str) -> tuple[str, str]:
+    """The project may stand first in the path; the rest, and the project."""
+    found = _PROJECT.match(path)
+    return (path[found.end() :], found[1]) if found else (path, "")

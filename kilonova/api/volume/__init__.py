@@ -1,0 +1,1 @@
+"""Volume v3 over HTTP."""

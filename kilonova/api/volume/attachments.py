@@ -1,0 +1,127 @@
+"""/attachments: a volume is reserved, connected to a host, complete, and let go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.routes import Route, Version
+from kilonova.api.volume import forms
+from kilonova.api.volume.query import Filter, Listed, text, wanted_of
+from kilonova.api.volume.volume_view import time_text
+from kilonova.services.volume.attaching import connection_of
+from kilonova.services.volume.volume import Attachment, Volume
+
+RULE = "volume:attachment_"
+SINCE: Version = (3, 27)
+LISTED = Listed(
+    filters={
+        "volume_id": Filter("volume_id", text),
+        "status": Filter("status", text),
+        "attach_status": Filter("status", text),
+        "instance_id": Filter("server_id", text),
+        "project_id": Filter("project_id", text, admin=True),
+    },
+    orders={name: name for name in ("id", "status", "volume_id", "created_at")},
+)
+
+
+async def create(call: Call) -> Response:
+    wish = call.body["attachment"]
+    volume = await call.service.volumes.volumes.find(call.caller, wish["volume_uuid"])
+    call.require(project_id=volume.project_id)
+    volume, made = await call.service.volumes.attachments.create(
+        call.caller,
+        volume.id,
+        server_id=wish.get("instance_uuid"),
+        mode=wish.get("mode", "rw"),
+        connector=wish.get("connector"),
+    )
+    return answer({"attachment": detail(call, volume, made, with_secret=True)})
+
+
+async def list_(call: Call) -> Response:
+    found = await call.service.volumes.attachments.list_(wanted_of(call, LISTED))
+    return answer({"attachments": [summary(one) for _, one in found]})
+
+
+async def list_detail(call: Call) -> Response:
+    found = await call.service.volumes.attachments.list_(wanted_of(call, LISTED))
+    return answer({"attachments": [detail(call, volume, one) for volume, one in found]})
+
+
+async def _find(call: Call) -> tuple[Volume, Attachment]:
+    volume, found = await call.service.volumes.attachments.find(call.caller, call.path["attachment"])
+    call.require(project_id=found.project_id)
+    return volume, found
+
+
+async def show(call: Call) -> Response:
+    return answer({"attachment": detail(call, *await _find(call))})
+
+
+async def update(call: Call) -> Response:
+    await _find(call)
+    connector = call.body["attachment"]["connector"]
+    volume, made = await call.service.volumes.attachments.connect(call.caller, call.path["attachment"], connector)
+    return answer({"attachment": detail(call, volume, made, with_secret=True)})
+
+
+async def complete(call: Call) -> Response:
+    await _find(call)
+    await call.service.volumes.attachments.complete(call.caller, call.path["attachment"])
+    return nothing(204)
+
+
+async def delete(call: Call) -> Response:
+    """Those of the volume that remain."""
+    await _find(call)
+    left = await call.service.volumes.attachments.delete(call.caller, call.path["attachment"])
+    return answer({"attachments": [summary(one) for one in left]})
+
+
+def summary(one: Attachment) -> dict[str, Any]:
+    return {"id": one.id, "status": one.status, "instance": one.server_id, "volume_id": one.volume_id}
+
+
+def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = False) -> dict[str, Any]:
+    """Who only looks sees the secret if it is a service, or administers the cloud."""
+    told = with_secret or call.caller.is_admin or "service" in call.caller.roles
+    return {
+        **summary(one),
+        "attached_at": time_text(one.attached_at) or "",
+        "detached_at": "",
+        "attach_mode": one.mode,
+        "connection_info": connection_of(call.service.volumes.parts.seal, volume, one, with_secret=told),
+    }
+
+
+ATTACHMENT = "/attachments/{attachment}"
+ROUTES = [
+    Route(
+        method="POST",
+        path="/attachments",
+        handler=create,
+        rule=f"{RULE}create",
+        body=forms.CREATE_ATTACHMENT,
+        since=SINCE,
+    ),
+    Route(method="GET", path="/attachments", handler=list_, rule="volume:get_all", since=SINCE),
+    Route(method="GET", path="/attachments/detail", handler=list_detail, rule="volume:get_all", since=SINCE),
+    Route(method="GET", path=ATTACHMENT, handler=show, rule="volume:get", since=SINCE),
+    Route(
+        method="PUT", path=ATTACHMENT, handler=update, rule=f"{RULE}update", body=forms.UPDATE_ATTACHMENT, since=SINCE
+    ),
+    Route(method="DELETE", path=ATTACHMENT, handler=delete, rule=f"{RULE}delete", since=SINCE),
+    Route(
+        method="POST",
+        path=f"{ATTACHMENT}/action",
+        handler=complete,
+        rule=f"{RULE}complete",
+        body=forms.bare("os-complete"),
+        action="os-complete",
+        since=(3, 44),
+    ),
+]

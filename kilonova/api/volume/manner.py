@@ -1,0 +1,92 @@
+"""How Volume speaks: microversions 3.0 to 3.71, Cinder's names for faults, the project in the path or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kilonova.api.call import answer
+from kilonova.api.face import Manner
+from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
+from kilonova.api.routes import EVER, Version
+
+OLDEST: Version = (3, 0)
+NEWEST: Version = (3, 71)
+FAULTS = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    501: "notImplemented",
+    503: "serviceUnavailable",
+}
+STATUS = {
+    "attachment_conflict": 409,
+    "attachment_not_found": 404,
+    "attachment_of_compute": 409,
+    "attachment_unconnected": 400,
+    "default_type_missing": 500,
+    "image_limit": 413,
+    "image_not_active": 400,
+    "image_not_found": 400,
+    "invalid_input": 400,
+    "invalid_snapshot": 400,
+    "invalid_type": 400,
+    "invalid_volume": 400,
+    "metadata_not_found": 404,
+    "no_backend": 503,
+    "over_quota": 413,
+    "service_not_found": 404,
+    "snapshot_not_found": 404,
+    "type_access_exists": 409,
+    "type_access_not_found": 404,
+    "type_exists": 409,
+    "type_in_use": 400,
+    "type_not_found": 404,
+    "type_spec_not_found": 404,
+    "volume_not_found": 404,
+    "volume_too_large": 413,
+}
+
+
+class VolumeManner(Manner):
+    prefix = "/volume/v3"
+    newest = NEWEST
+    status = STATUS
+
+    def version(self, request: Request) -> Version:
+        return spoken(asked(request, "volume"), OLDEST, NEWEST)
+
+    def fault(self, status: int, message: str, code: str, version: Version) -> Response:
+        told: dict[str, Any] = {"code": status, "message": message}
+        if status == 413:
+            told["retryAfter"] = "0"
+        return answer({FAULTS.get(status, "computeFault"): told}, status)
+
+    def decorate(self, response: Response, version: Version, request_id: str) -> None:
+        headers = response.headers
+        headers["x-openstack-request-id"] = headers["x-compute-request-id"] = request_id
+        if version != EVER:
+            headers[HEADER] = f"volume {text_of(version)}"
+        headers["Vary"] = HEADER
+
+    def path_of(self, call_path: str) -> tuple[str, str]:
+        return without_project(call_path)
+
+
+class RootManner(VolumeManner):
+    """/volume itself: only says which versions there are."""
+
+    prefix = "/volume"
+
+    def version(self, request: Request) -> Version:
+        return EVER
+
+    def path_of(self, call_path: str) -> tuple[str, str]:
+        return call_path, ""

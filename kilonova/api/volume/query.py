@@ -1,0 +1,206 @@
+"""What lists are asked for: page, order and filters, as Cinder takes them in each version; and the link to the next
+page."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlencode
+
+from kilonova.api.call import Call
+from kilonova.api.compute.paging import time_of
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Version
+from kilonova.services.volume.listing import COMPARISONS, EQUAL, HAS, LIKE, Condition, Order, Wanted
+
+MOST = 1000
+LARGEST = 2**31 - 1
+NOT_FILTERS = {"limit", "marker", "offset", "sort", "sort_key", "sort_dir", "all_tenants", "with_count"}
+FILTERS_CHECKED: Version = (3, 31)  # from here on an unknown filter is refused, before it is passed over
+LIKE_KNOWN: Version = (3, 34)
+COUNT_KNOWN: Version = (3, 45)
+TRUE = ("1", "t", "true", "on", "y", "yes")
+FALSE = ("0", "f", "false", "off", "n", "no")
+
+
+class Dated(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def created_at(self) -> float: ...
+
+
+T = TypeVar("T", bound=Dated)
+
+
+class Filter(NamedTuple):
+    """`column` of our table, or the kind of metadata where `read` gives a dictionary."""
+
+    column: str
+    read: Callable[[Call, str], Any]
+    since: Version = (3, 0)
+    admin: bool = False  # only administrators may filter by it
+
+
+class Listed(NamedTuple):
+    """How one noun can be listed: by the words of the API."""
+
+    filters: Mapping[str, Filter]
+    orders: Mapping[str, str]
+
+
+def text(call: Call, given: str) -> str:
+    return given
+
+
+def number(call: Call, given: str) -> int:
+    if not given.isascii() or not given.isdigit() or len(given) > 10:
+        raise Rejected(400, f"{given[:40]!r} is no whole number to filter by.")
+    return int(given)
+
+
+def flag(call: Call, given: str) -> int:
+    """Before 3.2 anything but a clear no meant yes."""
+    word = given.lower()
+    if word in TRUE or word in FALSE:
+        return int(word in TRUE)
+    if call.at(3, 2):
+        raise Rejected(400, f"{given[:40]!r} is neither true nor false.")
+    return 1
+
+
+def pairs(call: Call, given: str) -> dict[str, str]:
+    """`{'key': 'value'}`, as Python writes it."""
+    try:
+        found = ast.literal_eval(given) if len(given) < 10_000 else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(word, str) for item in found.items() for word in item):
+        raise Rejected(400, f"{given[:40]!r} must be a dictionary of texts, as {{'key': 'value'}}.")
+    return found
+
+
+def moments(call: Call, given: str) -> list[tuple[str, float]]:
+    """`gt:2026-01-02T03:04:05,lt:…`"""
+    found = []
+    for part in given.split(","):
+        operator, _, at = part.partition(":")
+        if operator not in COMPARISONS or not at:
+            raise Rejected(400, f"Invalid comparison {part[:60]!r}: say one of {', '.join(COMPARISONS)}, then :TIME")
+        found.append((operator, time_of(at, "created_at or updated_at")))
+    return found
+
+
+def wanted_of(call: Call, listed: Listed) -> Wanted:
+    everybody = call.caller.is_admin and is_asked(call, "all_tenants")
+    wanted = Wanted(
+        project_id=None if everybody else call.caller.project_id,
+        order=_order(call, listed.orders),
+        limit=min(_count(call, "limit", MOST), MOST),
+        offset=_count(call, "offset", 0),
+        marker=call.query.get("marker", ""),
+    )
+    conditions: list[Condition] = []
+    for name in call.query:
+        if name in NOT_FILTERS:
+            continue
+        found = _filter(call, listed, name)
+        if found is None:
+            if call.caller.is_admin:  # it may ask by anything; nothing has what is not known
+                return wanted._replace(nothing=True)
+            continue
+        conditions += found
+    return wanted._replace(conditions=tuple(conditions))
+
+
+def is_asked(call: Call, name: str) -> bool:
+    given = call.query.get(name, "").lower()
+    if given and given not in (*TRUE, *FALSE):
+        raise Rejected(400, f"Value {given[:40]!r} of {name} is neither true nor false.")
+    return given in TRUE
+
+
+def is_counted(call: Call) -> bool:
+    return call.version >= COUNT_KNOWN and is_asked(call, "with_count")
+
+
+def _count(call: Call, name: str, default: int) -> int:
+    given = call.query.get(name)
+    if given is None:
+        return default
+    if not given.isascii() or not given.isdigit() or len(given) > 12 or int(given) > LARGEST:
+        raise Rejected(400, f"{name} param must be a whole number from 0 to {LARGEST}, not {given[:40]!r}.")
+    return int(given)
+
+
+def _order(call: Call, orders: Mapping[str, str]) -> tuple[Order, ...]:
+    """`sort=name:asc,size`, or in the old way sort_key and sort_dir."""
+    query = call.query
+    if "sort" in query:
+        if "sort_key" in query or "sort_dir" in query:
+            raise Rejected(400, "The 'sort_key' and 'sort_dir' parameters are deprecated; do not use them with 'sort'.")
+        asked = [part.strip().partition(":")[::2] for part in query["sort"].split(",") if part.strip()]
+    else:
+        asked = [(query["sort_key"], query.get("sort_dir", ""))] if "sort_key" in query else []
+    return tuple(_key(orders, name.strip(), way.strip().lower()) for name, way in asked)
+
+
+def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
+    if name not in orders:
+        raise Rejected(400, f"Invalid input received: Sort key {name[:40]!r} is none of {', '.join(orders)}.")
+    if way not in ("", "asc", "desc"):
+        raise Rejected(400, f"Invalid input received: Unknown sort direction {way[:40]!r}, must be 'desc' or 'asc'.")
+    return Order(orders[name], way != "asc")
+
+
+def _filter(call: Call, listed: Listed, name: str) -> list[Condition] | None:
+    """None: nobody knows it here, and it is passed over."""
+    like = name.endswith("~") and call.version >= LIKE_KNOWN
+    found = listed.filters.get(name.removesuffix("~") if like else name)
+    known = found is not None and call.version >= found.since and (call.caller.is_admin or not found.admin)
+    if found is None or not known or (like and found.read is not text):
+        if call.version >= FILTERS_CHECKED and not call.caller.is_admin:
+            raise Rejected(400, f"Invalid filters {name[:80]} are found in query options.")
+        return None
+    given = call.query[name]
+    if like:
+        escaped = given.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        return [Condition(found.column, LIKE, f"%{escaped}%")]
+    value = found.read(call, given)
+    if isinstance(value, dict):
+        return [Condition(found.column, HAS, pair) for pair in value.items()]
+    if isinstance(value, list):
+        return [Condition(found.column, operator, [at] if operator == EQUAL else at) for operator, at in value]
+    return [Condition(found.column, EQUAL, [value])]
+
+
+def page_of(call: Call, found: Sequence[T], orders: Sequence[str], *, missing: str) -> tuple[list[T], int]:
+    """Of the few things that are read whole: sorted, after the marker; and how many were asked for."""
+    order = _order(call, {name: name for name in orders})
+    limit, marker = min(_count(call, "limit", MOST), MOST), call.query.get("marker", "")
+    whole = sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+    for name, descending in reversed(order):
+        whole.sort(key=_attribute(name), reverse=descending)
+    if marker:
+        place = next((place for place, one in enumerate(whole) if one.id == marker), None)
+        if place is None:
+            raise Rejected(404, f"{missing} {marker[:80]} could not be found.")
+        whole = whole[place + 1 :]
+    start = _count(call, "offset", 0)
+    return whole[start : start + limit], limit
+
+
+def _attribute(name: str) -> Callable[[Any], tuple[bool, Any]]:
+    """What is not set comes first."""
+    return lambda one: (getattr(one, name) is not None, getattr(one, name) or 0)
+
+
+def next_links(call: Call, path: str, shown: Sequence[Any], limit: int) -> list[dict[str, str]]:
+    """When the page was full there may be another."""
+    if not shown or len(shown) < limit:
+        return []
+    query = [(name, value) for name, value in call.query.multi_items() if name not in ("marker", "offset")]
+    more = urlencode([*query, ("marker", shown[-1].id)])
+    return [{"rel": "next", "href": f"{call.url(f'/{call.caller.project_id}{path}')}?{more}"}]

@@ -1,0 +1,120 @@
+"""/os-quota-sets, /os-quota-class-sets and /limits: how much a project may have, and has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.compute.projects import check_project
+from kilonova.api.compute.schemas.types import MAX_INT
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.api.volume import forms
+from kilonova.api.volume.query import is_asked
+
+RULE = "volume_extension:quotas:"
+CLASS_RULE = "volume_extension:quota_classes:"
+LIMITS_RULE = "limits_extension:used_limits"
+LONGEST_NAME = 255
+MAXIMA = {
+    "maxTotalVolumes": "volumes",
+    "maxTotalSnapshots": "snapshots",
+    "maxTotalVolumeGigabytes": "gigabytes",
+    "maxTotalBackups": "backups",
+    "maxTotalBackupGigabytes": "backup_gigabytes",
+}
+USED = {
+    "totalVolumesUsed": "volumes",
+    "totalSnapshotsUsed": "snapshots",
+    "totalGigabytesUsed": "gigabytes",
+    "totalBackupsUsed": "backups",
+    "totalBackupGigabytesUsed": "backup_gigabytes",
+}
+
+
+async def show(call: Call) -> Response:
+    """With `usage`, what is used too. Nothing is ever reserved: it is used, or not."""
+    project = _project(call, "show")
+    found = await call.service.volumes.quotas.show(project)
+    if is_asked(call, "usage"):
+        numbers: dict[str, Any] = {
+            name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in found.items()
+        }
+    else:
+        numbers = {name: one.limit for name, one in found.items()}
+    return answer({"quota_set": {"id": project, **numbers}})
+
+
+async def defaults(call: Call) -> Response:
+    project = _project(call, "show")
+    return answer({"quota_set": {"id": project, **await call.service.volumes.quotas.defaults()}})
+
+
+async def update(call: Call) -> Response:
+    project = _project(call, "update")
+    await check_project(call, project)
+    await call.service.volumes.quotas.set(project, _limits(call.body["quota_set"]))
+    found = await call.service.volumes.quotas.show(project)
+    return answer({"quota_set": {name: one.limit for name, one in found.items()}})
+
+
+async def reset(call: Call) -> Response:
+    await call.service.volumes.quotas.reset(_project(call, "delete"))
+    return nothing(200)
+
+
+async def show_class(call: Call) -> Response:
+    name = call.path["class"]
+    return answer({"quota_class_set": {"id": name, **await call.service.volumes.quotas.of_class(name)}})
+
+
+async def update_class(call: Call) -> Response:
+    name = call.path["class"]
+    if len(name) > LONGEST_NAME:
+        raise Rejected(400, f"quota_class_name has {len(name)} characters, more than {LONGEST_NAME}.")
+    await call.service.volumes.quotas.set_class(name, _limits(call.body["quota_class_set"]))
+    return answer({"quota_class_set": await call.service.volumes.quotas.of_class(name)})
+
+
+async def limits(call: Call) -> Response:
+    """Of the caller's project; from 3.39 on an administrator may ask for another."""
+    project = call.caller.project_id
+    if call.at(3, 39) and call.caller.is_admin:
+        project = call.query.get("project_id") or call.query.get("tenant_id") or project
+    found = await call.service.volumes.quotas.show(project)
+    absolute = {name: found[resource].limit for name, resource in MAXIMA.items()}
+    absolute |= {name: found[resource].in_use for name, resource in USED.items()}
+    return answer({"limits": {"rate": [], "absolute": absolute}})
+
+
+def _project(call: Call, rule: str) -> str:
+    project = call.path["project"]
+    if len(project) > LONGEST_NAME:
+        raise Rejected(400, f"quota_set_name has {len(project)} characters, more than {LONGEST_NAME}.")
+    call.require(RULE + rule, project_id=project)
+    return project
+
+
+def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
+    """As texts they have passed no bounds yet."""
+    found = {resource: int(limit) for resource, limit in wish.items() if resource != "tenant_id"}
+    for resource, limit in found.items():
+        if not -1 <= limit <= MAX_INT:
+            raise Rejected(400, f"Quota limit {limit} for {resource[:80]} must be in the range of -1 and {MAX_INT}.")
+    return found
+
+
+SETS, CLASSES = "/os-quota-sets/{project}", "/os-quota-class-sets/{class}"
+ROUTES = [
+    # Whose quota it is decides: the handlers ask for the rule.
+    Route(method="GET", path=SETS, handler=show, rule=ANY_TOKEN),
+    Route(method="GET", path=f"{SETS}/defaults", handler=defaults, rule=ANY_TOKEN),
+    Route(method="PUT", path=SETS, handler=update, rule=ANY_TOKEN, body=forms.SET_QUOTA),
+    Route(method="DELETE", path=SETS, handler=reset, rule=ANY_TOKEN),
+    Route(method="GET", path=CLASSES, handler=show_class, rule=f"{CLASS_RULE}get"),
+    Route(method="PUT", path=CLASSES, handler=update_class, rule=f"{CLASS_RULE}update", body=forms.SET_CLASS),
+    Route(method="GET", path="/limits", handler=limits, rule=LIMITS_RULE),
+]

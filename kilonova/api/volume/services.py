@@ -1,0 +1,153 @@
+"""Who keeps volumes, as administrators see it: /os-services, /os-hosts, the pools; and the one zone, for everybody."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.api.volume import forms
+from kilonova.api.volume.query import is_asked
+from kilonova.api.volume.volume_view import time_text
+from kilonova.services.volume.backends import POOL
+from kilonova.services.volume.volume import ZONE
+
+RULE = "volume_extension:services:"
+VOLUME, SCHEDULER = "cinder-volume", "cinder-scheduler"
+CONTROL_HOST = "kilonova"  # whoever accepts a request chooses the backend; no other process does
+
+
+class Listed(NamedTuple):
+    binary: str
+    host: str
+    disabled: bool
+    disabled_reason: str | None
+    is_up: bool
+    seen_at: float
+
+
+async def read_services(call: Call) -> list[Listed]:
+    found = await call.service.volumes.backends.all()
+    volumes = [Listed(VOLUME, one.host, one.disabled, one.disabled_reason, one.is_up, one.seen_at) for one in found]
+    return [Listed(SCHEDULER, CONTROL_HOST, False, None, True, call.now), *volumes]
+
+
+async def list_(call: Call) -> Response:
+    """A host without its backend means all that it has."""
+    host, binary = call.query.get("host", ""), call.query.get("binary", "")
+    found = [
+        one
+        for one in await read_services(call)
+        if binary in ("", one.binary) and host in ("", one.host, one.host.partition("@")[0])
+    ]
+    return answer({"services": [_service(call, one) for one in found]})
+
+
+def _service(call: Call, one: Listed) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "binary": one.binary,
+        "host": one.host,
+        "zone": ZONE,
+        "status": "disabled" if one.disabled else "enabled",
+        "state": "up" if one.is_up else "down",
+        "updated_at": time_text(one.seen_at),
+        "disabled_reason": one.disabled_reason,
+    }
+    if call.at(3, 7):
+        shown["cluster"] = None
+    if one.binary == VOLUME:
+        shown |= {"replication_status": "disabled", "active_backend_id": None, "frozen": False}
+        if call.at(3, 49):
+            shown["backend_state"] = "up" if one.is_up else "down"
+    return shown
+
+
+async def act(call: Call) -> Response:
+    """enable, disable, disable-log-reason."""
+    verb, wish = call.path["verb"], call.body
+    if verb not in ("enable", "disable", "disable-log-reason"):
+        raise Rejected(404, f"Unknown action {verb[:40]!r}: say enable, disable or disable-log-reason.")
+    reason = wish.get("disabled_reason")
+    if verb == "disable-log-reason" and not reason:
+        raise Rejected(400, "disabled_reason must be given.")
+    binary, host = wish.get("binary") or wish["service"], wish["host"]
+    known = {(one.binary, one.host) for one in await read_services(call)}
+    if (binary, host) not in known:
+        raise Rejected(404, f"Service {binary[:80]} could not be found on host {host[:80]}.")
+    if binary != VOLUME:
+        raise Rejected(400, f"{binary} on {host} is a part of the API and cannot be disabled.")
+    disabled = verb != "enable"
+    await call.service.volumes.backends.set_disabled(host, disabled, reason if verb == "disable-log-reason" else None)
+    shown = {"host": host, "service": binary, "binary": binary, "disabled": disabled}
+    shown["status"] = "disabled" if disabled else "enabled"
+    return answer(shown | ({} if verb == "disable" else {"disabled_reason": reason if disabled else None}))
+
+
+async def hosts(call: Call) -> Response:
+    shown = [
+        {
+            "host_name": one.host,
+            "service": one.binary,
+            "zone": ZONE,
+            "service-status": "available" if one.is_up else "unavailable",
+            "service-state": "disabled" if one.disabled else "enabled",
+            "last-update": time_text(one.seen_at),
+        }
+        for one in await read_services(call)
+    ]
+    return answer({"hosts": shown})
+
+
+async def host(call: Call) -> Response:
+    """What lies there, in all and by project."""
+    found = [one for one in await call.service.volumes.backends.all() if one.host == call.path["host"]]
+    if not found:
+        raise Rejected(404, f"Host {call.path['host'][:80]} could not be found.")
+    held = await call.service.volumes.backends.held(found[0].id)
+    return answer({"host": [{"resource": {"host": found[0].host, **one}} for one in held]})
+
+
+async def pools(call: Call) -> Response:
+    found = await call.service.volumes.backends.all()
+    if not is_asked(call, "detail"):
+        return answer({"pools": [{"name": one.pool} for one in found]})
+    shown = []
+    for one in found:
+        capabilities = {
+            "volume_backend_name": POOL,
+            "vendor_name": "Open Source",
+            "driver_version": "1.0",
+            "storage_protocol": "kilonova",
+            "total_capacity_gb": one.total_gb,
+            "free_capacity_gb": one.free_gb,
+            "reserved_percentage": 0,
+            "QoS_support": False,
+            "multiattach": True,
+            "thin_provisioning_support": True,
+            "timestamp": time_text(one.seen_at),
+            "backend_state": "up" if one.is_up else "down",
+        }
+        shown.append({"name": one.pool, "capabilities": capabilities})
+    return answer({"pools": shown})
+
+
+async def zones(call: Call) -> Response:
+    return answer({"availabilityZoneInfo": [{"zoneName": ZONE, "zoneState": {"available": True}}]})
+
+
+ROUTES = [
+    Route(method="GET", path="/os-services", handler=list_, rule=f"{RULE}index"),
+    Route(method="PUT", path="/os-services/{verb}", handler=act, rule=f"{RULE}update", body=forms.SET_SERVICE),
+    Route(method="GET", path="/os-hosts", handler=hosts, rule="volume_extension:hosts"),
+    Route(method="GET", path="/os-hosts/{host}", handler=host, rule="volume_extension:hosts"),
+    Route(
+        method="GET",
+        path="/scheduler-stats/get_pools",
+        handler=pools,
+        rule="scheduler_extension:scheduler_stats:get_pools",
+    ),
+    Route(method="GET", path="/os-availability-zone", handler=zones, rule=ANY_TOKEN),
+]

@@ -1,0 +1,116 @@
+"""/types: create, list, show, change, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route
+from kilonova.api.volume import forms
+from kilonova.api.volume.query import FALSE, TRUE, next_links, page_of, pairs
+from kilonova.services.volume.volume import VolumeType
+
+RULE = "volume_extension:"
+SEEN_BY_ALL = ("multiattach", "RESKEY:availability_zones", "replication_enabled")  # of the extra specs
+ORDERS = ("created_at", "id", "name", "updated_at")
+
+
+async def type_of(call: Call) -> VolumeType:
+    """By its id alone: a name that looks like another's id would be found."""
+    found = await call.service.volumes.types.find(call.caller, call.path["type"])
+    if found.id != call.path["type"]:
+        raise Rejected(404, f"Volume type {call.path['type'][:80]} could not be found.")
+    return found
+
+
+async def create(call: Call) -> Response:
+    wish = call.body["volume_type"]
+    new = VolumeType(
+        id="",
+        name=wish["name"].strip(),
+        description=wish.get("description"),
+        is_public=is_true(wish.get("os-volume-type-access:is_public", True)),
+        extra_specs=wish.get("extra_specs", {}),
+    )
+    return answer({"volume_type": view(call, await call.service.volumes.types.create(new))})
+
+
+async def list_(call: Call) -> Response:
+    found = [one for one in await call.service.volumes.types.all(call.caller) if _is_wanted(call, one)]
+    shown, limit = page_of(call, found, ORDERS, missing="Volume type")
+    body: dict[str, Any] = {"volume_types": [view(call, one) for one in shown]}
+    if links := next_links(call, "/types", shown, limit):
+        body["volume_type_links"] = links
+    return answer(body)
+
+
+def _is_wanted(call: Call, one: VolumeType) -> bool:
+    if call.caller.is_admin:
+        public = call.query.get("is_public", "true").lower()
+        if public not in ("none", *TRUE, *FALSE):
+            raise Rejected(400, f"Invalid is_public filter {public[:40]!r}: say true, false or none.")
+        if public != "none" and one.is_public != (public in TRUE) and not (public in TRUE and one.granted):
+            return False
+    if not call.at(3, 52) or "extra_specs" not in call.query:
+        return True
+    specs = visible_specs(call, one)
+    return all(specs.get(name) == value for name, value in pairs(call, call.query["extra_specs"]).items())
+
+
+async def show(call: Call) -> Response:
+    if call.path["type"] == "default":
+        return answer({"volume_type": view(call, await call.service.volumes.types.default(call.caller))})
+    return answer({"volume_type": view(call, await type_of(call))})
+
+
+async def update(call: Call) -> Response:
+    found, wish = await type_of(call), call.body["volume_type"]
+    told = {name: value for name, value in wish.items() if value is not None}
+    if not told:
+        raise Rejected(400, "Specify volume type name, description, is_public or a combination thereof.")
+    if "name" in told:
+        told["name"] = told["name"].strip()
+    if "is_public" in told:
+        told["is_public"] = is_true(told["is_public"])
+    return answer({"volume_type": view(call, await call.service.volumes.types.update(call.caller, found.id, told))})
+
+
+async def delete(call: Call) -> Response:
+    await call.service.volumes.types.delete(call.caller, (await type_of(call)).id)
+    return nothing(202)
+
+
+def view(call: Call, one: VolumeType) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": one.id,
+        "name": one.name,
+        "is_public": one.is_public,
+        "description": one.description,
+    }
+    if call.allows(f"{RULE}access_types_extra_specs"):
+        shown["extra_specs"] = visible_specs(call, one)
+    if call.allows(f"{RULE}access_types_qos_specs_id"):
+        shown["qos_specs_id"] = None
+    if call.allows(f"{RULE}volume_type_access"):
+        shown["os-volume-type-access:is_public"] = one.is_public
+    return shown
+
+
+def visible_specs(call: Call, one: VolumeType) -> dict[str, str]:
+    if call.allows(f"{RULE}types_extra_specs:read_sensitive"):
+        return one.extra_specs
+    return {name: value for name, value in one.extra_specs.items() if name in SEEN_BY_ALL}
+
+
+TYPE = "/types/{type}"
+ROUTES = [
+    Route(method="POST", path="/types", handler=create, rule=f"{RULE}type_create", body=forms.CREATE_TYPE),
+    Route(method="GET", path="/types", handler=list_, rule=f"{RULE}type_get_all"),
+    Route(method="GET", path=TYPE, handler=show, rule=f"{RULE}type_get"),
+    Route(method="PUT", path=TYPE, handler=update, rule=f"{RULE}type_update", body=forms.UPDATE_TYPE),
+    Route(method="DELETE", path=TYPE, handler=delete, rule=f"{RULE}type_delete"),
+]

@@ -1,0 +1,62 @@
+"""The body of a create, understood: which source, which image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.api.call import Call
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.rejected import Rejected
+from kilonova.api.volume.wishes import described
+from kilonova.domain.errors import Refused
+from kilonova.services.image.image import Image
+from kilonova.services.image.listing import EQUAL, Condition, Wanted
+from kilonova.services.volume.creating import NewVolume, no_image
+from kilonova.services.volume.volume import bad_input
+
+ABSENT = {"consistencygroup_id": "consistency group", "group_id": "group", "backup_id": "backup"}
+
+
+async def new_volume(call: Call) -> NewVolume:
+    wish = call.body["volume"]
+    for word, noun in ABSENT.items():
+        if wish.get(word):
+            raise Rejected(404, f"There is no {noun} {str(wish[word])[:80]}: this cloud has none.")
+    if is_true(wish.get("multiattach") or False):
+        text = "multiattach parameter has been removed: choose a volume type whose extra specs have multiattach."
+        raise Rejected(400, text)
+    reference = wish.get("imageRef") or wish.get("image_id")
+    if reference:
+        call.require("volume:create_from_image")
+    return NewVolume(
+        size=_size(wish.get("size")),
+        **described(wish),
+        type=wish.get("volume_type") or "",
+        zone=(wish.get("availability_zone") or "").strip(),
+        metadata=wish.get("metadata") or {},
+        snapshot_id=wish.get("snapshot_id") or "",
+        source_id=wish.get("source_volid") or "",
+        image=await _image(call, reference) if reference else None,
+    )
+
+
+def _size(given: Any) -> int | None:
+    if given is None:
+        return None
+    if not 1 <= int(given) < 2**31:
+        raise bad_input(f"Volume size '{given}' must be an integer and greater than 0")
+    return int(given)
+
+
+async def _image(call: Call, reference: str) -> Image:
+    """By its id, or the end of its address; else by its name."""
+    try:
+        return await call.service.images.find(call.caller, reference.rpartition("/")[2])
+    except Refused:
+        named = (Condition("name", EQUAL, reference),)
+        found = await call.service.images.list_(call.caller, Wanted(limit=2, conditions=named))
+    if len(found) > 1:
+        raise Rejected(409, f"Multiple matches found for '{reference[:80]}', use an ID to be more specific.")
+    if not found:
+        raise no_image(reference)
+    return found[0]

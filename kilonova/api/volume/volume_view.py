@@ -1,0 +1,110 @@
+"""A volume as the API shows it, in each version and to each caller."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from kilonova.api.call import Call
+from kilonova.services.volume.backends import pool_of
+from kilonova.services.volume.volume import ATTACHED, Volume
+
+EXTENSION = "volume_extension:"
+
+
+def time_text(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")[:26]
+
+
+def summary(call: Call, volume: Volume) -> dict[str, Any]:
+    return {"id": volume.id, "name": volume.name, "links": _links(call, volume.id)}
+
+
+def detail(call: Call, volume: Volume) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": volume.id,
+        "status": volume.status,
+        "size": volume.size,
+        "availability_zone": volume.zone,
+        "created_at": time_text(volume.created_at),
+        "updated_at": time_text(volume.updated_at),
+        "name": volume.name,
+        "description": volume.description,
+        "volume_type": volume.type_name,
+        "snapshot_id": volume.snapshot_id,
+        "source_volid": volume.source_id,
+        "metadata": volume.metadata | ({"readonly": "True"} if volume.readonly else {}) | _attached_mode(volume),
+        "links": _links(call, volume.id),
+        "user_id": volume.user_id,
+        "bootable": str(volume.bootable).lower(),
+        "encrypted": False,
+        "replication_status": None,
+        "consistencygroup_id": None,
+        "multiattach": volume.multiattach,
+        "attachments": _attachments(call, volume),
+    }
+    return shown | _for_some(call, volume) | _since(call, volume)
+
+
+def _attached_mode(volume: Volume) -> dict[str, str]:
+    modes = [one.mode for one in volume.attachments if one.status == ATTACHED]
+    return {"attached_mode": modes[0]} if modes else {}
+
+
+def _attachments(call: Call, volume: Volume) -> list[dict[str, Any]]:
+    knows_hosts = call.caller.is_admin or "service" in call.caller.roles
+    return [
+        {
+            "id": volume.id,
+            "attachment_id": one.id,
+            "volume_id": volume.id,
+            "server_id": one.server_id,
+            "host_name": one.host if knows_hosts else None,
+            "device": one.device,
+            "attached_at": time_text(one.attached_at),
+        }
+        for one in volume.attachments
+        if one.status == ATTACHED
+    ]
+
+
+def _for_some(call: Call, volume: Volume) -> dict[str, Any]:
+    """What not everybody may know."""
+    shown: dict[str, Any] = {}
+    target = volume.project_id
+    if call.caller.is_admin:
+        shown["migration_status"] = volume.migration_status
+    if call.allows(f"{EXTENSION}volume_host_attribute", project_id=target):
+        shown["os-vol-host-attr:host"] = pool_of(volume.backend)
+    if call.allows(f"{EXTENSION}volume_tenant_attribute", project_id=target):
+        shown["os-vol-tenant-attr:tenant_id"] = volume.project_id
+    if call.allows(f"{EXTENSION}volume_mig_status_attribute", project_id=target):
+        shown |= {"os-vol-mig-status-attr:migstat": volume.migration_status, "os-vol-mig-status-attr:name_id": None}
+    if volume.image_metadata and call.allows(f"{EXTENSION}volume_image_metadata:show", project_id=target):
+        shown["volume_image_metadata"] = volume.image_metadata
+    return shown
+
+
+def _since(call: Call, volume: Volume) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    if call.at(3, 13):
+        shown["group_id"] = None
+    if call.at(3, 21) and call.caller.is_admin:
+        shown["provider_id"] = None
+    if call.at(3, 48):
+        shown |= {"shared_targets": False, "service_uuid": volume.backend}
+    if call.at(3, 61) and call.caller.is_admin:
+        shown["cluster_name"] = None
+    if call.at(3, 63):
+        shown["volume_type_id"] = volume.type_id
+    if call.at(3, 65):
+        shown["consumes_quota"] = True
+    return shown
+
+
+def _links(call: Call, volume_id: str) -> list[dict[str, str]]:
+    path = f"/{call.caller.project_id}/volumes/{volume_id}"
+    return [
+        {"rel": "self", "href": call.url(path)},
+        {"rel": "bookmark", "href": f"{call.service.public_url}/volume{path}"},
+    ]

@@ -1,0 +1,143 @@
+"""/volumes: create, list, show, change, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.routes import Route
+from kilonova.api.volume import forms
+from kilonova.api.volume.query import (
+    Filter,
+    Listed,
+    flag,
+    is_asked,
+    is_counted,
+    moments,
+    next_links,
+    number,
+    pairs,
+    text,
+    wanted_of,
+)
+from kilonova.api.volume.volume_create import new_volume
+from kilonova.api.volume.volume_view import detail, summary
+from kilonova.api.volume.wishes import described
+from kilonova.services.volume.volume import IMAGE, USER, Volume
+
+RULE = "volume:"
+LISTED = Listed(
+    filters={
+        "name": Filter("name", text),
+        "display_name": Filter("name", text),
+        "description": Filter("description", text),
+        "status": Filter("status", text),
+        "metadata": Filter(USER, pairs),
+        "glance_metadata": Filter(IMAGE, pairs, since=(3, 4)),
+        "bootable": Filter("bootable", flag),
+        "multiattach": Filter("multiattach", flag),
+        "migration_status": Filter("migration_status", text),
+        "availability_zone": Filter("zone", text),
+        "size": Filter("size", number),
+        "created_at": Filter("created_at", moments, since=(3, 60)),
+        "updated_at": Filter("updated_at", moments, since=(3, 60)),
+        "id": Filter("id", text, admin=True),
+        "project_id": Filter("project_id", text, admin=True),
+        "user_id": Filter("user_id", text, admin=True),
+        "snapshot_id": Filter("snapshot_id", text, admin=True),
+        "source_volid": Filter("source_id", text, admin=True),
+        "volume_type_id": Filter("type_id", text, admin=True),
+    },
+    orders={
+        **{name: name for name in ("id", "name", "status", "size", "bootable", "created_at", "updated_at")},
+        **{"display_name": "name", "availability_zone": "zone", "project_id": "project_id", "user_id": "user_id"},
+    },
+)
+
+
+async def volume_of(call: Call) -> Volume:
+    """The volume of the address, if the caller may see it and the route's rule allows what it wants."""
+    volume = await call.service.volumes.volumes.find(call.caller, call.path["volume"])
+    call.require(project_id=volume.project_id)
+    return volume
+
+
+async def create(call: Call) -> Response:
+    new = await new_volume(call)
+    made = await call.service.volumes.volumes.create(call.caller, new)
+    return answer({"volume": detail(call, made)}, 202)
+
+
+async def list_(call: Call) -> Response:
+    return await _list(call, "/volumes", summary)
+
+
+async def list_detail(call: Call) -> Response:
+    return await _list(call, "/volumes/detail", detail)
+
+
+async def _list(call: Call, path: str, view: Any) -> Response:
+    wanted, counted = wanted_of(call, LISTED), is_counted(call)
+    found, count = await call.service.volumes.volumes.list_(wanted, counted=counted)
+    body: dict[str, Any] = {"volumes": [view(call, volume) for volume in found]}
+    if links := next_links(call, path, found, wanted.limit):
+        body["volumes_links"] = links
+    if counted:
+        body["count"] = count
+    return answer(body)
+
+
+async def totals(call: Call) -> Response:
+    """How many, how large."""
+    everybody = call.caller.is_admin and is_asked(call, "all_tenants")
+    project = None if everybody else call.caller.project_id
+    count, size, metadata = await call.service.volumes.volumes.summary(project)
+    shown: dict[str, Any] = {"total_count": count, "total_size": size}
+    if call.at(3, 36):
+        shown["metadata"] = metadata
+    return answer({"volume-summary": shown})
+
+
+async def show(call: Call) -> Response:
+    return answer({"volume": detail(call, await volume_of(call))})
+
+
+async def update(call: Call) -> Response:
+    volume, wish = await volume_of(call), call.body["volume"]
+    changed = await call.service.volumes.volumes.describe(call.caller, volume.id, described(wish), wish.get("metadata"))
+    return answer({"volume": detail(call, changed)})
+
+
+async def delete(call: Call) -> Response:
+    volume, cascade = await volume_of(call), is_asked(call, "cascade")
+    force = call.at(3, 23) and is_asked(call, "force")
+    if force:
+        call.require(f"{RULE}force_delete", project_id=volume.project_id)
+    await call.service.volumes.volumes.delete(call.caller, volume.id, force=force, cascade=cascade)
+    return nothing(202)
+
+
+async def encryption(call: Call) -> Response:
+    """No volume is encrypted here."""
+    await volume_of(call)
+    return answer({"encryption_key_id": None})
+
+
+VOLUME = "/volumes/{volume}"
+ROUTES = [
+    Route(method="POST", path="/volumes", handler=create, rule=f"{RULE}create", body=forms.CREATE),
+    Route(method="GET", path="/volumes", handler=list_, rule=f"{RULE}get_all"),
+    Route(method="GET", path="/volumes/detail", handler=list_detail, rule=f"{RULE}get_all"),
+    Route(method="GET", path="/volumes/summary", handler=totals, rule=f"{RULE}get_all", since=(3, 12)),
+    Route(method="GET", path=VOLUME, handler=show, rule=f"{RULE}get"),
+    Route(method="PUT", path=VOLUME, handler=update, rule=f"{RULE}update", body=forms.UPDATE),
+    Route(method="DELETE", path=VOLUME, handler=delete, rule=f"{RULE}delete"),
+    Route(
+        method="GET",
+        path=f"{VOLUME}/encryption",
+        handler=encryption,
+        rule="volume_extension:volume_encryption_metadata",
+    ),
+]

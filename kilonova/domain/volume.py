@@ -1,0 +1,60 @@
+"""Volumes as servers know them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class BootSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a volume that is made for a server shall hold. At most one of the three; none: nothing."""
+
+    image_id: str = ""
+    snapshot_id: str = ""
+    volume_id: str = ""
+
+
+class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
+    """How a volume stands, for whoever waits until it can be used."""
+
+    id: str
+    status: str
+    size: int  # GB
+    reason: str = ""  # why it is in error
+    bootable: bool = False
+    multiattach: bool = False
+    type: str = ""  # its name
+    zone: str = ""
+    image_metadata: dict[str, str] = {}
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is under way: it can be used, or never will be."""
+        return self.is_broken or not self.status.endswith("ing")
+
+    @property
+    def is_broken(self) -> bool:
+        return self.status.startswith("error")
+
+
+class Attached(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a server's attachments."""
+
+    id: str
+    volume_id: str
+    server_id: str
+    status: str  # reserved | attaching | attached
+    mode: str = "rw"
+    host: str = ""
+    device: str = ""
+    made_here: bool = False  # the volume was made for this server
+    connection: dict[str, Any] = {}  # only when it is connected, and only where it is asked for
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What a simulated host asks of a volume: to read it, or (with a text) to write to it."""
+
+    attachment: str
+    secret: str
+    text: str | None = None

@@ -1,0 +1,1 @@
+"""Volumes v3: records, files, and who uses them."""

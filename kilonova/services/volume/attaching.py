@@ -1,0 +1,143 @@
+"""How a volume comes to be attached, inside a transaction whose volume row is locked: reserved, connected, complete,
+detached. Clients ask through attachments.py, compute through servers.py; the rules are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import Refused
+from kilonova.services.volume.backends import pool_of
+from kilonova.services.volume.parts import Parts, Seal, change_volume
+from kilonova.services.volume.records import fetch_attachment, fetch_volume, insert
+from kilonova.services.volume.volume import (
+    ATTACHED,
+    ATTACHING,
+    AVAILABLE,
+    DETACHING,
+    EXTENDING,
+    IN_USE,
+    READ_ONLY,
+    READ_WRITE,
+    RESERVED,
+    UPLOADING,
+    Attachment,
+    Volume,
+    bad_volume,
+)
+from kilonova.store import rows
+from kilonova.store.tables.volume import attachments
+from kilonova.world import Tx
+
+_HELD = (RESERVED, ATTACHING, IN_USE, DETACHING)
+
+
+async def reserve(tx: Tx, volume: Volume, new: Attachment) -> Attachment:
+    """`new` is as it shall be recorded."""
+    check_reservable(volume, new.server_id, new.mode)
+    await insert(tx, attachments, new)
+    await change_volume(tx, volume, {"status": RESERVED, "updated_at": new.created_at})
+    return new
+
+
+def check_reservable(volume: Volume, server_id: str | None, mode: str) -> None:
+    """A server that has the volume may reserve it once more, for another host."""
+    if "error" in volume.status:
+        raise bad_volume(
+            f"Volume {volume.id} is {volume.status} and cannot be attached: {volume.reason or 'reset it'}."
+        )
+    if mode != READ_ONLY and volume.readonly:
+        raise bad_volume(f"Volume {volume.id} is read-only; it cannot be attached with mode {mode}.")
+    allowed = (AVAILABLE, IN_USE) if volume.multiattach else (AVAILABLE,)
+    has_it = server_id is not None and any(one.server_id == server_id for one in volume.attachments)
+    if volume.status not in allowed and not (has_it and volume.status in (IN_USE, RESERVED)):
+        raise bad_volume(
+            f"Volume {volume.id} status must be {' or '.join(allowed)} to reserve, but the current status is "
+            f"{volume.status}."
+        )
+
+
+async def connect(
+    tx: Tx, volume: Volume, attachment: Attachment, host: str, connector: Mapping[str, Any], now: float
+) -> Attachment:
+    """Connected anew, also elsewhere, it gets another secret, and the old one is worth nothing from then on. A volume
+    that is not for several servers is connected once."""
+    if "error" in volume.status:
+        raise Refused("attachment_conflict", f"Volume {volume.id} is {volume.status}; its attachments cannot change.")
+    for other in volume.attachments:
+        if other.id != attachment.id and other.is_connected and not volume.multiattach:
+            text = f"Volume {volume.id} is connected to {other.host} by attachment {other.id}; delete that one first."
+            raise Refused("attachment_conflict", text)
+    values = {
+        "host": host,
+        "device": connector.get("mountpoint") or attachment.device,
+        "connector": msgspec.json.encode(connector).decode(),
+        "mode": _mode(volume, connector.get("mode") or attachment.mode),
+        "connected_at": now if attachment.connected_at is None else max(now, attachment.connected_at + 1e-3),
+        "status": attachment.status if attachment.status == ATTACHED else ATTACHING,
+    }
+    await rows.change(tx, attachments, values, id=attachment.id)
+    if volume.status == RESERVED:
+        await change_volume(tx, volume, {"status": ATTACHING, "updated_at": now})
+    return await fetch_attachment(tx, attachment.id)
+
+
+async def complete(tx: Tx, volume: Volume, attachment: Attachment, now: float) -> None:
+    if not attachment.is_connected:
+        text = f"Volume attachment {attachment.id} has no connection; update it with a connector first."
+        raise Refused("attachment_unconnected", text)
+    if attachment.status == ATTACHED:
+        return
+    await rows.change(tx, attachments, {"status": ATTACHED, "attached_at": now}, id=attachment.id)
+    await change_volume(tx, volume, {"status": IN_USE, "updated_at": now})
+
+
+async def detach(tx: Tx, parts: Parts, volume: Volume, gone: Sequence[Attachment]) -> Volume:
+    """Their secrets go with them. The volume is what those that remain make it."""
+    for attachment in gone:
+        await rows.remove(tx, attachments, id=attachment.id)
+    left = await fetch_volume(tx, volume.id)
+    values: dict[str, Any] = {"updated_at": parts.clock.now()}
+    if volume.status in _HELD:
+        values["status"] = status_by(left.attachments)
+    elif volume.status in (EXTENDING, UPLOADING):
+        values["previous_status"] = status_by(left.attachments)
+    return await change_volume(tx, left, values)
+
+
+def status_by(there: Sequence[Attachment]) -> str:
+    states = {attachment.status for attachment in there}
+    if ATTACHED in states:
+        return IN_USE
+    return next((status for status in (ATTACHING, RESERVED) if status in states), AVAILABLE)
+
+
+def connection_of(seal: Seal, volume: Volume, attachment: Attachment, *, with_secret: bool = True) -> dict[str, Any]:
+    """What a host needs to reach the volume; empty before it is connected."""
+    if not attachment.is_connected:
+        return {}
+    data: dict[str, Any] = {
+        "volume_id": volume.id,
+        "attachment_id": attachment.id,
+        "pool": pool_of(volume.backend),
+        "host": attachment.host,
+        "size": volume.size,
+        "access_mode": attachment.mode,
+        "encrypted": False,
+        "qos_specs": None,
+        "auth_username": attachment.id,
+    }
+    if with_secret:
+        data["auth_password"] = secret_of(seal, attachment)
+    return {"driver_volume_type": "kilonova", "data": data}
+
+
+def secret_of(seal: Seal, attachment: Attachment) -> str:
+    """Made from the key of the cloud, so that it lies nowhere; worth something while its attachment is connected."""
+    return seal.derive(f"volume attachment {attachment.id} {attachment.connected_at!r}").hex()
+
+
+def _mode(volume: Volume, wanted: str) -> str:
+    return READ_ONLY if volume.readonly else wanted if wanted in (READ_ONLY, READ_WRITE) else READ_WRITE

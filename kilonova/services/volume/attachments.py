@@ -1,0 +1,254 @@
+"""Attachments as clients ask for them, and the older way: actions on the volume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.caller import Caller
+from kilonova.domain.errors import Refused
+from kilonova.services.volume import attaching, listing
+from kilonova.services.volume.parts import Parts, change_volume, visible_volume
+from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
+from kilonova.services.volume.volume import (
+    ATTACHED,
+    ATTACHING,
+    AVAILABLE,
+    DETACHING,
+    IN_USE,
+    MAINTENANCE,
+    READ_WRITE,
+    Attachment,
+    Volume,
+    bad_input,
+    bad_volume,
+    no_such_attachment,
+    require_status,
+)
+from kilonova.store import rows
+from kilonova.store.tables.volume import attachments
+from kilonova.world import Tx
+
+Both = tuple[Volume, Attachment]
+
+
+class Attachments:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def find(self, caller: Caller, attachment_id: str) -> Both:
+        async def body(tx: Tx) -> Both:
+            return await self._both(tx, caller, attachment_id)
+
+        return await self._parts.control.read(body, few=True)
+
+    async def list_(self, wanted: listing.Wanted) -> list[Both]:
+        async def body(tx: Tx) -> list[Both]:
+            found = [attachment_of(row) for row in (await listing.find(tx, "attachment", wanted)).rows]
+            of = await fetch_volumes(tx, (one.volume_id for one in found))
+            return [(of[one.volume_id], one) for one in found]
+
+        return await self._parts.control.read(body)
+
+    async def create(
+        self,
+        caller: Caller,
+        volume_id: str,
+        *,
+        server_id: str | None,
+        mode: str = READ_WRITE,
+        connector: Mapping[str, Any] | None = None,
+    ) -> Both:
+        """Reserved; with a connector, connected."""
+        attachment_id, now = self._parts.ids.uuid(), self._parts.clock.now()
+
+        async def body(tx: Tx) -> Both:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            new = Attachment(
+                id=attachment_id,
+                volume_id=volume_id,
+                project_id=volume.project_id,
+                server_id=server_id,
+                mode=mode,
+                created_at=now,
+            )
+            made = await attaching.reserve(tx, volume, new)
+            if connector:
+                volume = await fetch_volume(tx, volume_id)
+                made = await attaching.connect(tx, volume, made, host_of(connector), connector, now)
+            return await fetch_volume(tx, volume_id), made
+
+        return await self._parts.control.write(body)
+
+    async def connect(self, caller: Caller, attachment_id: str, connector: Mapping[str, Any]) -> Both:
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> Both:
+            volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
+            made = await attaching.connect(tx, volume, attachment, host_of(connector), connector, now)
+            return await fetch_volume(tx, volume.id), made
+
+        return await self._parts.control.write(body)
+
+    async def complete(self, caller: Caller, attachment_id: str) -> None:
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> None:
+            await attaching.complete(tx, *await self._both(tx, caller, attachment_id, lock=True), now)
+
+        await self._parts.control.write(body)
+
+    async def delete(self, caller: Caller, attachment_id: str) -> list[Attachment]:
+        """Those of the volume that remain."""
+
+        async def body(tx: Tx) -> list[Attachment]:
+            volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
+            _check_free(caller, [attachment])
+            return list((await attaching.detach(tx, self._parts, volume, [attachment])).attachments)
+
+        return await self._parts.control.write(body)
+
+    async def _both(self, tx: Tx, caller: Caller, attachment_id: str, *, lock: bool = False) -> Both:
+        found = await fetch_attachment(tx, attachment_id)
+        if not found.is_visible_to(caller):
+            raise no_such_attachment(attachment_id)
+        volume = await fetch_volume(tx, found.volume_id, lock=lock)
+        for one in volume.attachments:  # as it is under the lock
+            if one.id == attachment_id:
+                return volume, one
+        raise no_such_attachment(attachment_id)
+
+    # -- the older way ------------------------------------------------------------------------------------------------
+
+    async def mark(self, caller: Caller, volume_id: str, verb: str) -> None:
+        """`reserve`, `unreserve`, `begin_detaching`, `roll_detaching`: only what the volume shows changes."""
+
+        def status(volume: Volume) -> str:
+            if verb == "reserve":
+                require_status(volume, (AVAILABLE, IN_USE) if volume.multiattach else (AVAILABLE,), verb)
+                return ATTACHING
+            if verb == "unreserve":
+                return attaching.status_by(volume.attachments) if volume.status == ATTACHING else volume.status
+            if verb == "roll_detaching":
+                return IN_USE if volume.status == DETACHING else volume.status
+            if volume.status != IN_USE or not volume.is_attached:
+                raise bad_volume(
+                    f"Unable to detach volume {volume.id}: it must be in-use and attached, not {volume.status}."
+                )
+            return DETACHING
+
+        await self._mark(caller, volume_id, status)
+
+    async def _mark(self, caller: Caller, volume_id: str, status: Callable[[Volume], str]) -> None:
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> None:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            await change_volume(tx, volume, {"status": status(volume), "updated_at": now})
+
+        await self._parts.control.write(body)
+
+    async def initialize(self, caller: Caller, volume_id: str, connector: Mapping[str, Any]) -> dict[str, Any]:
+        """A connection for whoever attaches afterwards; the same host again finds its own."""
+        attachment_id, now, host = self._parts.ids.uuid(), self._parts.clock.now(), host_of(connector)
+
+        async def body(tx: Tx) -> dict[str, Any]:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            _refuse_maintenance(volume)
+            found = next((one for one in volume.attachments if one.host == host and not one.is_computes), None)
+            if found is None:
+                found = Attachment(
+                    id=attachment_id,
+                    volume_id=volume_id,
+                    project_id=volume.project_id,
+                    status=ATTACHING,
+                    created_at=now,
+                )
+                await insert(tx, attachments, found)
+            made = await attaching.connect(tx, volume, found, host, connector, now)
+            return attaching.connection_of(self._parts.seal, volume, made)
+
+        return await self._parts.control.write(body)
+
+    async def terminate(self, caller: Caller, volume_id: str, connector: Mapping[str, Any] | None) -> None:
+        """Connections that nobody attached by: of that host, or all."""
+
+        async def body(tx: Tx) -> None:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            _check_free(caller, volume.attachments)
+            host = host_of(connector) if connector else None
+            gone = [one for one in volume.attachments if one.status == ATTACHING and host in (None, one.host)]
+            left = await attaching.detach(tx, self._parts, volume, gone)
+            if left.status == ATTACHING:
+                await change_volume(tx, left, {"status": attaching.status_by(left.attachments)})
+
+        await self._parts.control.write(body)
+
+    async def attach(self, caller: Caller, volume_id: str, told: Mapping[str, Any]) -> None:
+        """`told`: server_id or host, device, mode. What was connected before is what gets attached."""
+        now, attachment_id = self._parts.clock.now(), self._parts.ids.uuid()
+
+        async def body(tx: Tx) -> None:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            _refuse_maintenance(volume)
+            require_status(volume, (AVAILABLE, ATTACHING) + ((IN_USE,) if volume.multiattach else ()), "attach")
+            if volume.readonly and told["mode"] == READ_WRITE:
+                raise bad_input(f"Invalid attaching mode 'rw' for volume {volume_id}: it is read-only.")
+            new = Attachment(
+                id=attachment_id,
+                volume_id=volume_id,
+                project_id=volume.project_id,
+                status=ATTACHED,
+                created_at=now,
+                attached_at=now,
+                connected_at=now,
+            )
+            begun = next((one for one in volume.attachments if one.status == ATTACHING and not one.is_computes), new)
+            if begun is new:
+                await insert(tx, attachments, msgspec.structs.replace(new, **told))
+            else:
+                given = {name: value for name, value in told.items() if value is not None}
+                await rows.change(tx, attachments, {**given, "status": ATTACHED, "attached_at": now}, id=begun.id)
+            await change_volume(tx, volume, {"status": IN_USE, "updated_at": now})
+
+        await self._parts.control.write(body)
+
+    async def detach(self, caller: Caller, volume_id: str, attachment_id: str | None, *, force: bool = False) -> None:
+        """Without an id: the only one there is. `force`: an administrator knows that nobody has it open."""
+
+        async def body(tx: Tx) -> None:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            _refuse_maintenance(volume)
+            gone = [one for one in volume.attachments if attachment_id in (None, one.id)]
+            if attachment_id and not gone:
+                raise bad_input(f"Volume attachment could not be found with filter: attachment_id = {attachment_id}.")
+            if len(gone) > 1:
+                text = f"Volume {volume_id} is attached {len(gone)} times; say which attachment_id is to be detached."
+                raise bad_volume(text)
+            if not force:
+                _check_free(caller, gone)
+            await attaching.detach(tx, self._parts, volume, gone)
+
+        await self._parts.control.write(body)
+
+
+def host_of(connector: Mapping[str, Any]) -> str:
+    host = connector.get("host")
+    if not isinstance(host, str) or not host:
+        raise bad_input("The connector must name the host that connects.")
+    return host
+
+
+def _refuse_maintenance(volume: Volume) -> None:
+    if volume.status == MAINTENANCE:
+        raise bad_volume(f"Volume {volume.id} is in maintenance mode; nothing can be attached or detached.")
+
+
+def _check_free(caller: Caller, gone: tuple[Attachment, ...] | list[Attachment]) -> None:
+    """A guest may have it open: then only compute may end it."""
+    for attachment in gone:
+        if attachment.is_computes and attachment.is_connected and "service" not in caller.roles:
+            text = f"Detach volume from instance {attachment.server_id} using the Compute API"
+            raise Refused("attachment_of_compute", text)

@@ -1,0 +1,169 @@
+"""What can be done with a volume besides making and attaching it: grow, change its type, become an image, go back to a
+snapshot, and what administrators say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.caller import Caller
+from kilonova.services.volume.parts import Parts, change_volume, visible_snapshot, visible_volume
+from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
+from kilonova.services.volume.records import snapshots_of
+from kilonova.services.volume.volume import (
+    ATTACHED,
+    AVAILABLE,
+    DETACHED,
+    EXTEND,
+    EXTENDING,
+    IN_USE,
+    RESTORING,
+    REVERT,
+    REVERTING,
+    UPLOAD,
+    UPLOADING,
+    Snapshot,
+    Volume,
+    bad_input,
+    bad_snapshot,
+    bad_volume,
+    require_status,
+)
+from kilonova.store import rows
+from kilonova.store.tables.volume import attachments, snapshots
+from kilonova.world import Body, Tx
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """Empty: nothing was said of it."""
+
+    status: str = ""
+    attach_status: str = ""
+    migration_status: str = ""
+
+
+class Changes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def extend(self, caller: Caller, volume_id: str, size: int, *, attached: bool = False) -> Volume:
+        """`attached`: the caller may do so while a server has it."""
+        work = self._parts.work(EXTEND, str(size))
+
+        async def body(tx: Tx) -> Volume:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            if size <= volume.size:
+                text = f"New size for extend must be greater than current size. (current: {volume.size}, extended: "
+                raise bad_input(f"{text}{size}).")
+            require_status(volume, (AVAILABLE, IN_USE) if attached else (AVAILABLE,), "extend")
+            await self._parts.quotas.check_size(tx, volume.project_id, size)
+            await self._parts.quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: size - volume.size})
+            return await self._begin(tx, volume, EXTENDING, work)
+
+        return await self._accepted(body)
+
+    async def upload(self, caller: Caller, volume_id: str, image_id: str, *, force: bool = False) -> Volume:
+        """Into this image, which is recorded and empty. `force`: also while it is attached."""
+        work = self._parts.work(UPLOAD, image_id)
+
+        async def body(tx: Tx) -> Volume:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            require_status(volume, (AVAILABLE, IN_USE) if force else (AVAILABLE,), "upload")
+            return await self._begin(tx, volume, UPLOADING, work)
+
+        return await self._accepted(body)
+
+    async def revert(self, caller: Caller, volume_id: str, snapshot_id: str) -> Volume:
+        """To its latest snapshot."""
+        work = self._parts.work(REVERT, snapshot_id)
+
+        async def body(tx: Tx) -> Volume:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            snapshot = await self._latest(tx, volume, snapshot_id)
+            require_status(volume, (AVAILABLE,), "revert")
+            snapshot = await visible_snapshot(tx, caller, snapshot.id, lock=True)
+            if snapshot.status != AVAILABLE:
+                raise bad_snapshot(f"Snapshot {snapshot.id} status must be available to revert, not {snapshot.status}.")
+            await rows.change(tx, snapshots, {"status": RESTORING}, id=snapshot.id)
+            return await self._begin(tx, volume, REVERTING, work)
+
+        return await self._accepted(body)
+
+    async def _latest(self, tx: Tx, volume: Volume, snapshot_id: str) -> Snapshot:
+        found = sorted(await snapshots_of(tx, volume.id), key=lambda one: (one.created_at, one.id))
+        if not found:
+            raise bad_input(f"Volume {volume.id} doesn't have any snapshots.")
+        if found[-1].id != snapshot_id:
+            raise bad_input(f"Snapshot {snapshot_id[:80]} is not the latest one of volume {volume.id}.")
+        if found[-1].size != volume.size:
+            raise bad_input(f"Snapshot {snapshot_id} has {found[-1].size} GB and the volume {volume.size}.")
+        return found[-1]
+
+    async def retype(self, caller: Caller, volume_id: str, name_or_id: str) -> Volume:
+        """Every type lies on the same kind of storage here, so only the record changes."""
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> Volume:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            new = await self._parts.types.visible(tx, caller, name_or_id)
+            require_status(volume, (AVAILABLE, IN_USE), "retype")
+            if new.id == volume.type_id:
+                raise bad_volume(f"Volume {volume.id} has the type {new.name} already.")
+            if new.is_multiattach != volume.multiattach and volume.status != AVAILABLE:
+                raise bad_input(f"Multiattach changes only while a volume is available, not {volume.status}.")
+            charge = self._parts.quotas.charge
+            await charge(tx, volume.project_id, volume.type_id, {VOLUMES: -1, GIGABYTES: -volume.size})
+            await charge(tx, volume.project_id, new.id, {VOLUMES: 1, GIGABYTES: volume.size})
+            values = {"type_id": new.id, "multiattach": int(new.is_multiattach), "updated_at": now}
+            return await change_volume(tx, volume, values)
+
+        return await self._parts.control.write(body)
+
+    async def set_bootable(self, caller: Caller, volume_id: str, bootable: bool) -> None:
+        await self._set(caller, volume_id, {"bootable": int(bootable)})
+
+    async def set_readonly(self, caller: Caller, volume_id: str, readonly: bool) -> None:
+        await self._set(caller, volume_id, {"readonly": int(readonly)}, (AVAILABLE,))
+
+    async def _set(
+        self, caller: Caller, volume_id: str, values: Mapping[str, Any], allowed: tuple[str, ...] = ()
+    ) -> None:
+        changes = {**values, "updated_at": self._parts.clock.now()}
+
+        async def body(tx: Tx) -> None:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            if allowed:
+                require_status(volume, allowed, "update readonly flag")
+            await change_volume(tx, volume, changes)
+
+        await self._parts.control.write(body)
+
+    async def reset(self, caller: Caller, volume_id: str, said: Said) -> None:
+        """An administrator's word. It changes what is shown; work under way goes on."""
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> None:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            if not volume.attachments and (said.status == IN_USE or said.attach_status == ATTACHED):
+                raise bad_input(f"Cannot reset-state to in-use: volume {volume_id} does not have any attachments.")
+            values: dict[str, Any] = {"updated_at": now}
+            if said.status:
+                values |= {"status": said.status, "reason": ""}
+            if said.migration_status:
+                told = said.migration_status
+                values["migration_status"] = None if told == "none" else told
+            await change_volume(tx, volume, values)
+            if said.attach_status == DETACHED:
+                await rows.remove(tx, attachments, volume_id=volume_id)
+
+        await self._parts.control.write(body)
+
+    async def _begin(self, tx: Tx, volume: Volume, status: str, work: dict[str, Any]) -> Volume:
+        return await change_volume(tx, volume, {"status": status, "previous_status": volume.status, **work})
+
+    async def _accepted(self, body: Body[Volume]) -> Volume:
+        changed = await self._parts.control.write(body)
+        await self._parts.wake()
+        return changed

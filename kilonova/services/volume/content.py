@@ -1,0 +1,83 @@
+"""What simulated guests find on a volume and write to it. A real one has bytes; a simulated one has a marker, which
+goes with every copy of the volume.
+
+Whoever has the secret of a connected attachment may read and write. The secret is worth nothing once the attachment is
+gone or connected elsewhere: a host that lost its place cannot write any more, whatever it still believes.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+import msgspec
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.volume import Content
+from kilonova.services.volume import attaching
+from kilonova.services.volume.parts import Parts, change_volume
+from kilonova.services.volume.records import attachment_of, fetch_volume
+from kilonova.services.volume.volume import READ_ONLY
+from kilonova.store import rows
+from kilonova.store.tables.volume import attachments
+from kilonova.world import Bus, Tx
+
+SUBJECT = "volume.content"
+BETWEEN = "+"
+LONGEST = 4096  # characters of a marker
+
+
+class Contents:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def read(self, attachment_id: str, secret: str) -> str:
+        return await self._do(Content(attachment=attachment_id, secret=secret))
+
+    async def write(self, attachment_id: str, secret: str, text: str) -> str:
+        """Adds to what is there; the whole of it then."""
+        return await self._do(Content(attachment=attachment_id, secret=secret, text=text))
+
+    async def _do(self, asked: Content) -> str:
+        async def body(tx: Tx) -> str:
+            row = await rows.fetch(tx, attachments, id=asked.attachment)
+            if row is None:
+                raise _closed(asked.attachment)
+            attachment, volume = attachment_of(row), await fetch_volume(tx, row["volume_id"], lock=True)
+            right = attachment.is_connected and attaching.secret_of(self._parts.seal, attachment)
+            if not right or not hmac.compare_digest(right.encode(), asked.secret.encode()):
+                raise _closed(asked.attachment)
+            if asked.text is None:
+                return volume.marker
+            if attachment.mode == READ_ONLY:
+                raise Refused("volume_read_only", f"Volume {volume.id} is attached read-only.")
+            marker = BETWEEN.join(filter(None, (volume.marker, asked.text)))
+            if len(marker) > LONGEST:
+                raise Refused("volume_full", f"The marker of volume {volume.id} may have {LONGEST} characters.")
+            await change_volume(tx, volume, {"marker": marker})
+            return marker
+
+        return await self._parts.control.write(body)
+
+    async def serve(self, bus: Bus) -> None:
+        """Hosts ask over the bus: they never touch a database."""
+        await bus.serve(SUBJECT, self._answer, shared=True)
+
+    async def _answer(self, asked: bytes) -> bytes:
+        try:
+            return msgspec.json.encode({"marker": await self._do(msgspec.json.decode(asked, type=Content))})
+        except Refused as why:
+            return msgspec.json.encode({"code": why.code, "message": why.message})
+
+
+async def ask(bus: Bus, asked: Content) -> str:
+    """As a host does it: the marker, or `Refused`."""
+    told = msgspec.json.decode(await bus.call(SUBJECT, msgspec.json.encode(asked)))
+    if "code" in told:
+        raise Refused(told["code"], told["message"])
+    marker: str = told["marker"]
+    return marker
+
+
+def _closed(attachment_id: str) -> Refused:
+    text = f"Attachment {attachment_id[:80]} is not connected with this secret; connect it again."
+    return Refused("volume_connection_closed", text)

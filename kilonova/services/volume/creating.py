@@ -1,0 +1,186 @@
+"""A new volume: what it is made from, whether that can be, and its record. Its backend makes the file."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.caller import Caller
+from kilonova.domain.errors import Refused
+from kilonova.services.image.image import ACTIVE, Image
+from kilonova.services.volume.parts import Parts, visible_snapshot, visible_volume
+from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
+from kilonova.services.volume.records import fetch_volume, insert
+from kilonova.services.volume.volume import (
+    AVAILABLE,
+    CREATE,
+    IN_USE,
+    ZONE,
+    Snapshot,
+    Volume,
+    VolumeType,
+    bad_input,
+    bad_snapshot,
+    require_status,
+)
+from kilonova.store.statements import Sql
+from kilonova.store.tables.volume import volume_types, volumes
+from kilonova.world import Tx
+
+GIBIBYTE = 1024**3
+PLAIN_FORMATS = ("raw", "iso", "ami", "ari", "aki")  # copied byte by byte
+FORMATS = (*PLAIN_FORMATS, "qcow2")
+_HOLD_TYPE = Sql(select(volume_types.c.id).where(volume_types.c.id == bindparam("id")).with_for_update(read=True))
+
+
+class NewVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody asks for. At most one of the sources."""
+
+    size: int | None = None  # GB; None: as large as its source
+    name: str | None = None
+    description: str | None = None
+    type: str = ""  # name or id; empty: the source's, else the default
+    zone: str = ""
+    metadata: dict[str, str] = {}
+    snapshot_id: str = ""
+    source_id: str = ""
+    image: Image | None = None
+    made_for: str | None = None
+    made_slot: int | None = None
+
+
+class _Source(msgspec.Struct, frozen=True, kw_only=True):
+    """What the record of a new volume takes from where it comes from."""
+
+    size: int | None = None
+    type_id: str = ""
+    columns: dict[str, Any] = {}
+
+
+async def create_volume(tx: Tx, parts: Parts, caller: Caller, new: NewVolume, volume_id: str, work_id: str) -> Volume:
+    """Raises `Refused` before anything is written, or for the quota, which takes all of it back."""
+    _check_sources(new)
+    if new.zone and new.zone != ZONE:
+        raise bad_input(f"Availability zone '{new.zone}' is invalid.")
+    source = await _source(tx, caller, new)
+    of_type = await _type(tx, parts, caller, new.type or source.type_id)
+    size = _size(new, source)
+    backend = source.columns.get("backend") or await parts.backends.choose(tx)
+    await parts.quotas.check_size(tx, caller.project_id, size)
+    await tx.one(_HOLD_TYPE, id=of_type.id)  # nobody deletes it before this volume is there to be counted
+    volume = Volume(
+        **{
+            "id": volume_id,
+            "project_id": caller.project_id,
+            "user_id": caller.user_id,
+            "name": new.name,
+            "description": new.description,
+            "size": size,
+            "type_id": of_type.id,
+            "multiattach": of_type.is_multiattach,
+            "metadata": new.metadata,
+            "work": CREATE,
+            "work_id": work_id,
+            "made_for": new.made_for,
+            "made_slot": new.made_slot,
+            "created_at": parts.clock.now(),
+            **source.columns,
+            "backend": backend,
+        }
+    )
+    await insert(tx, volumes, volume)
+    await parts.quotas.charge(tx, caller.project_id, of_type.id, {VOLUMES: 1, GIGABYTES: size})
+    return await fetch_volume(tx, volume_id)
+
+
+def _check_sources(new: NewVolume) -> None:
+    given = [name for name in ("snapshot_id", "source_id", "image") if getattr(new, name)]
+    if len(given) > 1:
+        told = {"source_id": "source_volid", "image": "imageRef"}
+        raise bad_input(
+            f"A volume is made from one source; {' and '.join(told.get(name, name) for name in given)} were given."
+        )
+
+
+async def _type(tx: Tx, parts: Parts, caller: Caller, name_or_id: str) -> VolumeType:
+    if name_or_id:
+        return await parts.types.visible(tx, caller, name_or_id)
+    return await parts.types.default_of(tx, caller)
+
+
+async def _source(tx: Tx, caller: Caller, new: NewVolume) -> _Source:
+    """Locked, so that it stays until this volume's record says that it is needed."""
+    if new.snapshot_id:
+        return await _from_snapshot(tx, await visible_snapshot(tx, caller, new.snapshot_id, lock=True))
+    if new.source_id:
+        return _from_volume(await visible_volume(tx, caller, new.source_id, lock=True))
+    return _from_image(new.image) if new.image is not None else _Source()
+
+
+async def _from_snapshot(tx: Tx, snapshot: Snapshot) -> _Source:
+    if snapshot.status != AVAILABLE:
+        raise bad_snapshot(f"Originating snapshot status must be one of {AVAILABLE} values, not {snapshot.status}.")
+    origin = await fetch_volume(tx, snapshot.volume_id)
+    columns = {"snapshot_id": snapshot.id, "marker": snapshot.marker, "backend": snapshot.backend}
+    same = {"bootable": origin.bootable, "image_metadata": origin.image_metadata}
+    return _Source(size=snapshot.size, type_id=snapshot.type_id, columns={**columns, **same})
+
+
+def _from_volume(volume: Volume) -> _Source:
+    require_status(volume, (AVAILABLE, IN_USE), "be copied")
+    columns = {"source_id": volume.id, "marker": volume.marker, "backend": volume.backend}
+    same = {"bootable": volume.bootable, "image_metadata": volume.image_metadata}
+    return _Source(size=volume.size, type_id=volume.type_id, columns={**columns, **same})
+
+
+def _from_image(image: Image) -> _Source:
+    if image.status != ACTIVE:
+        raise bad_input(f"Image {image.id} is not active.")
+    if image.disk_format not in FORMATS:
+        text = f"Image {image.id} is a {image.disk_format}; volumes are made from {', '.join(FORMATS)}: convert it."
+        raise bad_input(text)
+    columns = {"image_id": image.id, "marker": f"image:{image.id}", "bootable": True}
+    return _Source(columns={**columns, "image_metadata": image_facts(image)})
+
+
+def image_facts(image: Image) -> dict[str, str]:
+    """What a volume remembers of the image it was made from."""
+    told = {
+        "image_id": image.id,
+        "image_name": image.name,
+        "checksum": image.checksum,
+        "container_format": image.container_format,
+        "disk_format": image.disk_format,
+        "min_disk": image.min_disk,
+        "min_ram": image.min_ram,
+        "size": image.size,
+    }
+    return {**image.properties, **{name: str(value) for name, value in told.items() if value is not None}}
+
+
+def _size(new: NewVolume, source: _Source) -> int:
+    size = new.size if new.size is not None else source.size
+    if size is None:
+        raise bad_input(f"Volume size '{size}' must be an integer and greater than 0")
+    if source.size is not None and size < source.size:
+        noun = "snapshot" if new.snapshot_id else "source volume"
+        raise bad_input(f"Volume size '{size}'GB cannot be smaller than the {noun} size {source.size}GB.")
+    if new.image is not None:
+        _check_room(new.image, size)
+    return size
+
+
+def _check_room(image: Image, size: int) -> None:
+    needed = math.ceil((image.virtual_size or image.size or 0) / GIBIBYTE)
+    if size < needed:
+        raise bad_input(f"Size of specified image {needed}GB is larger than volume size {size}GB.")
+    if size < image.min_disk:
+        text = f"Volume size {size}GB cannot be smaller than the image minDisk size {image.min_disk}GB."
+        raise bad_input(text)
+
+
+def no_image(image_id: str) -> Refused:
+    return Refused("bad_request", f"Invalid image identifier or unable to access requested image: {image_id[:80]}")

@@ -1,0 +1,254 @@
+"""The bytes of volumes and snapshots: one sparse raw file each in one folder, made under another name first, so that a
+file is whole. `NAME` is complete, `NAME.part` is being made. Whatever blocks runs in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from kilonova.domain.errors import Failed
+from kilonova.services.image.files import FULL
+from kilonova.services.volume.qcow2 import Qcow2
+from kilonova.store.directory import sync_directory
+
+logger = logging.getLogger(__name__)
+GIBIBYTE = 1024**3
+BATCH = 8 * 1024 * 1024  # bytes between two looks whether the copy is still wanted
+PART = ".part"
+_FICLONE = 0x40049409  # the ioctl of Linux that lets two files share their blocks until one of them is written to
+
+
+class Room(NamedTuple):
+    total_gb: int
+    free_gb: int
+
+
+class Backing(Protocol):
+    """Where bytes are kept. All verbs say what shall be and may be done twice; they raise `Failed`."""
+
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+        """A file of that size, empty or with the bytes of another one, or of an image."""
+
+    async def grow(self, name: str, size_gb: int) -> None: ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def names(self) -> list[str]:
+        """Of all files, also of unfinished ones."""
+
+    def read(self, name: str) -> AsyncIterator[bytes]: ...
+
+    async def room(self) -> Room: ...
+
+    def stop(self) -> None:
+        """Copies under way end soon, unfinished."""
+
+
+class NoBytes:
+    """For simulated clouds: there are names and sizes, and nothing else to be kept."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+        if copy_of and copy_of not in self.sizes:
+            raise _missing(copy_of)
+        self.sizes[name] = size_gb
+
+    async def grow(self, name: str, size_gb: int) -> None:
+        if name not in self.sizes:
+            raise _missing(name)
+        self.sizes[name] = size_gb
+
+    async def remove(self, name: str) -> None:
+        self.sizes.pop(name, None)
+
+    async def names(self) -> list[str]:
+        return sorted(self.sizes)
+
+    async def read(self, name: str) -> AsyncIterator[bytes]:
+        if name not in self.sizes:
+            raise _missing(name)
+        for chunk in (b"",):
+            yield chunk
+
+    async def room(self) -> Room:
+        return Room(1_000_000, 1_000_000)
+
+    def stop(self) -> None:
+        pass
+
+
+class Files:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stopping = threading.Event()
+
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+        with _storage():
+            await asyncio.to_thread(self._make, name, size_gb * GIBIBYTE, copy_of, image)
+
+    def _make(self, name: str, size: int, copy_of: str, image: Path | None) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self.folder / f"{name}{PART}"
+        try:
+            with part.open("wb") as target:
+                self._fill(target.fileno(), size, copy_of, image)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        os.replace(part, self.folder / name)
+        sync_directory(self.folder)
+
+    def _fill(self, target: int, size: int, copy_of: str, image: Path | None) -> None:
+        if copy_of:
+            with self._opened(copy_of) as source:
+                self._copy(source, target)
+        elif image is not None:
+            self._write_image(image, target)
+        if os.fstat(target).st_size > size:
+            raise Failed("volume_too_small", f"the content is larger than {size // GIBIBYTE} GB", final=True)
+        os.ftruncate(target, size)
+        os.fsync(target)
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        try:
+            source = os.open(self.folder / name, os.O_RDONLY)
+        except FileNotFoundError:
+            raise _missing(name) from None
+        try:
+            yield source
+        finally:
+            os.close(source)
+
+    def _write_image(self, image: Path, target: int) -> None:
+        with image.open("rb") as source:
+            disk = Qcow2.of(source)
+            if disk is None:
+                self._copy(source.fileno(), target)
+                return
+            for offset, content in disk.pieces():
+                self._check_wanted()
+                os.pwrite(target, content, offset)
+            os.ftruncate(target, disk.size)
+
+    def _copy(self, source: int, target: int) -> None:
+        """Shared blocks where the file system can; else only what is no hole."""
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(target, _FICLONE, source)
+            return
+        size, at = os.fstat(source).st_size, 0
+        os.ftruncate(target, size)
+        for start, end in _data(source, size):
+            at = start
+            while at < end:
+                self._check_wanted()
+                batch = os.pread(source, min(BATCH, end - at), at)
+                if not batch:
+                    return
+                at += _write_all(target, batch, at)
+
+    def _check_wanted(self) -> None:
+        if self._stopping.is_set():
+            raise Failed("stopping", "the copy was interrupted; it is begun again at the next start")
+
+    async def grow(self, name: str, size_gb: int) -> None:
+        with _storage():
+            await asyncio.to_thread(self._grow, name, size_gb * GIBIBYTE)
+
+    def _grow(self, name: str, size: int) -> None:
+        try:
+            file = os.open(self.folder / name, os.O_RDWR)
+        except FileNotFoundError:
+            raise _missing(name) from None
+        try:
+            if os.fstat(file).st_size < size:  # never shorter: done twice, it may be late
+                os.ftruncate(file, size)
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    async def remove(self, name: str) -> None:
+        """One that stays behind costs room until the next start, nothing else."""
+        try:
+            await asyncio.to_thread((self.folder / name).unlink, missing_ok=True)
+        except OSError as error:
+            logger.warning("the file of a volume cannot be removed: %s", error)
+
+    async def names(self) -> list[str]:
+        return await asyncio.to_thread(self._names)
+
+    def _names(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self.folder)) if self.folder.is_dir() else []
+
+    async def read(self, name: str) -> AsyncIterator[bytes]:
+        with _storage():
+            try:
+                file = await asyncio.to_thread((self.folder / name).open, "rb", 0)
+            except FileNotFoundError:
+                raise _missing(name) from None
+            try:
+                while chunk := await asyncio.to_thread(file.read, BATCH):
+                    yield chunk
+            finally:
+                file.close()
+
+    async def room(self) -> Room:
+        with _storage():
+            found = await asyncio.to_thread(self._room)
+        return Room(found.total // GIBIBYTE, found.free // GIBIBYTE)
+
+    def _room(self) -> shutil._ntuple_diskusage:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return shutil.disk_usage(self.folder)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+
+def _data(file: int, size: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file that are no holes."""
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        at = os.lseek(file, start, os.SEEK_HOLE)
+        yield start, at
+
+
+def _write_all(file: int, batch: bytes, at: int) -> int:
+    rest = memoryview(batch)
+    while rest:
+        written = os.pwrite(file, rest, at)
+        rest, at = rest[written:], at + written
+    return len(batch)
+
+
+def _missing(name: str) -> Failed:
+    return Failed("volume_file_missing", f"the file {name} is missing from the storage of volumes", final=True)
+
+
+@contextlib.contextmanager
+def _storage() -> Iterator[None]:
+    """The disk's troubles in words fit for an owner; the log has the rest."""
+    try:
+        yield
+    except OSError as error:
+        logger.warning("a volume's file cannot be used: %s", error)
+        if error.errno in FULL:
+            raise Failed("volume_storage_full", "the storage of volumes is full", final=True) from None
+        raise Failed("volume_storage", "the storage of volumes cannot be used", final=True) from None

@@ -1,0 +1,196 @@
+"""Lists of volumes, snapshots and attachments: which ones, in which order, from where on. One statement per shape of
+question, built once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Integer, Table, and_, bindparam, false, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from kilonova.domain.errors import Refused
+from kilonova.services.volume.volume import MOST_SHOWN, USER
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.volume import attachments, snapshots, volume_metadata, volumes
+from kilonova.world import Row, Tx
+
+EQUAL, OTHER, ABOVE, AT_LEAST, BELOW, AT_MOST, LIKE, HAS = "eq", "neq", "gt", "gte", "lt", "lte", "like", "has"
+COMPARISONS = (EQUAL, OTHER, ABOVE, AT_LEAST, BELOW, AT_MOST)
+SHAPES_KEPT = 256  # anybody can ask in a new shape; the oldest is forgotten
+TABLES: dict[str, Table] = {"volume": volumes, "snapshot": snapshots, "attachment": attachments}
+_TEXTS = ("name", "description", "server_id", "host", "snapshot_id", "source_id", "migration_status")
+
+
+class Condition(NamedTuple):
+    column: str  # of HAS: the kind of metadata
+    operator: str
+    value: Any  # of HAS: name and value
+
+
+class Order(NamedTuple):
+    column: str
+    descending: bool
+
+
+class Wanted(NamedTuple):
+    project_id: str | None = None  # None: of all
+    conditions: tuple[Condition, ...] = ()
+    order: tuple[Order, ...] = ()
+    limit: int = 1000
+    offset: int = 0
+    marker: str = ""
+    nothing: bool = False  # it was asked for what nothing has
+
+
+class Found(NamedTuple):
+    rows: Sequence[Row]
+    total: int  # of all, not only of this page; 0 when nobody asked
+
+
+class _Shape(NamedTuple):
+    """All that changes the text of the statement."""
+
+    noun: str
+    of_project: bool
+    conditions: tuple[tuple[str, str], ...]
+
+
+async def find(tx: Tx, noun: str, wanted: Wanted, *, counted: bool = False) -> Found:
+    if wanted.nothing:
+        return Found([], 0)
+    shape = _Shape(noun, wanted.project_id is not None, tuple((one.column, one.operator) for one in wanted.conditions))
+    values = _values(wanted)
+    order = _complete(wanted.order)
+    after = await _marked(tx, noun, wanted, order) if wanted.marker else {}
+    page = _page(shape, order, bool(wanted.marker))
+    found = await tx.all(page, **values, **after, most=wanted.limit, skip=wanted.offset) if wanted.limit else []
+    return Found(found, await _count(tx, shape, values) if counted else 0)
+
+
+async def summary(tx: Tx, project_id: str | None) -> tuple[int, int, dict[str, list[str]]]:
+    """How many volumes, of how many GB, and which values each name of their metadata has."""
+    shape, values = _Shape("volume", project_id is not None, ()), {} if project_id is None else {"project": project_id}
+    row = await tx.one(_sums(shape), **values)
+    assert row is not None
+    metadata: dict[str, list[str]] = {}
+    for each in await tx.all(_distinct(shape), **values):
+        metadata.setdefault(each["name"], []).append(each["value"])
+    return row["count"], int(row["size"]), metadata
+
+
+def _values(wanted: Wanted) -> dict[str, Any]:
+    values: dict[str, Any] = {} if wanted.project_id is None else {"project": wanted.project_id}
+    for number, one in enumerate(wanted.conditions):
+        if one.operator == HAS:
+            values[f"name{number}"], values[f"value{number}"] = one.value
+        else:
+            values[f"value{number}"] = one.value
+    return values
+
+
+def _complete(order: tuple[Order, ...]) -> tuple[Order, ...]:
+    """Two things never compare equal, else a page could repeat or lose one."""
+    first: dict[str, Order] = {}
+    for one in order:
+        first.setdefault(one.column, one)
+    descending = order[0].descending if order else True
+    for column in ("created_at", "id"):
+        first.setdefault(column, Order(column, descending))
+    return tuple(first.values())
+
+
+async def _marked(tx: Tx, noun: str, wanted: Wanted, order: Sequence[Order]) -> dict[str, Any]:
+    row = await rows.fetch(tx, TABLES[noun], id=wanted.marker)
+    if row is None or (wanted.project_id is not None and row["project_id"] != wanted.project_id):
+        raise Refused(f"{noun}_not_found", f"The marker {wanted.marker[:MOST_SHOWN]} is no {noun} that can be found.")
+    return {f"last{number}": _none(column, row[column]) for number, (column, _) in enumerate(order)}
+
+
+async def _count(tx: Tx, shape: _Shape, values: dict[str, Any]) -> int:
+    row = await tx.one(_counted(shape), **values)
+    return 0 if row is None else int(row["count"])
+
+
+def _none(column: str, value: Any) -> Any:
+    """What stands for "none" when two are compared: engines differ in where they sort NULL."""
+    return ("" if column in _TEXTS else 0) if value is None else value
+
+
+# -- statements -------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(SHAPES_KEPT)
+def _page(shape: _Shape, order: tuple[Order, ...], marked: bool) -> Sql:
+    table = TABLES[shape.noun]
+    where = _where(shape)
+    if marked:
+        where.append(_after(table, order))
+    keys = [_sortable(table, one.column).desc() if one.descending else _sortable(table, one.column) for one in order]
+    most, skip = bindparam("most", type_=Integer), bindparam("skip", type_=Integer)
+    return Sql(select(table).where(*where).order_by(*keys).limit(most).offset(skip))
+
+
+@lru_cache(SHAPES_KEPT)
+def _counted(shape: _Shape) -> Sql:
+    return Sql(select(func.count().label("count")).select_from(TABLES[shape.noun]).where(*_where(shape)))
+
+
+@lru_cache(SHAPES_KEPT)
+def _sums(shape: _Shape) -> Sql:
+    size = func.coalesce(func.sum(volumes.c.size), 0).label("size")
+    return Sql(select(func.count().label("count"), size).select_from(volumes).where(*_where(shape)))
+
+
+@lru_cache(SHAPES_KEPT)
+def _distinct(shape: _Shape) -> Sql:
+    columns = (volume_metadata.c.name, volume_metadata.c.value)
+    both = volume_metadata.join(volumes, volumes.c.id == volume_metadata.c.thing_id)
+    statement = select(*columns).select_from(both).where(volume_metadata.c.kind == USER, *_where(shape))
+    return Sql(statement.distinct().order_by(*columns))
+
+
+def _where(shape: _Shape) -> list[ColumnElement[bool]]:
+    table = TABLES[shape.noun]
+    where: list[ColumnElement[bool]] = [table.c.project_id == bindparam("project")] if shape.of_project else []
+    return where + [_condition(table, number, *one) for number, one in enumerate(shape.conditions)]
+
+
+def _condition(table: Table, number: int, name: str, operator: str) -> ColumnElement[bool]:
+    value = f"value{number}"
+    if operator == HAS:
+        told = and_(
+            volume_metadata.c.kind == name,
+            volume_metadata.c.name == bindparam(f"name{number}"),
+            volume_metadata.c.value == bindparam(value),
+        )
+        return table.c.id.in_(select(volume_metadata.c.thing_id).where(told))
+    column: Any = table.c[name]
+    given: Any = bindparam(value, type_=column.type)
+    compared = {
+        OTHER: column != given,
+        ABOVE: column > given,
+        AT_LEAST: column >= given,
+        BELOW: column < given,
+        AT_MOST: column <= given,
+        LIKE: column.like(given, escape="\\"),
+    }
+    return compared[operator] if operator in compared else in_list(table.c[name], value)
+
+
+def _sortable(table: Table, column: str) -> ColumnElement[Any]:
+    found = table.c[column]
+    return func.coalesce(found, _none(column, None)) if found.nullable else found
+
+
+def _after(table: Table, order: Sequence[Order]) -> ColumnElement[bool]:
+    """Further in the first key, or equal there and further in the next, and so on."""
+    found: ColumnElement[bool] = false()
+    equal: list[ColumnElement[bool]] = []
+    for number, (column, descending) in enumerate(order):
+        key, last = _sortable(table, column), bindparam(f"last{number}", type_=table.c[column].type)
+        found = or_(found, and_(*equal, key < last if descending else key > last))
+        equal.append(key == last)
+    return found

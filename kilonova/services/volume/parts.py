@@ -1,0 +1,68 @@
+"""What every noun of the volume service works with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kilonova.domain.caller import Caller
+from kilonova.services.volume.backends import Backends
+from kilonova.services.volume.quotas import Quotas
+from kilonova.services.volume.records import fetch_snapshot, fetch_volume
+from kilonova.services.volume.types import Types
+from kilonova.services.volume.volume import Snapshot, Volume, no_such_snapshot, no_such_volume
+from kilonova.store import rows
+from kilonova.store.tables.volume import snapshots, volumes
+from kilonova.world import Clock, Ids, Store, Tx
+
+
+class Seal(Protocol):
+    def derive(self, purpose: str) -> bytes:
+        """32 bytes that look random, the same whenever they are asked for with the same words."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    control: Store
+    clock: Clock
+    ids: Ids
+    seal: Seal
+    quotas: Quotas
+    types: Types
+    backends: Backends
+    wake: Callable[[], Awaitable[None]]  # tells the backends that there is work; lost, they find it by looking
+
+    def work(self, kind: str, value: str = "") -> dict[str, Any]:
+        """Columns of a volume whose backend shall do something."""
+        return {"work": kind, "work_id": self.ids.uuid(), "work_value": value, "updated_at": self.clock.now()}
+
+
+def snapshot_work(parts: Parts, kind: str) -> dict[str, Any]:
+    """The same of a snapshot, whose works need no more to be told."""
+    return {name: value for name, value in parts.work(kind).items() if name != "work_value"}
+
+
+async def visible_volume(tx: Tx, caller: Caller, volume_id: str, *, lock: bool = False) -> Volume:
+    """Others do not exist for the caller."""
+    found = await fetch_volume(tx, volume_id, lock=lock)
+    if not found.is_visible_to(caller):
+        raise no_such_volume(volume_id)
+    return found
+
+
+async def visible_snapshot(tx: Tx, caller: Caller, snapshot_id: str, *, lock: bool = False) -> Snapshot:
+    found = await fetch_snapshot(tx, snapshot_id, lock=lock)
+    if not found.is_visible_to(caller):
+        raise no_such_snapshot(snapshot_id)
+    return found
+
+
+async def change_volume(tx: Tx, volume: Volume, values: dict[str, Any]) -> Volume:
+    await rows.change(tx, volumes, values, id=volume.id)
+    return await fetch_volume(tx, volume.id)
+
+
+async def change_snapshot(tx: Tx, snapshot: Snapshot, values: dict[str, Any]) -> Snapshot:
+    await rows.change(tx, snapshots, values, id=snapshot.id)
+    return await fetch_snapshot(tx, snapshot.id)

@@ -1,0 +1,187 @@
+"""How much a project uses and may use; -1 means without limit.
+
+What is used is a row, written in the transaction that makes or removes the thing, so that a check costs the same
+however much a project has. Gigabytes count volumes and snapshots. Each resource has a limit over all types and one
+per type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy import bindparam, select
+from sqlalchemy.dialects.postgresql import insert as insert_or_add  # both engines understand its text
+
+from kilonova.domain.errors import Refused
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables.volume import volume_class_limits, volume_limits, volume_types, volume_usage
+from kilonova.world import Store, Tx
+
+VOLUMES, SNAPSHOTS, GIGABYTES = COUNTED = ("volumes", "snapshots", "gigabytes")
+PER_VOLUME = "per_volume_gigabytes"
+# Nothing of these can be made here; clients look for their limits.
+ABSENT = ("backups", "backup_gigabytes", "groups")
+DEFAULTS = {VOLUMES: 10, PER_VOLUME: -1, SNAPSHOTS: 10, GIGABYTES: 1000, "backups": 10, "backup_gigabytes": 1000}
+DEFAULTS |= {"groups": 10}
+DEFAULT_CLASS = "default"
+UNLIMITED = -1
+
+Delta = Mapping[str, int]  # by resource
+
+_USE = Sql(
+    (
+        _insert := insert_or_add(volume_usage).values(
+            project_id=bindparam("project_id"),
+            resource=bindparam("resource"),
+            type_id=bindparam("type_id"),
+            used=bindparam("more"),
+        )
+    )
+    .on_conflict_do_update(
+        index_elements=["project_id", "resource", "type_id"],
+        set_={"used": volume_usage.c.used + _insert.excluded.used},
+    )
+    .returning(volume_usage.c.used)
+)
+_TYPE_NAMES = Sql(select(volume_types.c.id, volume_types.c.name))
+
+
+class Quota(msgspec.Struct, frozen=True):
+    limit: int
+    in_use: int = 0
+
+
+class Quotas:
+    def __init__(self, control: Store, defaults: Mapping[str, int] | None = None) -> None:
+        self._control = control
+        self._configured = {**DEFAULTS, **(defaults or {})}
+
+    async def charge(self, tx: Tx, project_id: str, type_id: str, delta: Delta) -> None:
+        """Raises `Refused` where more is taken than allowed; what is given back is never refused. Rows are taken in one
+        order, so that two of these never wait for each other."""
+        limits = await self._limits(tx, project_id) if any(more > 0 for more in delta.values()) else {}
+        name = await _name_of(tx, type_id) if limits else ""
+        for resource in COUNTED:
+            more = delta.get(resource, 0)
+            for of_type in ("", type_id) if more else ():
+                used = await _use(tx, project_id, resource, of_type, more)
+                limit = limits.get(f"{resource}_{name}" if of_type else resource, UNLIMITED)
+                if more > 0 and 0 <= limit < used:
+                    raise _exceeded(f"{resource}_{name}" if of_type else resource, more, used - more, limit)
+
+    async def check_size(self, tx: Tx, project_id: str, size: int) -> None:
+        """Of one volume."""
+        limit = (await self._limits(tx, project_id))[PER_VOLUME]
+        if 0 <= limit < size:
+            text = f"Requested volume size {size}G is larger than maximum allowed limit {limit}G."
+            raise Refused("volume_too_large", text)
+
+    async def show(self, project_id: str) -> dict[str, Quota]:
+        """By resource, with those of each type."""
+
+        async def body(tx: Tx) -> dict[str, Quota]:
+            limits = await self._limits(tx, project_id)
+            types = {row["id"]: row["name"] for row in await tx.all(_TYPE_NAMES)}
+            used: dict[str, int] = {}
+            for row in await rows.fetch_all(tx, volume_usage, project_id=project_id):
+                of_type = row["type_id"]
+                if not of_type or of_type in types:
+                    used[f"{row['resource']}_{types[of_type]}" if of_type else row["resource"]] = row["used"]
+            every = [*DEFAULTS, *(f"{resource}_{name}" for name in types.values() for resource in COUNTED)]
+            return {name: Quota(limits.get(name, UNLIMITED), used.get(name, 0)) for name in every}
+
+        return await self._control.read(body)
+
+    async def defaults(self) -> dict[str, int]:
+        async def body(tx: Tx) -> dict[str, int]:
+            types = [row["name"] for row in await tx.all(_TYPE_NAMES)]
+            per_type = {f"{resource}_{name}": UNLIMITED for name in types for resource in COUNTED}
+            return {**self._configured, **per_type, **await _of_class(tx, DEFAULT_CLASS)}
+
+        return await self._control.read(body)
+
+    async def set(self, project_id: str, wanted: Mapping[str, int]) -> None:
+        """All or none: one below what is used is refused."""
+        known = await self.show(project_id)
+        _check_known(wanted, known)
+
+        async def body(tx: Tx) -> None:
+            for resource, limit in wanted.items():
+                in_use = known[resource].in_use
+                if 0 <= limit < in_use:
+                    text = f"Quota {resource} limit must be equal or greater than existing resources. Current usage is"
+                    raise Refused("bad_request", f"{text} {in_use} and the requested limit is {limit}.")
+                values = {"project_id": project_id, "resource": resource, "hard_limit": limit}
+                await rows.put_or_change(tx, volume_limits, ("hard_limit",), **values)
+
+        await self._control.write(body)
+
+    async def reset(self, project_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            await rows.remove(tx, volume_limits, project_id=project_id)
+
+        await self._control.write(body)
+
+    async def of_class(self, name: str) -> dict[str, int]:
+        async def body(tx: Tx) -> dict[str, int]:
+            return await _of_class(tx, name)
+
+        return {**await self.defaults(), **await self._control.read(body)}
+
+    async def set_class(self, name: str, wanted: Mapping[str, int]) -> None:
+        _check_known(wanted, await self.defaults())
+
+        async def body(tx: Tx) -> None:
+            for resource, limit in wanted.items():
+                values = {"class_name": name, "resource": resource, "hard_limit": limit}
+                await rows.put_or_change(tx, volume_class_limits, ("hard_limit",), **values)
+
+        await self._control.write(body)
+
+    async def _limits(self, tx: Tx, project_id: str) -> dict[str, int]:
+        """The project's own, else the default class's, else the configuration's."""
+        own = {
+            row["resource"]: row["hard_limit"] for row in await rows.fetch_all(tx, volume_limits, project_id=project_id)
+        }
+        return {**self._configured, **await _of_class(tx, DEFAULT_CLASS), **own}
+
+
+async def _of_class(tx: Tx, name: str) -> dict[str, int]:
+    return {
+        row["resource"]: row["hard_limit"] for row in await rows.fetch_all(tx, volume_class_limits, class_name=name)
+    }
+
+
+async def _use(tx: Tx, project_id: str, resource: str, type_id: str, more: int) -> int:
+    """What is used then."""
+    row = await tx.one(_USE, project_id=project_id, resource=resource, type_id=type_id, more=more)
+    if row is None:
+        raise RuntimeError("an upsert gives its row back")
+    return int(row["used"])
+
+
+async def _name_of(tx: Tx, type_id: str) -> str:
+    row = await rows.fetch(tx, volume_types, id=type_id)
+    return "" if row is None else str(row["name"])
+
+
+def _check_known(wanted: Mapping[str, int], known: Mapping[str, object]) -> None:
+    strange = sorted(set(wanted) - set(known))
+    if strange:
+        raise Refused("bad_request", f"Bad key(s) in quota set: {', '.join(strange)[:200]}")
+
+
+def _exceeded(resource: str, more: int, used: int, limit: int) -> Refused:
+    kind = resource.partition("_")[0]
+    if kind == GIGABYTES:
+        text = (
+            f"Requested volume or snapshot exceeds allowed {resource} quota. Requested {more}G, quota is {limit}G and"
+        )
+        return Refused("over_quota", f"{text} {used}G has been consumed.")
+    noun = kind.removesuffix("s").capitalize()
+    return Refused(
+        "over_quota",
+        f"{noun}LimitExceeded: Maximum number of {kind} allowed ({limit}) exceeded for quota '{resource}'.",
+    )

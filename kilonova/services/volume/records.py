@@ -1,0 +1,166 @@
+"""The rows of volumes, snapshots and attachments: read with what belongs to them, written in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Table, bindparam, func, or_, select
+
+from kilonova.services.volume.volume import (
+    CREATE,
+    IMAGE,
+    USER,
+    Attachment,
+    Snapshot,
+    Volume,
+    no_such_attachment,
+    no_such_snapshot,
+    no_such_volume,
+)
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list, insert_row
+from kilonova.store.tables.volume import attachments, snapshots, volume_metadata, volume_types, volumes
+from kilonova.world import Row, Tx
+
+_FLAGS = frozenset({"bootable", "multiattach", "readonly"})
+_VOLUMES = Sql(select(volumes).where(in_list(volumes.c.id, "ids")))
+_METADATA = Sql(select(volume_metadata).where(in_list(volume_metadata.c.thing_id, "things")))
+_ATTACHMENTS = Sql(
+    select(attachments).where(in_list(attachments.c.volume_id, "volumes")).order_by(attachments.c.created_at)
+)
+_TYPES = Sql(select(volume_types.c.id, volume_types.c.name).where(in_list(volume_types.c.id, "types")))
+_ADD_METADATA = Sql(insert_row(volume_metadata))
+_THING: Any = bindparam("thing")
+_COPIES = Sql(
+    select(func.count().label("copies")).where(
+        volumes.c.work == CREATE, or_(volumes.c.snapshot_id == _THING, volumes.c.source_id == _THING)
+    )
+)
+
+
+async def fetch_volume(tx: Tx, volume_id: str, *, lock: bool = False) -> Volume:
+    """Whole. Raises `Refused` when there is none."""
+    row = await rows.fetch(tx, volumes, lock=lock, id=volume_id)
+    if row is None:
+        raise no_such_volume(volume_id)
+    return (await whole_volumes(tx, [row]))[0]
+
+
+async def fetch_volumes(tx: Tx, ids: Iterable[str]) -> dict[str, Volume]:
+    """Those that are there, by id."""
+    found = await tx.all(_VOLUMES, ids=sorted(set(ids)))
+    return {volume.id: volume for volume in await whole_volumes(tx, found)}
+
+
+async def whole_volumes(tx: Tx, found: Sequence[Row]) -> list[Volume]:
+    """With metadata, attachments and the names of their types: three statements, however many."""
+    if not found:
+        return []
+    ids = [row["id"] for row in found]
+    metadata = await _metadata(tx, ids)
+    attached: dict[str, list[Attachment]] = {}
+    for row in await tx.all(_ATTACHMENTS, volumes=ids):
+        attached.setdefault(row["volume_id"], []).append(attachment_of(row))
+    types = await tx.all(_TYPES, types=sorted({row["type_id"] for row in found}))
+    names = {row["id"]: row["name"] for row in types}
+    return [
+        Volume(
+            **_values(row),
+            metadata=metadata.get((row["id"], USER), {}),
+            image_metadata=metadata.get((row["id"], IMAGE), {}),
+            type_name=names.get(row["type_id"], ""),
+            attachments=tuple(attached.get(row["id"], ())),
+        )
+        for row in found
+    ]
+
+
+async def fetch_snapshot(tx: Tx, snapshot_id: str, *, lock: bool = False) -> Snapshot:
+    row = await rows.fetch(tx, snapshots, lock=lock, id=snapshot_id)
+    if row is None:
+        raise no_such_snapshot(snapshot_id)
+    return (await whole_snapshots(tx, [row]))[0]
+
+
+async def whole_snapshots(tx: Tx, found: Sequence[Row]) -> list[Snapshot]:
+    if not found:
+        return []
+    metadata = await _metadata(tx, [row["id"] for row in found])
+    return [Snapshot(**_values(row), metadata=metadata.get((row["id"], USER), {})) for row in found]
+
+
+async def snapshots_of(tx: Tx, volume_id: str) -> list[Snapshot]:
+    return await whole_snapshots(tx, await rows.fetch_all(tx, snapshots, volume_id=volume_id))
+
+
+async def fetch_attachment(tx: Tx, attachment_id: str) -> Attachment:
+    row = await rows.fetch(tx, attachments, id=attachment_id)
+    if row is None:
+        raise no_such_attachment(attachment_id)
+    return attachment_of(row)
+
+
+def attachment_of(row: Row) -> Attachment:
+    return Attachment(**{**_values(row), "connector": msgspec.json.decode(row["connector"])})
+
+
+async def is_being_copied(tx: Tx, thing_id: str) -> bool:
+    """A volume is being made from this volume or snapshot."""
+    row = await tx.one(_COPIES, thing=thing_id)
+    return row is not None and row["copies"] > 0
+
+
+async def insert(tx: Tx, table: Table, thing: Volume | Snapshot | Attachment) -> None:
+    """With its metadata."""
+    await rows.put(tx, table, **_columns(table, thing))
+    for kind, given in _described(thing):
+        await _add(tx, thing.id, kind, given)
+
+
+async def set_metadata(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> None:
+    """All of that kind."""
+    await rows.remove(tx, volume_metadata, thing_id=thing_id, kind=kind)
+    await _add(tx, thing_id, kind, given)
+
+
+async def remove_volume(tx: Tx, volume_id: str) -> None:
+    await rows.remove(tx, attachments, volume_id=volume_id)
+    await rows.remove(tx, volume_metadata, thing_id=volume_id)
+    await rows.remove(tx, volumes, id=volume_id)
+
+
+async def remove_snapshot(tx: Tx, snapshot_id: str) -> None:
+    await rows.remove(tx, volume_metadata, thing_id=snapshot_id)
+    await rows.remove(tx, snapshots, id=snapshot_id)
+
+
+async def _metadata(tx: Tx, ids: Iterable[str]) -> dict[tuple[str, str], dict[str, str]]:
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in await tx.all(_METADATA, things=list(ids)):
+        found.setdefault((row["thing_id"], row["kind"]), {})[row["name"]] = row["value"]
+    return found
+
+
+async def _add(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> None:
+    if given:
+        named = [{"thing_id": thing_id, "kind": kind, "name": name, "value": value} for name, value in given.items()]
+        await tx.many(_ADD_METADATA, named)
+
+
+def _described(thing: Volume | Snapshot | Attachment) -> list[tuple[str, Mapping[str, str]]]:
+    if isinstance(thing, Attachment):
+        return []
+    return [(USER, thing.metadata), *([(IMAGE, thing.image_metadata)] if isinstance(thing, Volume) else [])]
+
+
+def _values(row: Row) -> dict[str, Any]:
+    return {name: bool(row[name]) if name in _FLAGS else row[name] for name in row.keys()}  # noqa: SIM118 - not a dict
+
+
+def _columns(table: Table, thing: Volume | Snapshot | Attachment) -> dict[str, Any]:
+    values = {column.name: getattr(thing, column.name) for column in table.columns}
+    if isinstance(thing, Attachment):
+        values["connector"] = msgspec.json.encode(thing.connector).decode()
+    return {name: int(value) if name in _FLAGS else value for name, value in values.items()}

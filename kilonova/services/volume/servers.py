@@ -1,0 +1,253 @@
+"""The volumes of servers. Every write comes from another journal, so it passes the server's fence first (law 2): an
+older one changes nothing, the same one again finds what was done, by the server and its turn and ordinal, or, of a
+volume that is made for a server, by the server and the slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from kilonova.domain.caller import Caller, Named
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.volume import Attached, BootSource, VolumeState
+from kilonova.services.image.records import fetch_image
+from kilonova.services.volume import attaching
+from kilonova.services.volume.creating import NewVolume, create_volume, no_image
+from kilonova.services.volume.parts import Parts
+from kilonova.services.volume.records import (
+    attachment_of,
+    fetch_attachment,
+    fetch_volume,
+    fetch_volumes,
+)
+from kilonova.services.volume.volume import (
+    READ_WRITE,
+    Attachment,
+    Volume,
+    no_such_attachment,
+    no_such_volume,
+)
+from kilonova.services.volume.volumes import accept_delete
+from kilonova.store import rows
+from kilonova.store.fences import pass_fence
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.volume import attachments, volumes
+from kilonova.world import Body, T, Tx
+
+FenceKey = tuple[str, int, int]  # server, turn, ordinal
+
+_OF_SERVERS = Sql(
+    select(attachments).where(in_list(attachments.c.server_id, "servers")).order_by(attachments.c.created_at)
+)
+
+
+class ServerVolumes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def check(self, caller: Caller, volume_id: str) -> VolumeState:
+        """Before a request is accepted: the volume is the caller's and could be attached now. Raises `Refused`."""
+
+        async def body(tx: Tx) -> VolumeState:
+            volume = await fetch_volume(tx, volume_id)
+            if volume.project_id != caller.project_id:
+                raise no_such_volume(volume_id)
+            attaching.check_reservable(volume, None, READ_WRITE)
+            return _state(volume)
+
+        return await self._parts.control.read(body, few=True)
+
+    async def state(self, volume_id: str) -> VolumeState:
+        async def body(tx: Tx) -> VolumeState:
+            return _state(await fetch_volume(tx, volume_id))
+
+        return await self._parts.control.read(body, few=True)
+
+    async def create_for_boot(
+        self,
+        fence: FenceKey,
+        *,
+        slot: int,
+        project_id: str,
+        user_id: str,
+        size: int | None,
+        source: BootSource,
+        volume_type: str = "",
+        name: str = "",
+        zone: str = "",
+    ) -> str:
+        volume_id, work_id = self._parts.ids.uuid(), self._parts.ids.uuid()
+        caller = Caller(user=Named(user_id, user_id), project=Named(project_id, project_id))
+
+        async def body(tx: Tx) -> str:
+            there = await rows.fetch(tx, volumes, made_for=fence[0], made_slot=slot)
+            if there is not None:
+                return str(there["id"])
+            image = await fetch_image(tx, source.image_id, project_id) if source.image_id else None
+            if source.image_id and (image is None or not image.is_visible_to(caller)):
+                raise no_image(source.image_id)
+            new = NewVolume(
+                size=size,
+                name=name,
+                type=volume_type,
+                zone=zone,
+                image=image,
+                snapshot_id=source.snapshot_id,
+                source_id=source.volume_id,
+                made_for=fence[0],
+                made_slot=slot,
+            )
+            return (await create_volume(tx, self._parts, caller, new, volume_id, work_id)).id
+
+        made = await self._fenced(fence, body)
+        await self._parts.wake()
+        return made
+
+    async def reserve(
+        self, fence: FenceKey, *, project_id: str, volume_id: str, mode: str = READ_WRITE, device: str = ""
+    ) -> str:
+        server_id, turn, ordinal = fence
+        attachment_id, now = self._parts.ids.uuid(), self._parts.clock.now()
+        made_by: dict[str, Any] = {"server_id": server_id, "turn": turn, "ordinal": ordinal}
+
+        async def body(tx: Tx) -> str:
+            volume = await fetch_volume(tx, volume_id, lock=True)
+            if volume.project_id != project_id:
+                raise no_such_volume(volume_id)
+            there = await rows.fetch(tx, attachments, volume_id=volume_id, **made_by)
+            if there is not None:
+                return str(there["id"])
+            new = Attachment(
+                id=attachment_id,
+                volume_id=volume_id,
+                project_id=project_id,
+                mode=mode,
+                device=device or None,
+                created_at=now,
+                **made_by,
+            )
+            return (await attaching.reserve(tx, volume, new)).id
+
+        return await self._fenced(fence, body)
+
+    async def connect(self, fence: FenceKey, *, attachment_id: str, host: str) -> dict[str, Any]:
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> dict[str, Any]:
+            volume, attachment = await _held(tx, fence[0], attachment_id)
+            if attachment.host != host or not attachment.is_connected:
+                attachment = await attaching.connect(tx, volume, attachment, host, {"host": host}, now)
+            return attaching.connection_of(self._parts.seal, volume, attachment)
+
+        return await self._fenced(fence, body)
+
+    async def complete(self, fence: FenceKey, *, attachment_id: str) -> None:
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> None:
+            await attaching.complete(tx, *await _held(tx, fence[0], attachment_id), now)
+
+        await self._fenced(fence, body)
+
+    async def release(self, fence: FenceKey, *, attachment_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            row = await rows.fetch(tx, attachments, id=attachment_id, server_id=fence[0])
+            if row is not None:
+                volume = await fetch_volume(tx, row["volume_id"], lock=True)
+                gone = [one for one in volume.attachments if one.id == attachment_id]
+                await attaching.detach(tx, self._parts, volume, gone)
+
+        await self._fenced(fence, body)
+
+    async def release_all(self, fence: FenceKey, *, delete: Sequence[str] = ()) -> None:
+        server_id = fence[0]
+
+        async def body(tx: Tx) -> None:
+            there = await tx.all(_OF_SERVERS, servers=[server_id])
+            ids = sorted({row["volume_id"] for row in there} | set(delete))
+            # All are locked before the quota is: whoever grows one of them takes the two in the same order.
+            held = [volume_id for volume_id in ids if await rows.fetch(tx, volumes, lock=True, id=volume_id)]
+            for volume in (await fetch_volumes(tx, held)).values():
+                gone = [one for one in volume.attachments if one.server_id == server_id]
+                left = await attaching.detach(tx, self._parts, volume, gone)
+                if volume.id in delete:
+                    await _delete(tx, self._parts, left)
+
+        await self._fenced(fence, body)
+        await self._parts.wake()
+
+    async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
+        async def body(tx: Tx) -> dict[str, list[Attached]]:
+            found = [attachment_of(row) for row in await tx.all(_OF_SERVERS, servers=list(server_ids))]
+            of = await fetch_volumes(tx, (one.volume_id for one in found))
+            told: dict[str, list[Attached]] = {}
+            for one in found:
+                told.setdefault(one.server_id or "", []).append(_attached(of[one.volume_id], one))
+            return told
+
+        return await self._parts.control.read(body) if server_ids else {}
+
+    async def connection(self, attachment_id: str) -> dict[str, Any]:
+        async def body(tx: Tx) -> dict[str, Any]:
+            attachment = await fetch_attachment(tx, attachment_id)
+            volume = await fetch_volume(tx, attachment.volume_id)
+            return attaching.connection_of(self._parts.seal, volume, attachment)
+
+        return await self._parts.control.read(body, few=True)
+
+    async def _fenced(self, fence: FenceKey, body: Body[T]) -> T:
+        async def whole(tx: Tx) -> T:
+            await pass_fence(tx, *fence)
+            return await body(tx)
+
+        try:
+            return await self._parts.control.write(whole)
+        except Refused as why:
+            raise Failed(why.code, why.message, final=True) from why
+
+
+async def _held(tx: Tx, server_id: str, attachment_id: str) -> tuple[Volume, Attachment]:
+    """Its volume's row is locked."""
+    row = await rows.fetch(tx, attachments, id=attachment_id, server_id=server_id)
+    if row is None:
+        raise no_such_attachment(attachment_id)
+    volume = await fetch_volume(tx, row["volume_id"], lock=True)
+    return volume, await fetch_attachment(tx, attachment_id)
+
+
+async def _delete(tx: Tx, parts: Parts, volume: Volume) -> None:
+    """With the server it was made for; one that somebody made a snapshot of, or uses elsewhere, stays."""
+    try:
+        await accept_delete(tx, parts, volume, force=True)
+    except Refused as why:
+        if why.code != "invalid_volume":
+            raise
+
+
+def _state(volume: Volume) -> VolumeState:
+    return VolumeState(
+        id=volume.id,
+        status=volume.status,
+        size=volume.size,
+        reason=volume.reason,
+        bootable=volume.bootable,
+        multiattach=volume.multiattach,
+        type=volume.type_name,
+        zone=volume.zone,
+        image_metadata=volume.image_metadata,
+    )
+
+
+def _attached(volume: Volume, one: Attachment) -> Attached:
+    return Attached(
+        id=one.id,
+        volume_id=one.volume_id,
+        server_id=one.server_id or "",
+        status=one.status,
+        mode=one.mode,
+        host=one.host or "",
+        device=one.device or "",
+        made_here=volume.made_for is not None and volume.made_for == one.server_id,
+    )

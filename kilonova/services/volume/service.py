@@ -1,0 +1,70 @@
+"""The door to volumes: the nouns of the API, and what servers need of them (world.Volume)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from kilonova.services.image.service import Images
+from kilonova.services.volume.attachments import Attachments
+from kilonova.services.volume.backends import Backends
+from kilonova.services.volume.changing import Changes
+from kilonova.services.volume.content import Contents
+from kilonova.services.volume.files import Backing
+from kilonova.services.volume.keeper import SUBJECT, Keeper
+from kilonova.services.volume.parts import Parts, Seal
+from kilonova.services.volume.quotas import Quotas
+from kilonova.services.volume.servers import ServerVolumes
+from kilonova.services.volume.snapshots import Snapshots
+from kilonova.services.volume.types import Types
+from kilonova.services.volume.volume import DEFAULT_TYPE
+from kilonova.services.volume.volumes import VolumeRecords
+from kilonova.services.volume.works import Works
+from kilonova.world import Bus, Clock, Ids, Store
+
+
+async def _nobody() -> None:
+    """Nobody to be woken."""
+
+
+class Volumes:
+    def __init__(
+        self,
+        control: Store,
+        clock: Clock,
+        ids: Ids,
+        seal: Seal,
+        *,
+        bus: Bus | None = None,
+        backend: str = "",
+        default_type: str = DEFAULT_TYPE,
+        quota_defaults: Mapping[str, int] | None = None,
+    ) -> None:
+        """`backend`: the one whose files this process keeps, if it keeps some (`keeper`)."""
+        self._control, self._clock = control, clock
+        self.quotas = Quotas(control, quota_defaults)
+        self.types = Types(control, clock, ids, default_type)
+        self.backends = Backends(control, clock, backend)
+        wake = _waking(bus) if bus is not None else _nobody
+        self.parts = Parts(control, clock, ids, seal, self.quotas, self.types, self.backends, wake)
+        self.volumes = VolumeRecords(self.parts)
+        self.changes = Changes(self.parts)
+        self.snapshots = Snapshots(self.parts)
+        self.attachments = Attachments(self.parts)
+        self.contents = Contents(self.parts)
+        self.servers = ServerVolumes(self.parts)
+
+    async def prepare(self) -> None:
+        """The first type, once in a cloud's life."""
+        await self.types.prepare()
+
+    def keeper(self, backing: Backing, images: Images | None) -> Keeper:
+        """Who does the work on this backend's files."""
+        works = Works(self._control, self._clock, self.quotas, backing, images)
+        return Keeper(self._control, self._clock, self.backends, backing, works)
+
+
+def _waking(bus: Bus) -> Callable[[], Awaitable[None]]:
+    async def wake() -> None:
+        await bus.cast(SUBJECT, b"")
+
+    return wake

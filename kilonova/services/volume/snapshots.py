@@ -1,0 +1,119 @@
+"""Snapshots: a copy of a volume as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kilonova.domain.caller import Caller
+from kilonova.services.volume import listing
+from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work, visible_snapshot, visible_volume
+from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
+from kilonova.services.volume.records import fetch_snapshot, insert, is_being_copied, set_metadata, whole_snapshots
+from kilonova.services.volume.volume import (
+    AVAILABLE,
+    CREATE,
+    DELETE,
+    DELETING,
+    IN_USE,
+    MAY_DELETE_SNAPSHOT,
+    USER,
+    Snapshot,
+    Volume,
+    bad_snapshot,
+    require_status,
+)
+from kilonova.services.volume.volumes import Edit
+from kilonova.store.tables.volume import snapshots
+from kilonova.world import Tx
+
+
+class Snapshots:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def find(self, caller: Caller, snapshot_id: str) -> Snapshot:
+        async def body(tx: Tx) -> Snapshot:
+            return await visible_snapshot(tx, caller, snapshot_id)
+
+        return await self._parts.control.read(body, few=True)
+
+    async def list_(self, wanted: listing.Wanted, *, counted: bool = False) -> tuple[list[Snapshot], int]:
+        async def body(tx: Tx) -> tuple[list[Snapshot], int]:
+            found = await listing.find(tx, "snapshot", wanted, counted=counted)
+            return await whole_snapshots(tx, found.rows), found.total
+
+        return await self._parts.control.read(body)
+
+    async def create(
+        self, caller: Caller, volume_id: str, *, in_use: bool = False, metadata: dict[str, str], **told: Any
+    ) -> Snapshot:
+        """`in_use`: also of a volume that is attached. `told`: a name, a description."""
+        snapshot_id, work_id, now = self._parts.ids.uuid(), self._parts.ids.uuid(), self._parts.clock.now()
+
+        async def body(tx: Tx) -> Snapshot:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            require_status(volume, (AVAILABLE, IN_USE) if in_use else (AVAILABLE,), "be snapshotted")
+            new = _new(volume, caller, id=snapshot_id, work_id=work_id, created_at=now, metadata=metadata, **told)
+            await insert(tx, snapshots, new)
+            charged = {SNAPSHOTS: 1, GIGABYTES: volume.size}
+            await self._parts.quotas.charge(tx, new.project_id, volume.type_id, charged)
+            return await fetch_snapshot(tx, snapshot_id)
+
+        made = await self._parts.control.write(body)
+        await self._parts.wake()
+        return made
+
+    async def describe(self, caller: Caller, snapshot_id: str, values: Mapping[str, Any]) -> Snapshot:
+        """A name, a description; and, of whoever may, a state and how far it is."""
+        changes = {**values, "updated_at": self._parts.clock.now()}
+
+        async def body(tx: Tx) -> Snapshot:
+            snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
+            return await change_snapshot(tx, snapshot, changes)
+
+        return await self._parts.control.write(body)
+
+    async def edit_metadata(self, caller: Caller, snapshot_id: str, edit: Edit) -> dict[str, str]:
+        now = self._parts.clock.now()
+
+        async def body(tx: Tx) -> dict[str, str]:
+            snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
+            new = edit(snapshot.metadata)
+            await set_metadata(tx, snapshot_id, USER, new)
+            await change_snapshot(tx, snapshot, {"updated_at": now})
+            return new
+
+        return await self._parts.control.write(body)
+
+    async def delete(self, caller: Caller, snapshot_id: str, *, force: bool = False) -> None:
+        work = snapshot_work(self._parts, DELETE)
+
+        async def body(tx: Tx) -> None:
+            snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
+            if snapshot.work == DELETE:
+                return
+            if not force and snapshot.status not in MAY_DELETE_SNAPSHOT:
+                allowed = " or ".join(MAY_DELETE_SNAPSHOT)
+                raise bad_snapshot(f"Snapshot {snapshot_id} status must be {allowed}, not {snapshot.status}.")
+            if await is_being_copied(tx, snapshot_id):
+                raise bad_snapshot(f"Snapshot {snapshot_id} is a source of a volume that is being created.")
+            await change_snapshot(tx, snapshot, {**work, "status": DELETING})
+
+        await self._parts.control.write(body)
+        await self._parts.wake()
+
+
+def _new(volume: Volume, caller: Caller, **told: Any) -> Snapshot:
+    """The volume's content is what the marker says at this moment."""
+    return Snapshot(
+        volume_id=volume.id,
+        project_id=caller.project_id,
+        user_id=caller.user_id,
+        size=volume.size,
+        type_id=volume.type_id,
+        backend=volume.backend,
+        work=CREATE,
+        marker=volume.marker,
+        **told,
+    )

@@ -1,0 +1,209 @@
+"""The pieces of work on files: create, extend, upload, revert, delete. Each may be done again from its start; what the
+record says at the end, it says only if it still asks for this piece."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from kilonova.domain.caller import Caller, Named
+from kilonova.domain.errors import Failed, Refused
+from kilonova.services.image.image import QUEUED
+from kilonova.services.image.service import Images
+from kilonova.services.volume.files import GIBIBYTE, Backing
+from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES, Quotas
+from kilonova.services.volume.records import fetch_volume, remove_snapshot, remove_volume
+from kilonova.services.volume.volume import (
+    AVAILABLE,
+    CREATE,
+    CREATING,
+    DELETE,
+    ERROR,
+    ERROR_EXTENDING,
+    EXTEND,
+    EXTENDING,
+    REVERT,
+    REVERTING,
+    UPLOAD,
+    UPLOADING,
+    Snapshot,
+    Volume,
+    file_of,
+)
+from kilonova.store import rows
+from kilonova.store.tables.volume import snapshots, volumes
+from kilonova.world import Clock, Store, Tx
+
+_UNDER_WAY = {CREATE: CREATING, EXTEND: EXTENDING, UPLOAD: UPLOADING, REVERT: REVERTING}
+_FREE: dict[str, Any] = {"work": "", "work_id": "", "work_value": ""}
+
+
+class Works:
+    def __init__(self, control: Store, clock: Clock, quotas: Quotas, backing: Backing, images: Images | None) -> None:
+        """Without images, none can be read or written: simulated clouds have no bytes."""
+        self._control, self._clock, self._quotas = control, clock, quotas
+        self._backing, self._images = backing, images
+
+    async def do(self, thing: Volume | Snapshot) -> None:
+        if isinstance(thing, Snapshot):
+            await (self._delete_snapshot(thing) if thing.work == DELETE else self._take_snapshot(thing))
+            return
+        verbs = {
+            CREATE: self._create,
+            EXTEND: self._extend,
+            UPLOAD: self._upload,
+            REVERT: self._revert,
+            DELETE: self._delete,
+        }
+        await verbs[thing.work](thing)
+
+    # -- volumes ------------------------------------------------------------------------------------------------------
+
+    async def _create(self, volume: Volume) -> None:
+        name = file_of(volume)
+        try:
+            if volume.snapshot_id:
+                await self._backing.make(name, volume.size, copy_of=f"snapshot-{volume.snapshot_id}")
+            elif volume.source_id:
+                await self._backing.make(name, volume.size, copy_of=f"volume-{volume.source_id}")
+            elif volume.image_id and self._images is not None:
+                image = await self._images.path(volume.image_id)
+                await self._backing.make(name, volume.size, image=image)
+            else:
+                await self._backing.make(name, volume.size)
+        except (Failed, Refused) as why:
+            _go_on_later(why)
+            await self._end(volume, {"status": ERROR, "reason": f"It could not be created: {why.message}"})
+            return
+        if not await self._end(volume, {"status": AVAILABLE}):
+            await self._backing.remove(name)
+
+    async def _extend(self, volume: Volume) -> None:
+        size = int(volume.work_value)
+        try:
+            await self._backing.grow(file_of(volume), size)
+        except Failed as why:
+            reason = f"It could not be extended to {size} GB: {why.message}"
+            await self._end(volume, {"status": ERROR_EXTENDING, "reason": reason}, unused=size - volume.size)
+            return
+        await self._end(volume, {"status": None, "size": size})
+
+    async def _upload(self, volume: Volume) -> None:
+        """The image may be gone, or have all its bytes, when this is done again."""
+        try:
+            await self._fill_image(volume)
+        except (Failed, Refused) as why:
+            _go_on_later(why)
+            reason = f"It could not be uploaded to image {volume.work_value}: {why.message}"
+            await self._drop_image(volume)
+            await self._end(volume, {"status": None, "reason": reason})
+            return
+        await self._end(volume, {"status": None, "reason": ""})
+
+    async def _fill_image(self, volume: Volume) -> None:
+        if self._images is None:
+            raise Failed("no_images", "this cloud keeps no images", final=True)
+        image = await self._images.find(_owner(volume), volume.work_value)
+        if image.status == QUEUED:
+            await self._images.upload(image, self._backing.read(file_of(volume)), volume.size * GIBIBYTE)
+
+    async def _drop_image(self, volume: Volume) -> None:
+        """One without bytes is of no use to anybody."""
+        with contextlib.suppress(Refused):
+            if self._images is not None:
+                await self._images.delete(_owner(volume), volume.work_value, lambda image: None)
+
+    async def _revert(self, volume: Volume) -> None:
+        """The old content stays until the new one is whole."""
+        try:
+            await self._backing.make(file_of(volume), volume.size, copy_of=f"snapshot-{volume.work_value}")
+        except Failed as why:
+            _go_on_later(why)
+            reason = f"It could not go back to snapshot {volume.work_value}: {why.message}"
+            await self._end(volume, {"status": ERROR, "reason": reason})
+            return
+        await self._end(volume, {"status": AVAILABLE})
+
+    async def _delete(self, volume: Volume) -> None:
+        """The record first: a file without one is swept at the next start."""
+
+        async def body(tx: Tx) -> bool:
+            if await rows.fetch(tx, volumes, lock=True, id=volume.id, work_id=volume.work_id) is None:
+                return False
+            await remove_volume(tx, volume.id)
+            freed = {VOLUMES: -1, GIGABYTES: -volume.size}
+            await self._quotas.charge(tx, volume.project_id, volume.type_id, freed)
+            return True
+
+        if await self._control.write(body):
+            await self._backing.remove(file_of(volume))
+
+    async def _end(self, volume: Volume, values: Mapping[str, Any], *, unused: int = 0) -> bool:
+        """`status` None: as before. What an administrator said meanwhile stays. `unused`: GB that it did not get."""
+        now = self._clock.now()
+
+        async def body(tx: Tx) -> bool:
+            if await rows.fetch(tx, volumes, lock=True, id=volume.id, work_id=volume.work_id) is None:
+                return False
+            fresh = await fetch_volume(tx, volume.id)
+            told = {**values, **_FREE, "previous_status": "", "updated_at": now}
+            if fresh.status == _UNDER_WAY[volume.work]:
+                told["status"] = values["status"] or fresh.previous_status or AVAILABLE
+            else:
+                told["status"] = fresh.status
+            if volume.work == REVERT:
+                told |= await self._snapshot_again(tx, volume.work_value)
+            await rows.change(tx, volumes, told, id=volume.id)
+            if unused:
+                await self._quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: -unused})
+            return True
+
+        return await self._control.write(body)
+
+    async def _snapshot_again(self, tx: Tx, snapshot_id: str) -> dict[str, str]:
+        """It can be used again; and what the volume holds then."""
+        await rows.change(tx, snapshots, {"status": AVAILABLE}, id=snapshot_id)
+        row = await rows.fetch(tx, snapshots, id=snapshot_id)
+        return {} if row is None else {"marker": row["marker"]}
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    async def _take_snapshot(self, snapshot: Snapshot) -> None:
+        name = file_of(snapshot)
+        values: dict[str, Any] = {"status": AVAILABLE, "progress": "100%", "reason": ""}
+        try:
+            await self._backing.make(name, snapshot.size, copy_of=f"volume-{snapshot.volume_id}")
+        except Failed as why:
+            _go_on_later(why)
+            values |= {"status": ERROR, "progress": "0%", "reason": f"It could not be taken: {why.message}"}
+        values |= {"work": "", "work_id": "", "updated_at": self._clock.now()}
+
+        async def body(tx: Tx) -> int:
+            return await rows.change(tx, snapshots, values, id=snapshot.id, work_id=snapshot.work_id)
+
+        if not await self._control.write(body):
+            await self._backing.remove(name)
+
+    async def _delete_snapshot(self, snapshot: Snapshot) -> None:
+        async def body(tx: Tx) -> bool:
+            if await rows.fetch(tx, snapshots, lock=True, id=snapshot.id, work_id=snapshot.work_id) is None:
+                return False
+            await remove_snapshot(tx, snapshot.id)
+            freed = {SNAPSHOTS: -1, GIGABYTES: -snapshot.size}
+            await self._quotas.charge(tx, snapshot.project_id, snapshot.type_id, freed)
+            return True
+
+        if await self._control.write(body):
+            await self._backing.remove(file_of(snapshot))
+
+
+def _owner(volume: Volume) -> Caller:
+    """The cloud itself, for the project: who asked was checked when it was accepted."""
+    return Caller(user=Named("", ""), project=Named(volume.project_id, ""), roles=("admin",))
+
+
+def _go_on_later(why: Failed | Refused) -> None:
+    """A piece that was only interrupted is no failure: it is done again."""
+    if isinstance(why, Failed) and not why.final:
+        raise why
