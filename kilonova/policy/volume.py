@@ -92,5 +92,6 @@ VOLUME: dict[str, str] = {
     "volume_extension:services:index": ADMIN,
     "volume_extension:services:update": ADMIN,
     "volume_extension:hosts": ADMIN,
+    "volume_extension:capabilities": ADMIN,
     "scheduler_extension:scheduler_stats:get_pools": ADMIN,
 }

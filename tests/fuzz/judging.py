@@ -38,6 +38,9 @@ SHAPES: dict[str, Callable[[Any, int], bool]] = {
     "network": lambda fault, status: (
         _named("NeutronError")(fault) and _named("type", "message", "detail")(fault["NeutronError"])
     ),
+    "volume": lambda fault, status: (
+        len(fault) == 1 and all(one["code"] == status and {"code", "message"} <= set(one) for one in fault.values())
+    ),
     "placement": lambda fault, status: _named("errors")(fault) and fault["errors"][0]["status"] == status,
     "kilonova": lambda fault, status: _named("error")(fault) and _named("code", "message")(fault["error"]),
 }

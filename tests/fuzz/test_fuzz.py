@@ -35,7 +35,7 @@ def test_bad_input_in_every_place(fuzz: Round, entry: Entry) -> None:
     assert not count.found, "\n\n".join(count.found)
 
 
-@pytest.mark.parametrize("service", ["compute", "identity", "image", "network", "placement", "kilonova"])
+@pytest.mark.parametrize("service", ["compute", "identity", "image", "network", "volume", "placement", "kilonova"])
 def test_each_service_describes_itself_as_openapi(fuzz: Round, service: str) -> None:
     found = fuzz.asker.done("GET", f"/kilonova/v1/openapi/{service}")
     loaded = schemathesis.openapi.from_dict(found)

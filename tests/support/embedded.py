@@ -34,7 +34,7 @@ from kilonova.store.tables import cell, control, placement
 from kilonova.world import Tx
 
 URL = "http://cloud"
-BEATING = ("observers", "workers")  # tables that change while nobody asks for anything
+BEATING = ("observers", "workers", "volume_backends")  # tables that change while nobody asks for anything
 READY_SECONDS = 60.0
 REACHED = "kilonova.handler_reached"
 Headers = list[tuple[bytes, bytes]]

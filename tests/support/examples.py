@@ -14,7 +14,7 @@ from kilonova.api.routes import EVER, Version
 from tests.support.embedded import Asked
 from tests.support.people import PASSWORD
 from tests.support.table import Entry
-from tests.support.things import Things, address, compute, identity, image, network, placement
+from tests.support.things import Things, address, compute, identity, image, network, placement, volume
 from tests.support.things.making import World
 
 Value = Callable[[World], Any]
@@ -63,6 +63,18 @@ MEANINGS: dict[str, Value] = {
     "resource_class": lambda world: "DISK_GB",
     "traits": lambda world: ["HW_CPU_X86_AVX"],
     "parent_provider_uuid": placement.new_provider,
+    "snapshot.volume_id": volume.new_volume,
+    "volume_uuid": volume.new_volume,
+    "instance_uuid": lambda world: volume.SERVER,
+    "connector": lambda world: volume.CONNECTOR,
+    "new_size": lambda world: 2,
+    "new_type": volume.new_type,
+    "default_type.volume_type": volume.new_type,
+    "os-reset_status.status": lambda world: "error",
+    "os-update_snapshot_status.status": lambda world: "available",
+    "os-unset_image_metadata.key": lambda world: "colour",
+    "addProjectAccess.project": lambda world: world.owner.project_id,
+    "removeProjectAccess.project": lambda world: world.owner.project_id,
 }
 # Names that a form does not ask for, but the handler does.
 WANTED: dict[str, tuple[str, ...]] = {
@@ -75,6 +87,10 @@ WANTED: dict[str, tuple[str, ...]] = {
     "POST /v2.0/networks": ("network.name",),
     "PUT /v2.0/routers/{id}/add_router_interface": ("subnet_id",),
     "PUT /v2.0/routers/{id}/remove_router_interface": ("subnet_id",),
+    "POST /volumes": ("volume.size",),
+    "PUT /volumes/{volume}": ("volume.name",),
+    "POST /volumes/{volume}/action": ("os-reset_status.status",),
+    "PUT /types/{type}": ("volume_type.name",),
     **{f"POST /v2.0/{path}": (word,) for word, path in network.PATHS.items()},
 }
 BODIES: dict[str, Value] = {
@@ -89,6 +105,9 @@ BODIES: dict[str, Value] = {
     "POST /kilonova/v1/audits": lambda world: {},
     "PATCH /v2/images/{image}": lambda world: [{"op": "add", "path": "/colour", "value": "red"}],
     "PUT /v2/images/{image}/file": lambda world: b"0123456789",
+    "PUT /volume/v3/os-services/{verb}": lambda world: {"host": volume.backend(world), "binary": "cinder-volume"},
+    "PUT /types/{type}/extra_specs/{key}": lambda world: {"colour": "green"},
+    "POST /types/{type}/extra_specs": lambda world: {"extra_specs": {"shape": "round"}},
 }
 QUERIES: dict[str, Callable[[World], str]] = {
     "GET /usages": lambda world: f"project_id={world.owner.project_id}",
@@ -151,6 +170,9 @@ def _related(entry: Entry, values: dict[str, str], body: Any, world: World) -> A
     if entry.route.path.endswith("/remove_router_interface"):
         (router,) = values.values()
         return {"subnet_id": world.once(f"joined to {router}", lambda: network.joined(world, router))}
+    if entry.route.action == "revert":
+        (made,) = values.values()
+        return {"revert": {"snapshot_id": world.once(f"of {made}", lambda: volume.new_snapshot(world, made))}}
     return body
 
 

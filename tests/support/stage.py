@@ -18,6 +18,7 @@ from tests.support.things.compute import switch_spares_off
 FIRST, SECOND = "first", "second"
 SETTINGS = ("simulated.hosts=9", "DEFAULT.report_interval=0.5", "DEFAULT.service_down_time=4")
 SETTINGS += ("DEFAULT.reclaim_instance_interval=86400",)  # so that there is something to restore
+SETTINGS += ("image.image_size_cap=1048576",)  # a volume that becomes an image is refused instead of read, all of it
 
 
 @dataclass

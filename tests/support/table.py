@@ -9,8 +9,9 @@ from kilonova.api.compute.manner import MIN, LegacyManner
 from kilonova.api.face import Face
 from kilonova.api.routes import EVER, PUBLIC, Route, Version
 
-OLDEST: dict[str, Version] = {"compute": MIN, "placement": (1, 0)}
+OLDEST: dict[str, Version] = {"compute": MIN, "placement": (1, 0), "volume": (3, 0)}
 READS = ("GET", "HEAD")
+LOOKS = ("os-show_image_metadata",)  # actions that only show something
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Entry:
 
     @property
     def is_read(self) -> bool:
-        return self.route.method in READS
+        return self.route.method in READS or self.route.action in LOOKS
 
     @property
     def parameters(self) -> list[str]:

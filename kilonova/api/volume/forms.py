@@ -143,7 +143,7 @@ CREATE_SNAPSHOT = Forms(
         closed(
             {
                 **dict.fromkeys(("name", "display_name", "description"), TEXT),
-                "volume_id": UUID,
+                "volume_id": UUID_OR_NONE,
                 "force": {"oneOf": [BOOLEAN, {"type": "null"}]},
                 "metadata": METADATA_OR_NONE,
             },

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from kilonova.api.call import answer
 from kilonova.api.face import Manner
 from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
+from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Version
 
 OLDEST: Version = (3, 0)
@@ -77,7 +78,11 @@ class VolumeManner(Manner):
         headers["Vary"] = HEADER
 
     def path_of(self, call_path: str) -> tuple[str, str]:
-        return without_project(call_path)
+        """`/volumes/` with an id left out is no list: clients delete by such an address, too."""
+        path, project = without_project(call_path)
+        if path.endswith("/") and path != "/":
+            raise Rejected(404, "The resource could not be found.")
+        return path, project
 
 
 class RootManner(VolumeManner):

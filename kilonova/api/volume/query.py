@@ -203,4 +203,10 @@ def next_links(call: Call, path: str, shown: Sequence[Any], limit: int) -> list[
         return []
     query = [(name, value) for name, value in call.query.multi_items() if name not in ("marker", "offset")]
     more = urlencode([*query, ("marker", shown[-1].id)])
-    return [{"rel": "next", "href": f"{call.url(f'/{call.caller.project_id}{path}')}?{more}"}]
+    return [{"rel": "next", "href": f"{call.url(as_asked(call) + path)}?{more}"}]
+
+
+def as_asked(call: Call) -> str:
+    """The project stands in addresses that are told if it stood in the one that was asked."""
+    project = f"/{call.caller.project_id}"
+    return project if call.request.scope["face_path"].startswith(project) else ""

@@ -20,6 +20,14 @@ VOLUME, SCHEDULER = "cinder-volume", "cinder-scheduler"
 CONTROL_HOST = "kilonova"  # whoever accepts a request chooses the backend; no other process does
 
 
+STORAGE = {
+    "volume_backend_name": POOL,
+    "vendor_name": "Open Source",
+    "driver_version": "1.0",
+    "storage_protocol": "kilonova",
+}
+
+
 class Listed(NamedTuple):
     binary: str
     host: str
@@ -116,11 +124,8 @@ async def pools(call: Call) -> Response:
         return answer({"pools": [{"name": one.pool} for one in found]})
     shown = []
     for one in found:
-        capabilities = {
-            "volume_backend_name": POOL,
-            "vendor_name": "Open Source",
-            "driver_version": "1.0",
-            "storage_protocol": "kilonova",
+        told = {
+            **STORAGE,
             "total_capacity_gb": one.total_gb,
             "free_capacity_gb": one.free_gb,
             "reserved_percentage": 0,
@@ -130,8 +135,27 @@ async def pools(call: Call) -> Response:
             "timestamp": time_text(one.seen_at),
             "backend_state": "up" if one.is_up else "down",
         }
-        shown.append({"name": one.pool, "capabilities": capabilities})
+        shown.append({"name": one.pool, "capabilities": told})
     return answer({"pools": shown})
+
+
+async def capabilities(call: Call) -> Response:
+    """Of a backend, or of its pool: what a type could ask for."""
+    wanted = call.path["host"].partition("#")[0]
+    if wanted not in {one.host for one in await call.service.volumes.backends.all()}:
+        raise Rejected(404, f"Host {wanted[:80]} could not be found.")
+    return answer(
+        {
+            **STORAGE,
+            "namespace": f"OS::Storage::Capabilities::{call.path['host']}",
+            "pool_name": None,
+            "display_name": None,
+            "description": None,
+            "visibility": None,
+            "replication_targets": [],
+            "properties": {},
+        }
+    )
 
 
 async def zones(call: Call) -> Response:
@@ -149,5 +173,6 @@ ROUTES = [
         handler=pools,
         rule="scheduler_extension:scheduler_stats:get_pools",
     ),
+    Route(method="GET", path="/capabilities/{host}", handler=capabilities, rule="volume_extension:capabilities"),
     Route(method="GET", path="/os-availability-zone", handler=zones, rule=ANY_TOKEN),
 ]

@@ -50,16 +50,16 @@ async def create(call: Call) -> Response:
     force = wish.get("force")
     if force is not None and call.at(3, 66) and not is_true(force):
         raise Rejected(400, "Since 3.66 the force flag is always on; leave it out instead of saying that it is not.")
-    volume = await call.service.volumes.volumes.find(call.caller, wish["volume_id"])
+    volume = await call.service.volumes.volumes.find(call.caller, wish["volume_id"] or "")
     call.require(project_id=volume.project_id)
-    made = await call.service.volumes.snapshots.create(
+    snapshot = await call.service.volumes.snapshots.create(
         call.caller,
         volume.id,
         in_use=call.at(3, 66) or is_true(force or False),
         metadata=wish.get("metadata") or {},
         **described(wish),
     )
-    return answer({"snapshot": summary(call, made)}, 202)
+    return answer({"snapshot": made(call, snapshot)}, 202)
 
 
 async def list_(call: Call) -> Response:
@@ -88,7 +88,7 @@ async def show(call: Call) -> Response:
 async def update(call: Call) -> Response:
     snapshot = await snapshot_of(call)
     changed = await call.service.volumes.snapshots.describe(call.caller, snapshot.id, described(call.body["snapshot"]))
-    return answer({"snapshot": summary(call, changed)})
+    return answer({"snapshot": made(call, changed)})
 
 
 async def delete(call: Call) -> Response:
@@ -115,7 +115,7 @@ async def set_status(call: Call) -> Response:
 
 
 def summary(call: Call, snapshot: Snapshot) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    return {
         "id": snapshot.id,
         "created_at": time_text(snapshot.created_at),
         "updated_at": time_text(snapshot.updated_at),
@@ -126,6 +126,11 @@ def summary(call: Call, snapshot: Snapshot) -> dict[str, Any]:
         "size": snapshot.size,
         "metadata": snapshot.metadata,
     }
+
+
+def made(call: Call, snapshot: Snapshot) -> dict[str, Any]:
+    """What the answer to a create or a change tells: not all."""
+    shown = summary(call, snapshot)
     if call.at(3, 41):
         shown["user_id"] = snapshot.user_id
     if call.at(3, 14):
@@ -136,7 +141,7 @@ def summary(call: Call, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def detail(call: Call, snapshot: Snapshot) -> dict[str, Any]:
-    shown = summary(call, snapshot)
+    shown = made(call, snapshot)
     if call.allows("volume_extension:extended_snapshot_attributes", project_id=snapshot.project_id):
         shown |= {
             "os-extended-snapshot-attributes:project_id": snapshot.project_id,

@@ -36,7 +36,9 @@ async def create(call: Call) -> Response:
         is_public=is_true(wish.get("os-volume-type-access:is_public", True)),
         extra_specs=wish.get("extra_specs", {}),
     )
-    return answer({"volume_type": view(call, await call.service.volumes.types.create(new))})
+    made = await call.service.volumes.types.create(new)
+    access = {"os-volume-type-access:is_public": made.is_public}
+    return answer({"volume_type": brief(call, made) | access})
 
 
 async def list_(call: Call) -> Response:
@@ -76,7 +78,8 @@ async def update(call: Call) -> Response:
         told["name"] = told["name"].strip()
     if "is_public" in told:
         told["is_public"] = is_true(told["is_public"])
-    return answer({"volume_type": view(call, await call.service.volumes.types.update(call.caller, found.id, told))})
+    changed = await call.service.volumes.types.update(call.caller, found.id, told)
+    return answer({"volume_type": brief(call, changed)})
 
 
 async def delete(call: Call) -> Response:
@@ -84,7 +87,7 @@ async def delete(call: Call) -> Response:
     return nothing(202)
 
 
-def view(call: Call, one: VolumeType) -> dict[str, Any]:
+def brief(call: Call, one: VolumeType) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": one.id,
         "name": one.name,
@@ -93,6 +96,11 @@ def view(call: Call, one: VolumeType) -> dict[str, Any]:
     }
     if call.allows(f"{RULE}access_types_extra_specs"):
         shown["extra_specs"] = visible_specs(call, one)
+    return shown
+
+
+def view(call: Call, one: VolumeType) -> dict[str, Any]:
+    shown = brief(call, one)
     if call.allows(f"{RULE}access_types_qos_specs_id"):
         shown["qos_specs_id"] = None
     if call.allows(f"{RULE}volume_type_access"):

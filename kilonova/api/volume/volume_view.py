@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kilonova.api.call import Call
+from kilonova.api.volume.query import as_asked
 from kilonova.services.volume.backends import pool_of
 from kilonova.services.volume.volume import ATTACHED, Volume
 
@@ -21,6 +22,11 @@ def summary(call: Call, volume: Volume) -> dict[str, Any]:
 
 
 def detail(call: Call, volume: Volume) -> dict[str, Any]:
+    return made(call, volume) | _extended(call, volume)
+
+
+def made(call: Call, volume: Volume) -> dict[str, Any]:
+    """What the answer to a create or a change tells: not all."""
     shown: dict[str, Any] = {
         "id": volume.id,
         "status": volume.status,
@@ -33,7 +39,7 @@ def detail(call: Call, volume: Volume) -> dict[str, Any]:
         "volume_type": volume.type_name,
         "snapshot_id": volume.snapshot_id,
         "source_volid": volume.source_id,
-        "metadata": volume.metadata | ({"readonly": "True"} if volume.readonly else {}) | _attached_mode(volume),
+        "metadata": volume.metadata | _set_by_others(volume),
         "links": _links(call, volume.id),
         "user_id": volume.user_id,
         "bootable": str(volume.bootable).lower(),
@@ -43,12 +49,14 @@ def detail(call: Call, volume: Volume) -> dict[str, Any]:
         "multiattach": volume.multiattach,
         "attachments": _attachments(call, volume),
     }
-    return shown | _for_some(call, volume) | _since(call, volume)
+    return shown | _since(call, volume)
 
 
-def _attached_mode(volume: Volume) -> dict[str, str]:
+def _set_by_others(volume: Volume) -> dict[str, str]:
+    """What is told among the owner's words, though the owner did not say it."""
     modes = [one.mode for one in volume.attachments if one.status == ATTACHED]
-    return {"attached_mode": modes[0]} if modes else {}
+    told = {"attached_mode": modes[0]} if modes else {}
+    return told if volume.readonly is None else told | {"readonly": str(volume.readonly)}
 
 
 def _attachments(call: Call, volume: Volume) -> list[dict[str, Any]]:
@@ -68,12 +76,10 @@ def _attachments(call: Call, volume: Volume) -> list[dict[str, Any]]:
     ]
 
 
-def _for_some(call: Call, volume: Volume) -> dict[str, Any]:
+def _extended(call: Call, volume: Volume) -> dict[str, Any]:
     """What not everybody may know."""
     shown: dict[str, Any] = {}
     target = volume.project_id
-    if call.caller.is_admin:
-        shown["migration_status"] = volume.migration_status
     if call.allows(f"{EXTENSION}volume_host_attribute", project_id=target):
         shown["os-vol-host-attr:host"] = pool_of(volume.backend)
     if call.allows(f"{EXTENSION}volume_tenant_attribute", project_id=target):
@@ -86,7 +92,7 @@ def _for_some(call: Call, volume: Volume) -> dict[str, Any]:
 
 
 def _since(call: Call, volume: Volume) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
+    shown: dict[str, Any] = {"migration_status": volume.migration_status} if call.caller.is_admin else {}
     if call.at(3, 13):
         shown["group_id"] = None
     if call.at(3, 21) and call.caller.is_admin:
@@ -103,7 +109,7 @@ def _since(call: Call, volume: Volume) -> dict[str, Any]:
 
 
 def _links(call: Call, volume_id: str) -> list[dict[str, str]]:
-    path = f"/{call.caller.project_id}/volumes/{volume_id}"
+    path = f"{as_asked(call)}/volumes/{volume_id}"
     return [
         {"rel": "self", "href": call.url(path)},
         {"rel": "bookmark", "href": f"{call.service.public_url}/volume{path}"},

@@ -23,7 +23,7 @@ from kilonova.api.volume.query import (
     wanted_of,
 )
 from kilonova.api.volume.volume_create import new_volume
-from kilonova.api.volume.volume_view import detail, summary
+from kilonova.api.volume.volume_view import detail, made, summary
 from kilonova.api.volume.wishes import described
 from kilonova.services.volume.volume import IMAGE, USER, Volume
 
@@ -66,8 +66,8 @@ async def volume_of(call: Call) -> Volume:
 
 async def create(call: Call) -> Response:
     new = await new_volume(call)
-    made = await call.service.volumes.volumes.create(call.caller, new)
-    return answer({"volume": detail(call, made)}, 202)
+    volume = await call.service.volumes.volumes.create(call.caller, new)
+    return answer({"volume": made(call, volume)}, 202)
 
 
 async def list_(call: Call) -> Response:
@@ -107,7 +107,7 @@ async def show(call: Call) -> Response:
 async def update(call: Call) -> Response:
     volume, wish = await volume_of(call), call.body["volume"]
     changed = await call.service.volumes.volumes.describe(call.caller, volume.id, described(wish), wish.get("metadata"))
-    return answer({"volume": detail(call, changed)})
+    return answer({"volume": made(call, changed)})
 
 
 async def delete(call: Call) -> Response:

@@ -100,7 +100,7 @@ async def detach(tx: Tx, parts: Parts, volume: Volume, gone: Sequence[Attachment
         await rows.remove(tx, attachments, id=attachment.id)
     left = await fetch_volume(tx, volume.id)
     values: dict[str, Any] = {"updated_at": parts.clock.now()}
-    if volume.status in _HELD:
+    if volume.status in _HELD or (gone and volume.status.startswith("error")):
         values["status"] = status_by(left.attachments)
     elif volume.status in (EXTENDING, UPLOADING):
         values["previous_status"] = status_by(left.attachments)

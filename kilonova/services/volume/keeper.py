@@ -19,6 +19,7 @@ from kilonova.services.volume.files import PART, Backing
 from kilonova.services.volume.records import whole_snapshots, whole_volumes
 from kilonova.services.volume.volume import Snapshot, Volume
 from kilonova.services.volume.works import Works
+from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.volume import snapshots, volumes
 from kilonova.world import Bus, Clock, Store, Tx
@@ -26,6 +27,7 @@ from kilonova.world import Bus, Clock, Store, Tx
 logger = logging.getLogger(__name__)
 SUBJECT = "volume.wake"
 LOOK_SECONDS = 5.0
+BEAT_SECONDS = 15.0
 AT_ONCE = 4  # pieces of work; each is a thread that copies
 
 _VOLUMES = Sql(select(volumes).where(volumes.c.backend == bindparam("backend"), volumes.c.work != ""))
@@ -44,6 +46,7 @@ class Keeper:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        self._beaten_at = 0.0
 
     async def start(self, bus: Bus | None = None) -> None:
         """Before the first request: what a former process left unfinished is swept and taken up again."""
@@ -71,16 +74,19 @@ class Keeper:
         while True:
             self._woken.clear()
             try:
-                await self._beat()
+                if self._clock.now() - self._beaten_at >= BEAT_SECONDS:
+                    await self._beat()
                 for thing in await self._pending():
                     self._begin(thing)
             except KilonovaError as error:
                 logger.warning("the work on volumes cannot be looked up: %s", error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):  # not wait_for: that may lose a cancellation
+                    await self._woken.wait()
 
     async def _beat(self) -> None:
         await self._backends.beat(*await self._backing.room())
+        self._beaten_at = self._clock.now()
 
     async def _pending(self) -> list[Thing]:
         async def body(tx: Tx) -> list[Thing]:
@@ -111,10 +117,21 @@ class Keeper:
     async def _do(self, thing: Thing) -> None:
         async with self._slots:
             try:
-                await self._works.do(thing)
+                if await self._is_wanted(thing):
+                    await self._works.do(thing)
             except KilonovaError as error:  # the database; the next look tries again
                 logger.warning("%s %s: its %s is tried again: %s", *_told(thing), error)
                 await self._clock.sleep(LOOK_SECONDS)
+
+    async def _is_wanted(self, thing: Thing) -> bool:
+        """What was read before an earlier piece ended may have been that very piece: done again, it would find the end
+        of its own work and take it for somebody else's."""
+
+        async def body(tx: Tx) -> bool:
+            table = volumes if isinstance(thing, Volume) else snapshots
+            return await rows.fetch(tx, table, id=thing.id, work_id=thing.work_id) is not None
+
+        return await self._control.read(body, few=True)
 
     async def _sweep(self) -> None:
         """Unfinished files, and those that no record knows any more."""

@@ -156,11 +156,13 @@ def _described(thing: Volume | Snapshot | Attachment) -> list[tuple[str, Mapping
 
 
 def _values(row: Row) -> dict[str, Any]:
-    return {name: bool(row[name]) if name in _FLAGS else row[name] for name in row.keys()}  # noqa: SIM118 - not a dict
+    """Flags are numbers in a row."""
+    told = {name: row[name] for name in row.keys()}  # noqa: SIM118 - not a dict
+    return {name: bool(value) if name in _FLAGS and value is not None else value for name, value in told.items()}
 
 
 def _columns(table: Table, thing: Volume | Snapshot | Attachment) -> dict[str, Any]:
     values = {column.name: getattr(thing, column.name) for column in table.columns}
     if isinstance(thing, Attachment):
         values["connector"] = msgspec.json.encode(thing.connector).decode()
-    return {name: int(value) if name in _FLAGS else value for name, value in values.items()}
+    return {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}

@@ -73,7 +73,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ZONE
     bootable: bool = False
     multiattach: bool = False
-    readonly: bool = False
+    readonly: bool | None = None  # None: nobody ever said
     migration_status: str | None = None
     snapshot_id: str | None = None
     source_id: str | None = None

@@ -23,7 +23,7 @@ volumes = Table(
     Column("zone", Text, nullable=False),
     Column("bootable", Integer, nullable=False),
     Column("multiattach", Integer, nullable=False),
-    Column("readonly", Integer, nullable=False),
+    Column("readonly", Integer),  # null: nobody ever said
     Column("migration_status", Text),
     Column("snapshot_id", Text),  # what it was made from
     Column("source_id", Text),

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from kilonova.api.routes import Version
 from tests.support.people import Person
 from tests.support.table import Entry
-from tests.support.things import compute, identity, image, network, own, placement
+from tests.support.things import compute, identity, image, network, own, placement, volume
 from tests.support.things.making import Maker, Where, World
 
 MAKERS: dict[str, dict[str, Maker]] = {
@@ -19,6 +19,7 @@ MAKERS: dict[str, dict[str, Maker]] = {
     "image": image.MAKERS,
     "network": network.MAKERS,
     "placement": placement.MAKERS,
+    "volume": volume.MAKERS,
     "kilonova": own.MAKERS,
 }
 # What belongs to no project, or to all of them: the answer to anybody is the same.
@@ -31,6 +32,7 @@ FOR_ALL = {
         "/openapi/{service}",
         "/regions/{id}",
     ),
+    *("/types/{type}", "/types/{type}/extra_specs", "/types/{type}/extra_specs/{key}"),
 }
 SEEN_BY_ALL = ("/services/{id}", "/endpoints/{id}", "/v2/images/{image}/members/{member}")  # in catalogs, as owners
 
@@ -49,6 +51,7 @@ class Things:
     def lift_quotas(self) -> None:
         compute.lift_quotas(self.world)
         network.lift_quotas(self.world)
+        volume.lift_quotas(self.world)
 
     def values(self, entry: Entry, version: Version, *, anew: bool = False) -> dict[str, str]:
         """Of the parameters, by the path up to each; made once unless `anew`."""
@@ -81,7 +84,7 @@ class Things:
 
 def _variant(entry: Entry, version: Version, maker: Maker) -> tuple[object, ...]:
     """What beside the address and the verb a maker looks at."""
-    return version < (2, 53), entry.route.path if maker in compute.BY_PATH else ""
+    return version < (2, 53), entry.route.path if maker in (*compute.BY_PATH, *volume.BY_PATH) else ""
 
 
 def address(entry: Entry, values: dict[str, str]) -> str:

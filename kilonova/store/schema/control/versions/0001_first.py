@@ -800,7 +800,7 @@ def upgrade() -> None:
         sa.Column("zone", sa.Text(), nullable=False),
         sa.Column("bootable", sa.Integer(), nullable=False),
         sa.Column("multiattach", sa.Integer(), nullable=False),
-        sa.Column("readonly", sa.Integer(), nullable=False),
+        sa.Column("readonly", sa.Integer(), nullable=True),
         sa.Column("migration_status", sa.Text(), nullable=True),
         sa.Column("snapshot_id", sa.Text(), nullable=True),
         sa.Column("source_id", sa.Text(), nullable=True),
