@@ -17,6 +17,7 @@ from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import without
 from kilonova.services.image.image import PRIVATE, PUBLIC, Image
 from kilonova.services.volume.changing import Said
+from kilonova.services.volume.files import QCOW2, RAW
 from kilonova.services.volume.volume import ATTACHED, DETACHED, IMAGE, IN_USE, RESETTABLE, Volume
 
 ACTIONS = "volume_extension:volume_actions:"
@@ -86,10 +87,8 @@ async def force_delete(call: Call) -> Response:
 async def upload(call: Call) -> Response:
     """The image is recorded first, so that its id can be told; its bytes follow."""
     volume, wish = await volume_of(call), call.body["os-volume_upload_image"]
-    if wish.get("disk_format", "raw") != "raw" or (wish.get("container_format") or "bare") != "bare":
-        raise Rejected(
-            400, "A volume becomes an image with disk_format raw and container_format bare; convert it then."
-        )
+    if wish.get("disk_format", RAW) not in (RAW, QCOW2) or (wish.get("container_format") or "bare") != "bare":
+        raise Rejected(400, "A volume becomes an image with disk_format raw or qcow2, and container_format bare.")
     visibility = wish.get("visibility", PRIVATE)
     if visibility == PUBLIC:
         call.require(f"{ACTIONS}upload_public", project_id=volume.project_id)
@@ -115,7 +114,7 @@ def _image(volume: Volume, wish: dict[str, Any], visibility: str) -> Image:
         visibility=visibility,
         protected=is_true(wish.get("protected", False)),
         container_format="bare",
-        disk_format="raw",
+        disk_format=wish.get("disk_format", RAW),
         properties=kept,
     )
 

@@ -13,17 +13,18 @@ import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from kilonova.domain.errors import Failed
 from kilonova.services.image.files import FULL
-from kilonova.services.volume.qcow2 import Qcow2
+from kilonova.services.volume.qcow2 import Packing, Qcow2
 from kilonova.store.directory import sync_directory
 
 logger = logging.getLogger(__name__)
 GIBIBYTE = 1024**3
 BATCH = 8 * 1024 * 1024  # bytes between two looks whether the copy is still wanted
 PART = ".part"
+RAW, QCOW2 = "raw", "qcow2"  # disk formats of images that are written
 _FICLONE = 0x40049409  # the ioctl of Linux that lets two files share their blocks until one of them is written to
 
 
@@ -45,7 +46,8 @@ class Backing(Protocol):
     async def names(self) -> list[str]:
         """Of all files, also of unfinished ones."""
 
-    def read(self, name: str) -> AsyncIterator[bytes]: ...
+    def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
+        """All of it, as a raw disk or as a qcow2."""
 
     async def room(self) -> Room: ...
 
@@ -75,7 +77,7 @@ class NoBytes:
     async def names(self) -> list[str]:
         return sorted(self.sizes)
 
-    async def read(self, name: str) -> AsyncIterator[bytes]:
+    async def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
         if name not in self.sizes:
             raise _missing(name)
         for chunk in (b"",):
@@ -191,14 +193,15 @@ class Files:
     def _names(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self.folder)) if self.folder.is_dir() else []
 
-    async def read(self, name: str) -> AsyncIterator[bytes]:
+    async def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
         with _storage():
             try:
                 file = await asyncio.to_thread((self.folder / name).open, "rb", 0)
             except FileNotFoundError:
                 raise _missing(name) from None
             try:
-                while chunk := await asyncio.to_thread(file.read, BATCH):
+                chunks = await asyncio.to_thread(_chunks, file, disk_format)
+                while chunk := await asyncio.to_thread(next, chunks, b""):
                     yield chunk
             finally:
                 file.close()
@@ -214,6 +217,13 @@ class Files:
 
     def stop(self) -> None:
         self._stopping.set()
+
+
+def _chunks(file: BinaryIO, disk_format: str) -> Iterator[bytes]:
+    if disk_format == RAW:
+        return iter(lambda: file.read(BATCH), b"")
+    size = os.fstat(file.fileno()).st_size
+    return Packing(file, size, list(_data(file.fileno(), size))).pieces()
 
 
 def _data(file: int, size: int) -> Iterator[tuple[int, int]]:

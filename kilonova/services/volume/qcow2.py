@@ -1,11 +1,11 @@
 """Reading a qcow2 image, versions 2 and 3: which pieces of the disk it holds. Plain and deflated clusters; one that
-builds on another file, is encrypted or keeps its data elsewhere is refused."""
+builds on another file, is encrypted or keeps its data elsewhere is refused. And writing one."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from kilonova.domain.errors import Failed
@@ -90,3 +90,61 @@ class Qcow2:
 
 def _bad(why: str) -> Failed:
     return Failed("image_unreadable", f"the image cannot be written to a volume: {why}", final=True)
+
+
+class Packing:
+    """A raw disk as qcow2, version 2: without its holes, and without ever lying on a disk itself. Where everything will
+    be follows from which clusters hold something, so it can be told from the first byte on."""
+
+    bits = 16
+    cluster = 1 << bits
+    per_table = cluster // 8  # entries of a second-level table
+    per_block = cluster // 2  # counts of a refcount block
+    _whole = 1 << 63  # of an entry: used once
+
+    def __init__(self, file: BinaryIO, size: int, data: Iterable[tuple[int, int]]) -> None:
+        """`data`: the parts of the disk that are no holes."""
+        self._file, self._size = file, size
+        found = {number for start, end in data for number in range(start >> self.bits, _up(end, self.cluster))}
+        self._held = sorted(found)
+        self._tables = sorted({number // self.per_table for number in self._held})
+        self._entries = _up(_up(size, self.cluster), self.per_table)
+        self._first = _up(self._entries * 8, self.cluster)
+        fixed = 1 + self._first + len(self._tables) + len(self._held)
+        self._blocks = self._counts = 0
+        while self._blocks * self.per_block < fixed + self._blocks + self._counts:
+            self._blocks += 1
+            self._counts = _up(self._blocks * 8, self.cluster)
+        self._total = fixed + self._blocks + self._counts
+
+    def pieces(self) -> Iterator[bytes]:
+        """The whole file, a cluster or more at a time."""
+        counts = 1 + self._first
+        blocks = counts + self._counts
+        tables = blocks + self._blocks
+        data = tables + len(self._tables)
+        head = (MAGIC, 2, 0, 0, self.bits, self._size, 0, self._entries, self.cluster)
+        yield self._padded(_HEADER.pack(*head) + struct.pack(">QIIQ", counts << self.bits, self._counts, 0, 0))
+        placed = {number: tables + place for place, number in enumerate(self._tables)}
+        yield self._padded(self._numbers(placed.get(number) for number in range(self._entries)))
+        yield self._padded(struct.pack(f">{self._blocks}Q", *((blocks + n) << self.bits for n in range(self._blocks))))
+        yield self._padded(struct.pack(f">{self._total}H", *([1] * self._total)), self._blocks)
+        places = {number: data + place for place, number in enumerate(self._held)}
+        for table in self._tables:
+            first = table * self.per_table
+            yield self._numbers(places.get(number) for number in range(first, first + self.per_table))
+        for number in self._held:
+            self._file.seek(number << self.bits)
+            yield self._file.read(self.cluster).ljust(self.cluster, b"\0")
+
+    def _numbers(self, places: Iterable[int | None]) -> bytes:
+        told = [0 if place is None else (place << self.bits) | self._whole for place in places]
+        return struct.pack(f">{len(told)}Q", *told)
+
+    def _padded(self, content: bytes, clusters: int = 0) -> bytes:
+        return content.ljust((clusters or _up(len(content), self.cluster)) << self.bits, b"\0")
+
+
+def _up(amount: int, unit: int) -> int:
+    """How many units it takes."""
+    return -(-amount // unit)

@@ -11,7 +11,7 @@ from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Failed, Refused
 from kilonova.services.image.image import QUEUED
 from kilonova.services.image.service import Images
-from kilonova.services.volume.files import GIBIBYTE, Backing
+from kilonova.services.volume.files import GIBIBYTE, RAW, Backing
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES, Quotas
 from kilonova.services.volume.records import fetch_volume, remove_snapshot, remove_volume
 from kilonova.services.volume.volume import (
@@ -106,7 +106,9 @@ class Works:
             raise Failed("no_images", "this cloud keeps no images", final=True)
         image = await self._images.find(_owner(volume), volume.work_value)
         if image.status == QUEUED:
-            await self._images.upload(image, self._backing.read(file_of(volume)), volume.size * GIBIBYTE)
+            disk_format = image.disk_format or RAW
+            size = volume.size * GIBIBYTE if disk_format == RAW else None
+            await self._images.upload(image, self._backing.read(file_of(volume), disk_format), size)
 
     async def _drop_image(self, volume: Volume) -> None:
         """One without bytes is of no use to anybody."""
