@@ -12,7 +12,7 @@ from kilonova.api.volume import forms
 from kilonova.api.volume.query import Filter, Listed, text, wanted_of
 from kilonova.api.volume.volume_view import time_text
 from kilonova.services.volume.attaching import connection_of
-from kilonova.services.volume.volume import Attachment, Volume
+from kilonova.services.volume.volume import IN_USE, Attachment, Volume
 
 RULE = "volume:attachment_"
 SINCE: Version = (3, 27)
@@ -32,6 +32,8 @@ async def create(call: Call) -> Response:
     wish = call.body["attachment"]
     volume = await call.service.volumes.volumes.find(call.caller, wish["volume_uuid"])
     call.require(project_id=volume.project_id)
+    if volume.multiattach and volume.bootable and volume.status == IN_USE:
+        call.require("volume:multiattach_bootable_volume", project_id=volume.project_id)
     volume, made = await call.service.volumes.attachments.create(
         call.caller,
         volume.id,

@@ -12,6 +12,7 @@ from kilonova.api.forms import Forms
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Handler, Route, Version
 from kilonova.api.volume import forms
+from kilonova.api.volume.volume_create import require_type
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import without
@@ -42,8 +43,9 @@ async def revert(call: Call) -> Response:
 
 
 async def retype(call: Call) -> Response:
-    volume = await volume_of(call)
-    await call.service.volumes.changes.retype(call.caller, volume.id, call.body["os-retype"]["new_type"])
+    volume, new = await volume_of(call), call.body["os-retype"]["new_type"]
+    await require_type(call, new)
+    await call.service.volumes.changes.retype(call.caller, volume.id, new)
     return nothing(202)
 
 

@@ -25,6 +25,8 @@ async def new_volume(call: Call) -> NewVolume:
     if is_true(wish.get("multiattach") or False):
         text = "multiattach parameter has been removed: choose a volume type whose extra specs have multiattach."
         raise Rejected(400, text)
+    if wish.get("volume_type"):
+        await require_type(call, wish["volume_type"])
     reference = wish.get("imageRef") or wish.get("image_id")
     if reference:
         call.require("volume:create_from_image")
@@ -38,6 +40,12 @@ async def new_volume(call: Call) -> NewVolume:
         source_id=wish.get("source_volid") or "",
         image=await _image(call, reference) if reference else None,
     )
+
+
+async def require_type(call: Call, name_or_id: str) -> None:
+    """The caller may have volumes of that type."""
+    if (await call.service.volumes.types.find(call.caller, name_or_id)).is_multiattach:
+        call.require("volume:multiattach")
 
 
 def _size(given: Any) -> int | None:

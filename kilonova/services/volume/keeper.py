@@ -63,6 +63,12 @@ class Keeper:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def settle(self) -> None:
+        """All that is to be done, now, one after the other; for simulated clouds, where nothing runs by itself."""
+        await self._beat()
+        for thing in await self._pending():
+            await self._works.do(thing)
+
     def wake(self) -> None:
         self._woken.set()
 

@@ -16,9 +16,11 @@ def test_our_own_are_shown_and_cannot_be_changed() -> None:
             "image": "glance",
             "network": "neutron",
             "placement": "placement",
+            "block-storage": "cinder",
+            "volumev3": "cinderv3",
         }
         endpoints = (await it.get("/endpoints"))["endpoints"]
-        assert len(endpoints) == 15 and all(one["region"] == one["region_id"] == "RegionOne" for one in endpoints)
+        assert len(endpoints) == 21 and all(one["region"] == one["region_id"] == "RegionOne" for one in endpoints)
         assert [one["id"] for one in (await it.get("/regions"))["regions"]] == ["RegionOne"]
         compute = (await it.get("/services?type=compute"))["services"][0]
         found = (await it.get(f"/endpoints?service_id={compute['id']}&interface=public"))["endpoints"]

@@ -41,7 +41,8 @@ def test_a_token_of_a_project() -> None:
         times = [datetime.strptime(token[name], "%Y-%m-%dT%H:%M:%S.%fZ") for name in ("issued_at", "expires_at")]
         assert (times[1] - times[0]).total_seconds() == 3600
         catalog = {entry["type"]: entry for entry in token["catalog"]}
-        assert set(catalog) == {"identity", "compute", "image", "network", "placement"}
+        own = {"identity", "compute", "image", "network", "placement", "block-storage", "volumev3"}
+        assert set(catalog) == own
         assert {endpoint["interface"] for endpoint in catalog["compute"]["endpoints"]} == {
             "public",
             "internal",
@@ -233,7 +234,8 @@ def test_where_the_owner_may_go() -> None:
         assert [one["name"] for one in (await it.get("/auth/domains"))["domains"]] == ["Default"]
         assert (await it.get("/auth/system"))["system"] == [{"all": True}]
         catalog = await it.get("/auth/catalog")
-        assert {entry["name"] for entry in catalog["catalog"]} == {"keystone", "nova", "glance", "neutron", "placement"}
+        names = {"keystone", "nova", "glance", "neutron", "placement", "cinder", "cinderv3"}
+        assert {entry["name"] for entry in catalog["catalog"]} == names
         await it.refused(403, "GET", "/auth/catalog", token=demo)
 
     asking(story)
