@@ -4,11 +4,13 @@ page."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
 
-from kilonova.api.call import Call
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import time_of
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
@@ -122,10 +124,6 @@ def is_asked(call: Call, name: str) -> bool:
     return given in TRUE
 
 
-def is_counted(call: Call) -> bool:
-    return call.version >= COUNT_KNOWN and is_asked(call, "with_count")
-
-
 def _count(call: Call, name: str, default: int) -> int:
     given = call.query.get(name)
     if given is None:
@@ -174,6 +172,24 @@ def _filter(call: Call, listed: Listed, name: str) -> list[Condition] | None:
     if isinstance(value, list):
         return [Condition(found.column, operator, [at] if operator == EQUAL else at) for operator, at in value]
     return [Condition(found.column, EQUAL, [value])]
+
+
+async def listed(
+    call: Call,
+    path: str,
+    by: Listed,
+    find: Callable[..., Awaitable[tuple[list[T], int]]],
+    view: Callable[[Call, T], dict[str, Any]],
+) -> Response:
+    """A page, the link to the next one, and (since 3.45, if asked for) how many there are in all."""
+    wanted = wanted_of(call, by)
+    counted = call.version >= COUNT_KNOWN and is_asked(call, "with_count")
+    found, total = await find(wanted, counted=counted)
+    noun = path.split("/")[1]
+    body: dict[str, Any] = {noun: [view(call, one) for one in found]}
+    if links := next_links(call, path, found, wanted.limit):
+        body[f"{noun}_links"] = links
+    return answer(body | ({"count": total} if counted else {}))
 
 
 def page_of(call: Call, found: Sequence[T], orders: Sequence[str], *, missing: str) -> tuple[list[T], int]:

@@ -12,7 +12,7 @@ from kilonova.api.forms import Forms
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import Filter, Listed, is_counted, next_links, pairs, text, wanted_of
+from kilonova.api.volume.query import Filter, Listed, listed, pairs, text
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.wishes import described
 from kilonova.services.volume.volume import SNAPSHOT_STATES, USER, Snapshot
@@ -63,22 +63,11 @@ async def create(call: Call) -> Response:
 
 
 async def list_(call: Call) -> Response:
-    return await _list(call, "/snapshots", summary)
+    return await listed(call, "/snapshots", LISTED, call.service.volumes.snapshots.list_, summary)
 
 
 async def list_detail(call: Call) -> Response:
-    return await _list(call, "/snapshots/detail", detail)
-
-
-async def _list(call: Call, path: str, view: Any) -> Response:
-    wanted, counted = wanted_of(call, LISTED), is_counted(call)
-    found, count = await call.service.volumes.snapshots.list_(wanted, counted=counted)
-    body: dict[str, Any] = {"snapshots": [view(call, snapshot) for snapshot in found]}
-    if links := next_links(call, path, found, wanted.limit):
-        body["snapshots_links"] = links
-    if counted:
-        body["count"] = count
-    return answer(body)
+    return await listed(call, "/snapshots/detail", LISTED, call.service.volumes.snapshots.list_, detail)
 
 
 async def show(call: Call) -> Response:

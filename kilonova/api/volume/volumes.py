@@ -14,13 +14,11 @@ from kilonova.api.volume.query import (
     Listed,
     flag,
     is_asked,
-    is_counted,
+    listed,
     moments,
-    next_links,
     number,
     pairs,
     text,
-    wanted_of,
 )
 from kilonova.api.volume.volume_create import new_volume
 from kilonova.api.volume.volume_view import detail, made, summary
@@ -71,22 +69,11 @@ async def create(call: Call) -> Response:
 
 
 async def list_(call: Call) -> Response:
-    return await _list(call, "/volumes", summary)
+    return await listed(call, "/volumes", LISTED, call.service.volumes.volumes.list_, summary)
 
 
 async def list_detail(call: Call) -> Response:
-    return await _list(call, "/volumes/detail", detail)
-
-
-async def _list(call: Call, path: str, view: Any) -> Response:
-    wanted, counted = wanted_of(call, LISTED), is_counted(call)
-    found, count = await call.service.volumes.volumes.list_(wanted, counted=counted)
-    body: dict[str, Any] = {"volumes": [view(call, volume) for volume in found]}
-    if links := next_links(call, path, found, wanted.limit):
-        body["volumes_links"] = links
-    if counted:
-        body["count"] = count
-    return answer(body)
+    return await listed(call, "/volumes/detail", LISTED, call.service.volumes.volumes.list_, detail)
 
 
 async def totals(call: Call) -> Response:

@@ -11,6 +11,8 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.services.image.image import COMMUNITY, MOST_SHOWN, PUBLIC, SHARED, Image
 from kilonova.services.image.records import IMAGE_ROW, fetch_image, with_details
+from kilonova.services.ordering import Order as Order
+from kilonova.services.ordering import complete
 from kilonova.store import keyset
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.image import image_members, image_properties, image_tags, images
@@ -29,11 +31,6 @@ class Condition(NamedTuple):
     column: str
     operator: str
     value: Any  # OUTSIDE: the first value that is inside, and the first one after
-
-
-class Order(NamedTuple):
-    column: str
-    descending: bool
 
 
 class Wanted(NamedTuple):
@@ -61,7 +58,7 @@ class _Shape(NamedTuple):
 
 
 async def list_images(tx: Tx, caller: Caller, wanted: Wanted) -> list[Image]:
-    order = _complete(wanted.order)
+    order = complete(wanted.order)
     after = await _marker(tx, caller, wanted.marker) if wanted.marker else None
     statement = _statement(
         _Shape(
@@ -76,17 +73,6 @@ async def list_images(tx: Tx, caller: Caller, wanted: Wanted) -> list[Image]:
         )
     )
     return await with_details(tx, await tx.all(statement, **_values(caller, wanted, order, after)))
-
-
-def _complete(order: tuple[Order, ...]) -> tuple[Order, ...]:
-    """Two images never compare equal, else a page could repeat or lose one."""
-    first: dict[str, Order] = {}
-    for one in order:
-        first.setdefault(one.column, one)
-    descending = order[0].descending if order else True
-    for column in ("created_at", "id"):
-        first.setdefault(column, Order(column, descending))
-    return tuple(first.values())
 
 
 async def _marker(tx: Tx, caller: Caller, image_id: str) -> Image:

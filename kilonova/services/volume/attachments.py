@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.services.volume import attaching, listing
@@ -66,14 +64,7 @@ class Attachments:
 
         async def body(tx: Tx) -> Both:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
-            new = Attachment(
-                id=attachment_id,
-                volume_id=volume_id,
-                project_id=volume.project_id,
-                server_id=server_id,
-                mode=mode,
-                created_at=now,
-            )
+            new = _new(volume, attachment_id, now, server_id=server_id, mode=mode)
             made = await attaching.reserve(tx, volume, new)
             if connector:
                 volume = await fetch_volume(tx, volume_id)
@@ -159,13 +150,7 @@ class Attachments:
             _refuse_maintenance(volume)
             found = next((one for one in volume.attachments if one.host == host and not one.is_computes), None)
             if found is None:
-                found = Attachment(
-                    id=attachment_id,
-                    volume_id=volume_id,
-                    project_id=volume.project_id,
-                    status=ATTACHING,
-                    created_at=now,
-                )
+                found = _new(volume, attachment_id, now, status=ATTACHING)
                 await insert(tx, attachments, found)
             made = await attaching.connect(tx, volume, found, host, connector, now)
             return attaching.connection_of(self._parts.seal, volume, made)
@@ -196,18 +181,10 @@ class Attachments:
             require_status(volume, (AVAILABLE, ATTACHING) + ((IN_USE,) if volume.multiattach else ()), "attach")
             if volume.readonly and told["mode"] == READ_WRITE:
                 raise bad_input(f"Invalid attaching mode 'rw' for volume {volume_id}: it is read-only.")
-            new = Attachment(
-                id=attachment_id,
-                volume_id=volume_id,
-                project_id=volume.project_id,
-                status=ATTACHED,
-                created_at=now,
-                attached_at=now,
-                connected_at=now,
-            )
-            begun = next((one for one in volume.attachments if one.status == ATTACHING and not one.is_computes), new)
-            if begun is new:
-                await insert(tx, attachments, msgspec.structs.replace(new, **told))
+            begun = next((one for one in volume.attachments if one.status == ATTACHING and not one.is_computes), None)
+            if begun is None:
+                done = {"status": ATTACHED, "attached_at": now, "connected_at": now}
+                await insert(tx, attachments, _new(volume, attachment_id, now, **done, **told))
             else:
                 given = {name: value for name, value in told.items() if value is not None}
                 await rows.change(tx, attachments, {**given, "status": ATTACHED, "attached_at": now}, id=begun.id)
@@ -232,6 +209,10 @@ class Attachments:
             await attaching.detach(tx, self._parts, volume, gone)
 
         await self._parts.control.write(body)
+
+
+def _new(volume: Volume, attachment_id: str, now: float, **more: Any) -> Attachment:
+    return Attachment(id=attachment_id, volume_id=volume.id, project_id=volume.project_id, created_at=now, **more)
 
 
 def host_of(connector: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from sqlalchemy import Integer, Table, and_, bindparam, false, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.domain.errors import Refused
+from kilonova.services.ordering import Order as Order
+from kilonova.services.ordering import complete
 from kilonova.services.volume.volume import MOST_SHOWN, USER
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -28,11 +30,6 @@ class Condition(NamedTuple):
     column: str  # of HAS: the kind of metadata
     operator: str
     value: Any  # of HAS: name and value
-
-
-class Order(NamedTuple):
-    column: str
-    descending: bool
 
 
 class Wanted(NamedTuple):
@@ -63,7 +60,7 @@ async def find(tx: Tx, noun: str, wanted: Wanted, *, counted: bool = False) -> F
         return Found([], 0)
     shape = _Shape(noun, wanted.project_id is not None, tuple((one.column, one.operator) for one in wanted.conditions))
     values = _values(wanted)
-    order = _complete(wanted.order)
+    order = complete(wanted.order)
     after = await _marked(tx, noun, wanted, order) if wanted.marker else {}
     page = _page(shape, order, bool(wanted.marker))
     found = await tx.all(page, **values, **after, most=wanted.limit, skip=wanted.offset) if wanted.limit else []
@@ -89,17 +86,6 @@ def _values(wanted: Wanted) -> dict[str, Any]:
         else:
             values[f"value{number}"] = one.value
     return values
-
-
-def _complete(order: tuple[Order, ...]) -> tuple[Order, ...]:
-    """Two things never compare equal, else a page could repeat or lose one."""
-    first: dict[str, Order] = {}
-    for one in order:
-        first.setdefault(one.column, one)
-    descending = order[0].descending if order else True
-    for column in ("created_at", "id"):
-        first.setdefault(column, Order(column, descending))
-    return tuple(first.values())
 
 
 async def _marked(tx: Tx, noun: str, wanted: Wanted, order: Sequence[Order]) -> dict[str, Any]:
