@@ -1,0 +1,191 @@
+"""The keeper of files: what is asked for is done once, also when it was asked for by another process, stopped in the
+middle, or no longer wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from kilonova.domain.errors import Failed
+from kilonova.services.volume.backends import Backends
+from kilonova.services.volume.changing import Said
+from kilonova.services.volume.files import NoBytes
+from kilonova.services.volume.volume import file_of
+from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, Shop, Story, refusal, shop, until
+
+Control = Callable[[Story], None]
+
+
+class Slow(NoBytes):
+    """Files that are made when somebody says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go = asyncio.Event()
+        self.begun = 0
+
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+        self.begun += 1
+        await self.may_go.wait()
+        await super().make(name, size_gb, copy_of=copy_of, image=image)
+
+
+class Full(NoBytes):
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+        raise Failed("volume_storage_full", "the storage of volumes is full", final=True)
+
+    async def read(self, name: str, disk_format: str = "raw") -> AsyncIterator[bytes]:
+        for chunk in (b"",):
+            yield chunk
+
+
+def test_what_was_begun_by_one_that_died_is_done_by_the_next(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        first = Shop(store, tmp_path, Slow())
+        await first.open()
+        volume = await first.new()
+        await until(lambda: _begun(first))
+        await first.close()
+        assert (await first.volumes.volumes.find(ADMIN, volume.id)).status == "creating"
+        async with shop(store, tmp_path, NoBytes()) as second:
+            assert (await second.settled(volume.id)).status == "available"
+
+    control(story)
+
+
+async def _begun(here: Shop) -> bool:
+    return bool(here.backing.begun)
+
+
+def test_a_volume_that_is_deleted_while_it_is_made_leaves_no_file(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, Slow()) as here:
+            volume = await here.new()
+            await until(lambda: _begun(here))
+            assert await refusal(here.volumes.volumes.delete(ALICE, volume.id)) == "invalid_volume"
+            await here.volumes.volumes.delete(ADMIN, volume.id, force=True)
+            here.backing.may_go.set()
+            await here.gone(volume.id)
+            assert here.backing.sizes == {}
+
+    control(story)
+
+
+def test_the_source_stays_while_it_is_copied(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, Slow()) as here:
+            here.backing.may_go.set()
+            source = await here.volume()
+            snapshot = await here.snapshot(source)
+            here.backing.may_go.clear()
+            copies = [await here.new(None, source_id=source.id), await here.new(None, snapshot_id=snapshot.id)]
+            delete = here.volumes.volumes.delete
+            assert await refusal(delete(ADMIN, source.id, force=True, cascade=True)) == "invalid_volume"
+            assert await refusal(here.volumes.snapshots.delete(ALICE, snapshot.id)) == "invalid_snapshot"
+            here.backing.may_go.set()
+            for copy in copies:
+                await here.settled(copy.id)
+            await delete(ALICE, source.id, cascade=True)
+            await here.gone(source.id, snapshot.id)
+
+    control(story)
+
+
+def test_a_full_disk_is_told_and_the_volume_can_be_deleted(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, Full()) as here:
+            volume = await here.volume()
+            assert (volume.status, volume.reason) == (
+                "error",
+                "It could not be created: the storage of volumes is full",
+            )
+            await here.volumes.volumes.delete(ALICE, volume.id)
+            await here.gone(volume.id)
+
+    control(story)
+
+
+def test_an_administrators_word_outlasts_the_work(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, Slow()) as here:
+            volume = await here.new()
+            await here.volumes.changes.reset(ADMIN, volume.id, Said(status="maintenance"))
+            here.backing.may_go.set()
+            after = await here.settled(volume.id)
+            assert after.status == "maintenance" and file_of(after) in here.backing.sizes
+
+    control(story)
+
+
+def test_nothing_is_done_twice(control: Control, tmp_path: Path) -> None:
+    """Looked at all the time, also while pieces end, each piece is begun once."""
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, Slow()) as here:
+            here.backing.may_go.set()
+            made = [(await here.new()).id for _ in range(10)]
+            for _ in range(200):
+                here.wake()
+                await asyncio.sleep(0.001)
+            for volume_id in made:
+                assert (await here.settled(volume_id)).status == "available"
+            assert here.backing.begun == 10 and len(here.backing.sizes) == 10
+
+    control(story)
+
+
+def test_files_that_no_record_knows_are_swept(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            volume = await here.volume()
+        (tmp_path / "volumes" / "volume-nobody").write_bytes(b"x")
+        (tmp_path / "volumes" / f"{file_of(volume)}.part").write_bytes(b"x")
+        async with shop(store, tmp_path) as here:
+            assert here.files() == {file_of(volume)}
+
+    control(story)
+
+
+def test_simulated_clouds_do_it_when_told(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        here = Shop(store, tmp_path, NoBytes())
+        await here.volumes.prepare()
+        keeper = here.volumes.keeper(here.backing, None)
+        await keeper.settle()
+        volume = await here.new()
+        await keeper.settle()
+        assert (await here.volumes.volumes.find(ALICE, volume.id)).status == "available"
+
+    control(story)
+
+
+def test_work_goes_to_whoever_keeps_the_files(control: Control, tmp_path: Path) -> None:
+    """A process without files, as a conductor is, lets the others make them."""
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            elsewhere = Shop(store, tmp_path, NoBytes())
+            elsewhere.volumes.backends.own = ""
+            volume = await elsewhere.new()
+            assert volume.backend == BACKEND
+            assert (await here.settled(volume.id)).status == "available" and elsewhere.backing.sizes == {}
+            (one,) = await here.volumes.backends.all()
+            await here.volumes.backends.set_disabled(one.host, True, "paint")
+            assert await refusal(here.new()) == "no_backend"
+            await here.volumes.backends.set_disabled(one.host, False)
+            late = Backends(store, _Later(), "")
+            assert [each.is_up for each in await late.all()] == [False]
+            assert await refusal(here.volumes.backends.set_disabled("nowhere", True)) == "service_not_found"
+
+    control(story)
+
+
+class _Later:
+    def now(self) -> float:
+        import time
+
+        return time.time() + 3600
+
+    async def sleep(self, seconds: float) -> None: ...
