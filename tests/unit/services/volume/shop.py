@@ -62,11 +62,9 @@ class Shop:
             await self._keeper.stop()
             self._keeper = None
 
-    async def die(self) -> None:
-        """The work under way is not ended, and nothing is tidied up."""
-        assert self._keeper is not None
-        await self._keeper.stop()
-        self._keeper = None
+    @property
+    def keeper(self) -> Any:
+        return self._keeper
 
     def wake(self) -> None:
         if self._keeper is not None:
