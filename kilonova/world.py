@@ -191,6 +191,7 @@ class Volume(Protocol):
         volume_type: str = "",
         name: str = "",
         zone: str = "",
+        delete_on_termination: bool = False,
     ) -> str:
         """The id of the server's volume in this slot, made now or by an earlier try; `state` says when it can be used.
         `size` None: as large as its source."""
@@ -199,7 +200,14 @@ class Volume(Protocol):
         """Raises `Refused` when there is no such volume."""
 
     async def reserve(
-        self, fence: tuple[str, int, int], *, project_id: str, volume_id: str, mode: str = "rw", device: str = ""
+        self,
+        fence: tuple[str, int, int],
+        *,
+        project_id: str,
+        volume_id: str,
+        mode: str = "rw",
+        device: str = "",
+        delete_on_termination: bool = False,
     ) -> str:
         """The id of the attachment. From now on nobody else can have the volume, unless it is for several."""
 
@@ -214,7 +222,12 @@ class Volume(Protocol):
         """Reserved or attached, it is neither any more; its secret is gone. One that is gone is well."""
 
     async def release_all(self, fence: tuple[str, int, int], *, delete: Sequence[str] = ()) -> None:
-        """Every attachment of the server; and these volumes are deleted with it unless somebody else needs them."""
+        """Every attachment of the server. Volumes that go with it, and these, are deleted unless somebody else needs
+        them."""
+
+    async def set_delete_on_termination(
+        self, fence: tuple[str, int, int], *, attachment_id: str, delete: bool
+    ) -> None: ...
 
     async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
         """By server; those without volumes are not in it."""

@@ -49,6 +49,7 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     device: str = ""
     made_here: bool = False  # the volume was made for this server
+    delete_on_termination: bool = False
     connection: dict[str, Any] = {}  # only when it is connected, and only where it is asked for
 
 

@@ -50,6 +50,7 @@ class NewVolume(msgspec.Struct, frozen=True, kw_only=True):
     image: Image | None = None
     made_for: str | None = None
     made_slot: int | None = None
+    goes_with_server: bool = False
 
 
 class _Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +87,7 @@ async def create_volume(tx: Tx, parts: Parts, caller: Caller, new: NewVolume, vo
             "work_id": work_id,
             "made_for": new.made_for,
             "made_slot": new.made_slot,
+            "goes_with_server": new.goes_with_server,
             "created_at": parts.clock.now(),
             **source.columns,
             "backend": backend,

@@ -155,13 +155,14 @@ def _condition(table: Table, number: int, name: str, operator: str) -> ColumnEle
         return table.c.id.in_(select(volume_metadata.c.thing_id).where(told))
     column: Any = table.c[name]
     given: Any = bindparam(value, type_=column.type)
+    if operator == LIKE:
+        return and_(column.like(given, escape="\\"))
     compared = {
         OTHER: column != given,
         ABOVE: column > given,
         AT_LEAST: column >= given,
         BELOW: column < given,
         AT_MOST: column <= given,
-        LIKE: column.like(given, escape="\\"),
     }
     return compared[operator] if operator in compared else in_list(table.c[name], value)
 

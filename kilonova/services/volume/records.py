@@ -24,7 +24,7 @@ from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.store.tables.volume import attachments, snapshots, volume_metadata, volume_types, volumes
 from kilonova.world import Row, Tx
 
-_FLAGS = frozenset({"bootable", "multiattach", "readonly"})
+_FLAGS = frozenset({"bootable", "multiattach", "readonly", "goes_with_server"})
 _VOLUMES = Sql(select(volumes).where(in_list(volumes.c.id, "ids")))
 _METADATA = Sql(select(volume_metadata).where(in_list(volume_metadata.c.thing_id, "things")))
 _ATTACHMENTS = Sql(

@@ -77,6 +77,7 @@ class ServerVolumes:
         volume_type: str = "",
         name: str = "",
         zone: str = "",
+        delete_on_termination: bool = False,
     ) -> str:
         volume_id, work_id = self._parts.ids.uuid(), self._parts.ids.uuid()
         caller = Caller(user=Named(user_id, user_id), project=Named(project_id, project_id))
@@ -98,6 +99,7 @@ class ServerVolumes:
                 source_id=source.volume_id,
                 made_for=fence[0],
                 made_slot=slot,
+                goes_with_server=delete_on_termination,
             )
             return (await create_volume(tx, self._parts, caller, new, volume_id, work_id)).id
 
@@ -106,7 +108,14 @@ class ServerVolumes:
         return made
 
     async def reserve(
-        self, fence: FenceKey, *, project_id: str, volume_id: str, mode: str = READ_WRITE, device: str = ""
+        self,
+        fence: FenceKey,
+        *,
+        project_id: str,
+        volume_id: str,
+        mode: str = READ_WRITE,
+        device: str = "",
+        delete_on_termination: bool = False,
     ) -> str:
         server_id, turn, ordinal = fence
         attachment_id, now = self._parts.ids.uuid(), self._parts.clock.now()
@@ -125,6 +134,7 @@ class ServerVolumes:
                 project_id=project_id,
                 mode=mode,
                 device=device or None,
+                goes_with_server=delete_on_termination,
                 created_at=now,
                 **made_by,
             )
@@ -166,17 +176,31 @@ class ServerVolumes:
 
         async def body(tx: Tx) -> None:
             there = await tx.all(_OF_SERVERS, servers=[server_id])
-            ids = sorted({row["volume_id"] for row in there} | set(delete))
+            made = await rows.fetch_all(tx, volumes, made_for=server_id, goes_with_server=1)
+            going = {*delete, *(row["id"] for row in made)}
+            going |= {row["volume_id"] for row in there if row["goes_with_server"]}
+            ids = sorted({row["volume_id"] for row in there} | going)
             # All are locked before the quota is: whoever grows one of them takes the two in the same order.
             held = [volume_id for volume_id in ids if await rows.fetch(tx, volumes, lock=True, id=volume_id)]
             for volume in (await fetch_volumes(tx, held)).values():
                 gone = [one for one in volume.attachments if one.server_id == server_id]
                 left = await attaching.detach(tx, self._parts, volume, gone)
-                if volume.id in delete:
+                if volume.id in going:
                     await _delete(tx, self._parts, left)
 
         await self._fenced(fence, body)
         await self._parts.wake()
+
+    async def set_delete_on_termination(self, fence: FenceKey, *, attachment_id: str, delete: bool) -> None:
+        values = {"goes_with_server": int(delete)}
+
+        async def body(tx: Tx) -> None:
+            volume, attachment = await _held(tx, fence[0], attachment_id)
+            await rows.change(tx, attachments, values, id=attachment.id)
+            if volume.made_for == fence[0]:
+                await rows.change(tx, volumes, values, id=volume.id)
+
+        await self._fenced(fence, body)
 
     async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
         async def body(tx: Tx) -> dict[str, list[Attached]]:
@@ -250,4 +274,5 @@ def _attached(volume: Volume, one: Attachment) -> Attached:
         host=one.host or "",
         device=one.device or "",
         made_here=volume.made_for is not None and volume.made_for == one.server_id,
+        delete_on_termination=one.goes_with_server,
     )

@@ -81,6 +81,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     marker: str = ""
     made_for: str | None = None
     made_slot: int | None = None
+    goes_with_server: bool = False
     created_at: float = 0.0
     updated_at: float | None = None
     metadata: dict[str, str] = {}
@@ -133,6 +134,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     connected_at: float | None = None
     turn: int = 0
     ordinal: int = 0
+    goes_with_server: bool = False
     created_at: float = 0.0
     attached_at: float | None = None
 

@@ -32,6 +32,7 @@ volumes = Table(
     Column("backend", Text, nullable=False),  # whose folder has its file
     Column("made_for", Text),  # the server that it was made for, and for which of its disks
     Column("made_slot", Integer),
+    Column("goes_with_server", Integer, nullable=False),  # the one it was made for
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53)),
 )
@@ -95,6 +96,7 @@ attachments = Table(
     Column("connected_at", Float(53)),  # a part of its secret: connected anew, it has another
     Column("turn", Integer, nullable=False),  # of the server's operation that made it; 0: a client did
     Column("ordinal", Integer, nullable=False),
+    Column("goes_with_server", Integer, nullable=False),  # the volume does, when the server is deleted
     Column("created_at", Float(53), nullable=False),
     Column("attached_at", Float(53)),
 )

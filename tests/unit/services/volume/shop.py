@@ -105,7 +105,11 @@ class Shop:
             found = [await rows.fetch(tx, table, id=each) for table in (volumes, snapshots) for each in ids]
             return all(row is None for row in found)
 
+        async def is_idle() -> bool:  # a file goes after its record
+            return not self.keeper._busy
+
         await until(lambda: self.store.read(look))
+        await until(is_idle)
 
     async def image(self, content: bytes, **attributes: Any) -> Image:
         formats = {"container_format": "bare", "disk_format": "raw"}

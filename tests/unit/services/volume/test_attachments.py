@@ -12,6 +12,7 @@ import pytest
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Superseded
 from kilonova.domain.volume import BootSource, Content
+from kilonova.services.volume.changing import Said
 from kilonova.services.volume.content import ask
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.volume import VolumeType
@@ -191,6 +192,7 @@ def test_a_volume_made_for_a_server_goes_with_it(control: Control, tmp_path: Pat
                     user_id="u",
                     size=None,
                     source=BootSource(**source),
+                    delete_on_termination=True,
                 )
 
             made = await boot(1, 0, snapshot_id=snapshot.id)
@@ -205,9 +207,32 @@ def test_a_volume_made_for_a_server_goes_with_it(control: Control, tmp_path: Pat
             await servers.connect((SERVER, 3, 4), attachment_id=attachment, host="host1")
             await servers.complete((SERVER, 3, 5), attachment_id=attachment)
             assert (await servers.attached([SERVER]))[SERVER][0].made_here
-            await servers.release_all((SERVER, 4, 1), delete=[made])
+            await servers.release_all((SERVER, 4, 1))
             await here.gone(made)
             await servers.release_all((SERVER, 4, 1), delete=[made])
+            assert await status(here, origin.id) == "available"
+
+    control(story)
+
+
+def test_what_goes_with_the_server_can_be_said_later(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            goes, stays, needed = [await here.volume() for _ in range(3)]
+            servers = here.volumes.servers
+            held = [await reserved(here, volume.id) for volume in (goes, stays, needed)]
+            for attachment in (held[0], held[2]):
+                await servers.set_delete_on_termination((SERVER, 1, 4), attachment_id=attachment, delete=True)
+            assert [one.delete_on_termination for one in (await servers.attached([SERVER]))[SERVER]] == [
+                True,
+                False,
+                True,
+            ]
+            await here.volumes.changes.reset(ADMIN, needed.id, Said(status="available"))
+            await here.snapshot(needed)
+            await servers.release_all((SERVER, 2, 1))
+            await here.gone(goes.id)
+            assert [await status(here, volume.id) for volume in (stays, needed)] == ["available", "available"]
 
     control(story)
 

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kilonova.api.volume import attachments, snapshots, volumes
+from kilonova.api.volume.query import Filter, Listed, moments, pairs, text
 from kilonova.services.volume.changing import Said
-from kilonova.services.volume.files import GIBIBYTE
-from kilonova.services.volume.listing import HAS, LIKE, Condition, Order, Wanted
+from kilonova.services.volume.files import GIBIBYTE, NoBytes
+from kilonova.services.volume.listing import COMPARISONS, EQUAL, HAS, LIKE, Condition, Order, Wanted
 from tests.unit.services.volume.shop import ADMIN, ALICE, BOB, PROJECT, Shop, Story, refusal, shop
 
 Control = Callable[[Story], None]
@@ -218,3 +222,42 @@ async def _fill(here: Shop) -> None:
 
 async def _names(here: Shop, wanted: Wanted) -> list[str]:
     return [volume.name or "" for volume in (await here.volumes.volumes.list_(wanted))[0]]
+
+
+@pytest.mark.parametrize("noun", ["volume", "snapshot", "attachment"])
+def test_every_filter_and_order_of_the_api_is_understood_by_the_database(
+    control: Control, tmp_path: Path, noun: str
+) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            volume = await here.volume(name="one")
+            await here.snapshot(volume, name="one")
+            await here.volumes.attachments.create(ALICE, volume.id, server_id="5e000000-0000-4000-8000-000000000001")
+            nouns: dict[str, tuple[Listed, Any]] = {
+                "volume": (volumes.LISTED, here.volumes.volumes.list_),
+                "snapshot": (snapshots.LISTED, here.volumes.snapshots.list_),
+                "attachment": (attachments.LISTED, here.volumes.attachments.list_),
+            }
+            listed, find = nouns[noun]
+            for column in listed.orders.values():
+                for descending in (True, False):
+                    first = await find(Wanted(order=(Order(column, descending),)))
+                    found = first[0] if isinstance(first, tuple) else [one for _, one in first]
+                    assert len(found) == 1
+                    rest = await find(Wanted(order=(Order(column, descending),), marker=found[0].id))
+                    assert rest in (([], 0), []), f"nothing comes after the last by {column}"
+            for name, one in listed.filters.items():
+                await find(Wanted(conditions=tuple(_sample(one))))
+                assert name
+
+    control(story)
+
+
+def _sample(one: Filter) -> list[Condition]:
+    if one.read is pairs:
+        return [Condition(one.column, HAS, ("a", "b"))]
+    if one.read is moments:
+        told: list[Any] = [Condition(one.column, operator, 1.5) for operator in COMPARISONS if operator != EQUAL]
+        return [*told, Condition(one.column, EQUAL, [1.5])]
+    value: Any = "x" if one.read is text else 1
+    return [Condition(one.column, EQUAL, [value]), *([Condition(one.column, LIKE, "%x%")] if value == "x" else [])]
