@@ -94,14 +94,9 @@ async def upload(call: Call) -> Response:
     visibility = wish.get("visibility", PRIVATE)
     if visibility == PUBLIC:
         call.require(f"{ACTIONS}upload_public", project_id=volume.project_id)
-    image = await call.service.images.create(_image(volume, wish, visibility))
-    try:
-        changed = await call.service.volumes.changes.upload(
-            call.caller, volume.id, image.id, force=is_true(wish.get("force", False))
-        )
-    except BaseException:
-        await call.service.images.delete(call.caller, image.id, lambda _: None)
-        raise
+    changed, image = await call.service.volumes.changes.upload(
+        call.caller, volume.id, _image(volume, wish, visibility), force=is_true(wish.get("force", False))
+    )
     return answer({"os-volume_upload_image": _uploaded(call, changed, image)}, 202)
 
 

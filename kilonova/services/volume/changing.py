@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.caller import Caller
+from kilonova.services.image.image import Image
+from kilonova.services.image.records import insert_image
 from kilonova.services.volume.parts import Parts, change_volume, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
 from kilonova.services.volume.records import snapshots_of
@@ -64,16 +66,21 @@ class Changes:
 
         return await self._accepted(body)
 
-    async def upload(self, caller: Caller, volume_id: str, image_id: str, *, force: bool = False) -> Volume:
-        """Into this image, which is recorded and empty. `force`: also while it is attached."""
-        work = self._parts.work(UPLOAD, image_id)
+    async def upload(
+        self, caller: Caller, volume_id: str, image: Image, *, force: bool = False
+    ) -> tuple[Volume, Image]:
+        """Into a new image, whose record is made here and whose bytes follow. `force`: also while it is attached."""
+        now = self._parts.clock.now()
+        image = msgspec.structs.replace(image, id=self._parts.ids.uuid(), created_at=now, updated_at=now)
+        work = self._parts.work(UPLOAD, image.id)
 
         async def body(tx: Tx) -> Volume:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             require_status(volume, (AVAILABLE, IN_USE) if force else (AVAILABLE,), "upload")
+            await insert_image(tx, image)
             return await self._begin(tx, volume, UPLOADING, work)
 
-        return await self._accepted(body)
+        return await self._accepted(body), image
 
     async def revert(self, caller: Caller, volume_id: str, snapshot_id: str) -> Volume:
         """To its latest snapshot."""

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.volume import Attached, BootSource, VolumeState
+from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
 from kilonova.services.volume import attaching
 from kilonova.services.volume.creating import NewVolume, create_volume, no_image
@@ -86,9 +87,7 @@ class ServerVolumes:
             there = await rows.fetch(tx, volumes, made_for=fence[0], made_slot=slot)
             if there is not None:
                 return str(there["id"])
-            image = await fetch_image(tx, source.image_id, project_id) if source.image_id else None
-            if source.image_id and (image is None or not image.is_visible_to(caller)):
-                raise no_image(source.image_id)
+            image = await _image(tx, caller, source.image_id) if source.image_id else None
             new = NewVolume(
                 size=size,
                 name=name,
@@ -230,6 +229,13 @@ class ServerVolumes:
             return await self._parts.control.write(whole)
         except Refused as why:
             raise Failed(why.code, why.message, final=True) from why
+
+
+async def _image(tx: Tx, caller: Caller, image_id: str) -> Image:
+    found = await fetch_image(tx, image_id, caller.project_id)
+    if found is None or not found.is_visible_to(caller):
+        raise no_image(image_id)
+    return found
 
 
 async def _held(tx: Tx, server_id: str, attachment_id: str) -> tuple[Volume, Attachment]:

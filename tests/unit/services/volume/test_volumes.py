@@ -11,9 +11,11 @@ import pytest
 
 from kilonova.api.volume import attachments, snapshots, volumes
 from kilonova.api.volume.query import Filter, Listed, moments, pairs, text
+from kilonova.services.image.image import Image
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.files import GIBIBYTE, NoBytes
 from kilonova.services.volume.listing import COMPARISONS, EQUAL, HAS, LIKE, Condition, Order, Wanted
+from kilonova.services.volume.volume import VolumeType
 from tests.unit.services.volume.shop import ADMIN, ALICE, BOB, PROJECT, Shop, Story, refusal, shop
 
 Control = Callable[[Story], None]
@@ -156,13 +158,11 @@ def test_it_becomes_an_image_and_goes_back_to_a_snapshot(control: Control, tmp_p
 def test_an_image_without_bytes_does_not_stay_behind(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path) as here:
-            from kilonova.services.image.image import Image
-
             volume = await here.volume()
             here.path(volume).unlink()
             formats = {"container_format": "bare", "disk_format": "raw"}
-            image = await here.images.create(Image(id="", owner=PROJECT, **formats))
-            assert (await here.volumes.changes.upload(ALICE, volume.id, image.id)).status == "uploading"
+            begun, image = await here.volumes.changes.upload(ALICE, volume.id, Image(id="", owner=PROJECT, **formats))
+            assert begun.status == "uploading" and (await here.images.find(ALICE, image.id)).status == "queued"
             after = await here.settled(volume.id)
             assert after.status == "available" and "missing" in after.reason
             assert await refusal(here.images.find(ALICE, image.id)) == "image_not_found"
@@ -173,8 +173,6 @@ def test_an_image_without_bytes_does_not_stay_behind(control: Control, tmp_path:
 def test_another_type_changes_hands_in_the_books(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path) as here:
-            from kilonova.services.volume.volume import VolumeType
-
             specs = {"multiattach": "<is> True"}
             shared = await here.volumes.types.create(VolumeType(id="", name="shared", extra_specs=specs))
             volume = await here.volume()
