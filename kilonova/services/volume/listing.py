@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, Table, and_, bindparam, false, func, or_, select
+from sqlalchemy import Integer, Table, and_, bindparam, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.domain.errors import Refused
 from kilonova.services.ordering import Order as Order
 from kilonova.services.ordering import complete
 from kilonova.services.volume.volume import MOST_SHOWN, USER
-from kilonova.store import rows
+from kilonova.store import keyset, rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.volume import attachments, snapshots, volume_metadata, volumes
 from kilonova.world import Row, Tx
@@ -92,7 +92,7 @@ async def _marked(tx: Tx, noun: str, wanted: Wanted, order: Sequence[Order]) -> 
     row = await rows.fetch(tx, TABLES[noun], id=wanted.marker)
     if row is None or (wanted.project_id is not None and row["project_id"] != wanted.project_id):
         raise Refused(f"{noun}_not_found", f"The marker {wanted.marker[:MOST_SHOWN]} is no {noun} that can be found.")
-    return {f"last{number}": _none(column, row[column]) for number, (column, _) in enumerate(order)}
+    return keyset.place([_none(column, row[column]) for column, _ in order])
 
 
 async def _count(tx: Tx, shape: _Shape, values: dict[str, Any]) -> int:
@@ -112,11 +112,11 @@ def _none(column: str, value: Any) -> Any:
 def _page(shape: _Shape, order: tuple[Order, ...], marked: bool) -> Sql:
     table = TABLES[shape.noun]
     where = _where(shape)
+    keys = [keyset.By(_sortable(table, one.column), one.descending) for one in order]
     if marked:
-        where.append(_after(table, order))
-    keys = [_sortable(table, one.column).desc() if one.descending else _sortable(table, one.column) for one in order]
+        where.append(keyset.after(keys))
     most, skip = bindparam("most", type_=Integer), bindparam("skip", type_=Integer)
-    return Sql(select(table).where(*where).order_by(*keys).limit(most).offset(skip))
+    return Sql(select(table).where(*where).order_by(*keyset.ordered(keys)).limit(most).offset(skip))
 
 
 @lru_cache(SHAPES_KEPT)
@@ -170,14 +170,3 @@ def _condition(table: Table, number: int, name: str, operator: str) -> ColumnEle
 def _sortable(table: Table, column: str) -> ColumnElement[Any]:
     found = table.c[column]
     return func.coalesce(found, _none(column, None)) if found.nullable else found
-
-
-def _after(table: Table, order: Sequence[Order]) -> ColumnElement[bool]:
-    """Further in the first key, or equal there and further in the next, and so on."""
-    found: ColumnElement[bool] = false()
-    equal: list[ColumnElement[bool]] = []
-    for number, (column, descending) in enumerate(order):
-        key, last = _sortable(table, column), bindparam(f"last{number}", type_=table.c[column].type)
-        found = or_(found, and_(*equal, key < last if descending else key > last))
-        equal.append(key == last)
-    return found
