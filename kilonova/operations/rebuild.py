@@ -1,6 +1,7 @@
 """Rebuild: the owner makes the server anew from an image, on its host, under its id; claims and ports stay.
 
-(the image is recorded) -> a new copy is made beside the old one -> the old one stops -> permission to run
+(the image is the server's as soon as it is accepted) -> a new copy is made beside the old one -> the old one stops
+  -> permission to run
   -> rebuild_instance starts the new copy, if the server was on -> from here on only forward: the old copy goes
 Any failure before the end is undone in reverse order: the old copy was never touched and runs as before.
 """
@@ -27,31 +28,22 @@ from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 
-async def record_image(ctx: Context) -> Facts:
-    """What the server had is kept for the way back."""
-    old = {"image": ctx.row.image_ref, "properties": from_json(ctx.row.details, {}).get("image_properties", {})}
-    before = ctx.facts.get("before", old)
-    _set_image(ctx, ctx.params["image"], ctx.params.get("image_properties", {}))
+async def plan_copy(ctx: Context) -> Facts:
     ctx.set_copy(ctx.facts["copy"], ctx.facts["destination"], "making")
-    return {"before": before}
-
-
-async def restore_image(ctx: Context) -> Facts:
-    before = ctx.facts.get("before")
-    if before is not None:
-        _set_image(ctx, before["image"], before["properties"])
-    ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
     return {}
 
 
-def _set_image(ctx: Context, image: str, properties: dict[str, str]) -> None:
-    ctx.set_server(image_ref=image)
-    server_id = ctx.server_id or ""
+async def restore_image(ctx: Context) -> Facts:
+    """Accepting the rebuild has set it, so this is undone even if nothing else was begun."""
+    facts, server_id = ctx.facts, ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
-        await edit_details(tx, server_id, {"image_properties": properties})
+        await edit_details(tx, server_id, {"image_properties": facts["before"]["properties"]})
 
+    ctx.set_server(image_ref=facts["before"]["image"])
     ctx.in_transaction(change)
+    ctx.forget_planned_copy(facts["copy"], facts["destination"])
+    return {}
 
 
 async def make_copy(host: HostContext) -> Facts:
@@ -94,22 +86,29 @@ class Rebuild(Operation):
             "copy": server.turn + 1,  # this operation's turn
             "was": STOPPED if server.vm_state == STOPPED else ACTIVE,
             "server": server.id,
+            "before": {
+                "image": server.image_ref,
+                "properties": from_json(server.details, {}).get("image_properties", {}),
+            },
+            "image": subject.params["image"],
+            "properties": subject.params.get("image_properties", {}),
             "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
         }
 
     async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
-        """Name, metadata and the like are the owner's word and stay, however the rebuild ends."""
+        """The answer shows the new image already. Name, metadata and the like are the owner's word and stay, however
+        the rebuild ends."""
         wish = facts["wish"]
-        await edit_details(tx, facts["server"], wish.get("details", {}))
-        if "name" in wish:
-            await rows.change(tx, cell.servers, {"name": wish["name"]}, id=facts["server"])
+        await edit_details(tx, facts["server"], {**wish.get("details", {}), "image_properties": facts["properties"]})
+        named = {"name": wish["name"]} if "name" in wish else {}
+        await rows.change(tx, cell.servers, {**named, "image_ref": facts["image"]}, id=facts["server"])
 
     def settle(self, ctx: Context) -> None:
         was = ctx.facts["was"]
         ctx.set_server(vm_state=was, power_state=power_of(was), launched_at=ctx.world.clock.now())
 
     steps = [
-        Step("rebuild_server", record_image, on=CONTROL, undo=restore_image, event="rebuild_server"),
+        Step("rebuild_server", plan_copy, on=CONTROL, undo=restore_image, event="rebuild_server"),
         Step(
             "make_copy",
             make_copy,

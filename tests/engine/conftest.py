@@ -4,6 +4,7 @@ import pytest
 
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
+from kilonova.engine.cancel import cancel
 from kilonova.operations.submit import NewServer, create, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.records import read_records
@@ -23,6 +24,9 @@ class Cloud(SimCloud):
     def submit(self, kind, server, key=None, **params):
         ask = Ask(kind=kind, server_id=server, cause=self.cause(), params=params, key=key)
         return self.do(lambda engine: submit(engine, ask))
+
+    def cancel(self, operation_id):
+        self.do(lambda engine: cancel(engine, engine.world.db.cell("cell1"), operation_id, "alice"))
 
     def records(self):
         return read_records(self)

@@ -47,5 +47,21 @@ def test_what_fails_leaves_the_old_copy_as_it_was(cloud, verb):
     assert check(cloud) == []
 
 
+def test_the_image_is_new_when_it_is_accepted_and_old_again_when_it_is_cancelled(cloud):
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    before = cloud.server(server)
+    ask = {"image": "other", "image_properties": {"os": "new"}}
+    operation = cloud.submit("rebuild", server, **ask).operation_id
+    accepted = cloud.server(server)
+    assert accepted["image_ref"] == "other" and '"os":"new"' in accepted["details"]
+    cloud.cancel(operation)
+    cloud.loop.run_for(60.0)
+    row = cloud.server(server)
+    assert cloud.operation(operation)["state"] == "cancelled"
+    assert row["image_ref"] == before["image_ref"] and '"os"' not in row["details"]
+    assert check(cloud) == []
+
+
 def test_it_needs_a_server_that_has_run():
     assert REGISTRY["rebuild"].from_states == {"active", "stopped", "error"}
