@@ -116,6 +116,7 @@ async def _accept(
         if _has_no_way_back(engine.operation(old.kind), old):
             old.course.stack = []
         op.course = await supersede(tx, old, operation, operation_id, now)
+        await records.interrupted(tx, old, f"The operation was superseded by {operation.name}.", now)
         op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
     await _seize(tx, operation, op, subject, now)
     await operation.accepted(tx, facts, now)

@@ -283,6 +283,8 @@ async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Proble
     """Turn back from wherever it stands; the caller has locked the row and checked that it may."""
     now = engine.world.clock.now()
     await log.end_step(tx, op.id, op.ordinal, "dropped", now)
+    if has_servers(journal):
+        await records.interrupted(tx, op, records.CANCELLED, now)
     server = await load_server(tx, journal, op, lock=True)
     move = turn_back(engine.operation(op.kind), op.course, op.facts, problem, op.committed)
     ctx = context_for(engine, journal, op, Target(""), server)

@@ -59,6 +59,13 @@ async def event_finished(tx: Tx, op: Op, event: str, problem: Problem | None, no
     await rows.change(tx, cell.action_events, values, operation_id=op.id, event=event)
 
 
+async def interrupted(tx: Tx, op: Op, why: str, now: float) -> None:
+    """The operation leaves its step in the middle: nobody will come back to say how that ended."""
+    values = {"finished_at": now, "result": "Error", "details": why}
+    if await rows.change(tx, cell.action_events, values, operation_id=op.id, finished_at=None):
+        await action_failed(tx, op, now)
+
+
 async def fault(tx: Tx, op: Op, safe_words: str, problem: Problem, now: float) -> None:
     await rows.put(
         tx,

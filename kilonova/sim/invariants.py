@@ -147,6 +147,9 @@ def _all_ended(records: Records) -> Iterator[str]:
     for step in records.table("steps"):
         if step["open"] and (step["database"], step["operation_id"]) not in _live(records):
             yield f"step {step['name']} of ended operation {step['operation_id']} is open"
+    for event in records.table("action_events"):
+        if event["finished_at"] is None:
+            yield f"event {event['event']} of operation {event['operation_id']} is open"
     for secret in records.table("secrets"):
         yield f"secrets of operation {secret['operation_id']} are left"
 

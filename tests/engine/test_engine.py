@@ -4,7 +4,6 @@ import pytest
 
 from kilonova.domain.errors import CommitUnknown, Refused
 from kilonova.engine.accept import Ask, Key
-from kilonova.engine.cancel import cancel
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, DESTINATION, Step
 from kilonova.engine.rehearse import rehearse
@@ -80,7 +79,7 @@ def test_cancel_undoes_in_reverse_until_the_point_of_no_return(cloud):
     before = cloud.server(server)
     operation = cloud.submit("migrate", server).operation_id
     cloud.loop.run_for(10.0)
-    cloud.do(lambda engine: cancel(engine, engine.world.db.cell("cell1"), operation, "alice"))
+    cloud.cancel(operation)
     cloud.loop.run_for(30.0)
     assert cloud.operation(operation)["state"] == "cancelled"
     undone = [name for name, way, _, state in cloud.steps(operation) if way == "undo" and state == "done"]
@@ -101,7 +100,7 @@ def test_cancel_is_refused_past_the_point_of_no_return(cloud):
     operation = cloud.submit("evacuate", server).operation_id
     cloud.loop.run_for(5.0)
     with pytest.raises(Refused, match="point of no return"):
-        cloud.do(lambda engine: cancel(engine, engine.world.db.cell("cell1"), operation, "alice"))
+        cloud.cancel(operation)
 
 
 def test_an_operation_of_the_previous_release_is_resumed(cloud, monkeypatch):
