@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
 from kilonova.operations.held import held_in_placement
-from kilonova.quota.check import Held, exceeded, given
+from kilonova.quota.check import Held, exceeded, given, room
 from kilonova.quota.usage import map_server
 from kilonova.services.compute.server_groups import join
 from kilonova.store import rows
@@ -42,33 +42,47 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None  # the server group that it joins
 
 
+class NewServers(msgspec.Struct, frozen=True, kw_only=True):
+    """As many of one flavor as the quota has room for, `most` at the most; none if that is fewer than `least`."""
+
+    flavor: Flavor
+    least: int
+    most: int
+    make: Callable[[int], list[NewServer]]  # they are numbered, unless there is one only
+
+
 async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None = None) -> tuple[str, Accepted]:
-    made = await create_many(engine, [new], cause, key)
-    return made[0]
+    one = NewServers(flavor=new.flavor, least=1, most=1, make=lambda count: [new])
+    return (await create_many(engine, one, cause, key))[0]
 
 
 async def create_many(
-    engine: Engine, wanted: Sequence[NewServer], cause: Cause, key: Key | None = None
+    engine: Engine, wanted: NewServers, cause: Cause, key: Key | None = None
 ) -> list[tuple[str, Accepted]]:
-    """One control transaction: per server its build request, mapping, request spec, `place` and its first step."""
-    now = engine.world.clock.now()
-    asks = [_asked(engine, new, cause, now, key if n == 0 else None) for n, new in enumerate(wanted)]
-    made = [(ask.server_id, Accepted(ask.operation_id or "")) for ask in asks]
+    """One control transaction: how many, and per server its build request, mapping, request spec, `place` and its first
+    step."""
+    now, uuid = engine.world.clock.now(), engine.world.ids.uuid
+    ids: list[tuple[str, str]] = []  # of servers and operations; the same ones whenever this is tried again
+    made: list[tuple[str, Accepted]] = []
     held = await held_in_placement(engine.world.db.placement, engine.limits, cause.project_id, cause.user_id)
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
-        if await rows.fetch(tx, operations, id=asks[0].operation_id) is not None:
+        if made and await rows.fetch(tx, operations, id=made[0][1].operation_id) is not None:
             return made  # our own COMMIT was unknown (law 12)
-        known = await known_key(tx, asks[0])
+        known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
         if known is not None:
             return await _made_before(tx, known)
-        await _check_quota(engine, tx, cause, [new.flavor for new in wanted], held)
-        if wanted[0].group is not None:
-            await _join_group(engine, tx, wanted[0].group, [ask.server_id for ask in asks], cause, now)
-        for ask, new in zip(asks, wanted, strict=True):
-            await _insert_unplaced(tx, ask, new.flavor, ask.operation_id or "", now)
-            op = _fresh(engine, ask, ask.operation_id or "", turn=1)
+        servers = wanted.make(await _how_many(engine, tx, cause, wanted, held))
+        ids.extend((new.id or uuid(), uuid()) for new in servers[len(ids) :])
+        if servers[0].group is not None:
+            await _join_group(engine, tx, servers[0].group, [server for server, _ in ids[: len(servers)]], cause, now)
+        made.clear()
+        for n, new in enumerate(servers):
+            ask = _asked(ids[n], new, cause, now, key if n == 0 else None)
+            await _insert_unplaced(tx, ask, new.flavor, ids[n][1], now)
+            op = _fresh(engine, ask, ids[n][1], turn=1)
             await store_operation(engine, tx, engine.world.db.control, engine.operation("place"), op, ask, now)
+            made.append((ask.server_id, Accepted(op.id)))
         return made
 
     accepted = await engine.write(engine.world.db.control, body)
@@ -87,7 +101,8 @@ async def known_creates(engine: Engine, key: Key, cause: Cause) -> list[tuple[st
     return await engine.world.db.control.read(body)
 
 
-def _asked(engine: Engine, new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
+def _asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
+    """`ids`: of the server and of the operation."""
     params = {
         "name": new.name,
         "flavor": msgspec.to_builtins(new.flavor),
@@ -102,12 +117,12 @@ def _asked(engine: Engine, new: NewServer, cause: Cause, now: float, key: Key | 
     }
     return Ask(
         kind="place",
-        server_id=new.id or engine.world.ids.uuid(),
+        server_id=ids[0],
         cause=cause,
         params=params,
         secrets=new.secrets,
         key=key,
-        operation_id=engine.world.ids.uuid(),
+        operation_id=ids[1],
     )
 
 
@@ -121,12 +136,16 @@ async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
     return [(row["server_id"], Accepted(row["id"], joined=True)) for row in ordered]
 
 
-async def _check_quota(engine: Engine, tx: Tx, cause: Cause, flavors: Sequence[Flavor], held: Held | None) -> None:
-    cores, ram = sum(flavor.vcpus for flavor in flavors), sum(flavor.memory_mb for flavor in flavors)
-    more = {"instances": len(flavors), "cores": cores, "ram": ram}
-    over = await exceeded(tx, cause.project_id, more, user=cause.user_id, defaults=engine.limits.quota, held=held)
-    if over:
-        raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
+async def _how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, held: Held) -> int:
+    """In the transaction that adds them, so that two who ask at once do not both get the last one."""
+    flavor, project, user = wanted.flavor, cause.project_id, cause.user_id
+    each, defaults = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.memory_mb}, engine.limits.quota
+    count = await room(tx, project, each, wanted.most, user=user, defaults=defaults, held=held)
+    if count >= wanted.least:
+        return count
+    asked = {resource: amount * wanted.least for resource, amount in each.items()}
+    over = await exceeded(tx, project, asked, user=user, defaults=defaults, held=held)
+    raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
 
 async def _join_group(engine: Engine, tx: Tx, group: str, servers: list[str], cause: Cause, now: float) -> None:

@@ -7,12 +7,12 @@ have within a project only matters where an administrator has set it: everybody'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Table, bindparam, literal, select, union_all
 
 from kilonova.quota.resources import COUNTED, EVERYTHING, UNLIMITED, Limits
-from kilonova.quota.usage import used
+from kilonova.quota.usage import lock_project, used
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.quotas import quota_classes, quotas
@@ -20,6 +20,7 @@ from kilonova.world import Tx
 
 DEFAULT_CLASS = "default"
 Held = tuple[dict[str, int], dict[str, int]]  # of a project and of one user in it, where that is not counted here
+NOTHING: Held = ({}, {})
 
 _LIMITS = Sql(
     union_all(
@@ -73,6 +74,14 @@ async def put_limit(tx: Tx, table: Table, limit: int, **of: str) -> None:
         await rows.change(tx, table, {"hard_limit": limit}, **keys)
 
 
+class Bound(NamedTuple):
+    """Limits that count for somebody, and what is held where it is not counted here."""
+
+    owner: tuple[str, str]
+    limits: Limits
+    held: dict[str, int]
+
+
 async def exceeded(
     tx: Tx,
     project: str,
@@ -80,28 +89,47 @@ async def exceeded(
     *,
     user: str = "",
     defaults: Limits = EVERYTHING,
-    held: Held | None = None,
+    held: Held = NOTHING,
 ) -> list[str]:
     """One sentence per resource that would be over its limit; an empty list when all is well."""
+    for bound in await _bounds(tx, project, user, defaults, held):
+        amounts = {**await used(tx, *bound.owner), **bound.held}
+        over = [
+            f"{resource}: requested {delta.get(resource, 0)}, used {amounts[resource]} of {limit}"
+            for resource, limit in bound.limits.items()
+            if 0 <= limit < amounts[resource] + delta.get(resource, 0)
+        ]
+        if over:
+            return over
+    return []
+
+
+async def room(
+    tx: Tx,
+    project: str,
+    each: Mapping[str, int],
+    most: int,
+    *,
+    user: str = "",
+    defaults: Limits = EVERYTHING,
+    held: Held = NOTHING,
+) -> int:
+    """How many more of this size fit, `most` at the most. Whoever asks next waits until this transaction has ended."""
+    bounds = await _bounds(tx, project, user, defaults, held)
+    if bounds:
+        await lock_project(tx, project)
+    for bound in bounds:
+        amounts = {**await used(tx, *bound.owner), **bound.held}
+        for resource, limit in bound.limits.items():
+            if limit >= 0 and each[resource]:
+                most = min(most, max(0, limit - amounts[resource]) // each[resource])
+    return most
+
+
+async def _bounds(tx: Tx, project: str, user: str, defaults: Limits, held: Held) -> list[Bound]:
+    """The project's, and the user's where an administrator has set one; nothing is read where nothing is limited."""
     found = await given(tx, project, defaults)
-    of_project, of_user = held or ({}, {})
-    limits = {resource: found.of_project(resource) for resource in COUNTED}
-    over = await _over(tx, (project, ""), delta, limits, of_project)
-    if over or user not in found.users:
-        return over
-    limits = {resource: found.of_user(user, resource) for resource in COUNTED}
-    return await _over(tx, (project, user), delta, limits, of_user)
-
-
-async def _over(
-    tx: Tx, owner: tuple[str, str], delta: Mapping[str, int], limits: Limits, held: Mapping[str, int]
-) -> list[str]:
-    """Nothing is read where nothing is limited."""
-    if all(limit < 0 for limit in limits.values()):
-        return []
-    amounts = {**await used(tx, *owner), **held}
-    return [
-        f"{resource}: requested {delta.get(resource, 0)}, used {amounts[resource]} of {limit}"
-        for resource, limit in limits.items()
-        if 0 <= limit < amounts[resource] + delta.get(resource, 0)
-    ]
+    bounds = [Bound((project, ""), {name: found.of_project(name) for name in COUNTED}, held[0])]
+    if user in found.users:
+        bounds.append(Bound((project, user), {name: found.of_user(user, name) for name in COUNTED}, held[1]))
+    return [bound for bound in bounds if any(limit >= 0 for limit in bound.limits.values())]

@@ -20,7 +20,7 @@ from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
-from kilonova.operations.submit import NewServer, create_many, known_creates
+from kilonova.operations.submit import NewServer, NewServers, create_many, known_creates
 from kilonova.services.compute.server_groups import unknown
 from kilonova.services.image.image import Image
 from kilonova.store.hosts import judge_all
@@ -42,33 +42,38 @@ async def create(call: Call) -> Response:
     if (before := await _made_before(call)) is not None:
         server, operation, details = before
         return _answer(call, wish, server, operation, details, password)
-    count = _count(wish)
+    least, most = _counts(wish)
     flavor = await _flavor(call, wish)
     image = await _image(call, wish)
     check_fit(call, flavor, image)
     _check_devices(wish, image)
     host = await _host(call, wish)
-    networks = await networks_for(call, wish, count)
+    networks = await networks_for(call, wish, most)
+    most = await call.service.networks.room(call.caller, networks, least, most)
     groups = _group_names(wish)
     group_ids = await call.service.networks.check_security_groups(call.caller, groups) if groups else []
     await check_files(call, wish)
     group = await _server_group(call)
     details = await _details(call, wish, image, groups)
-    servers = [
-        NewServer(
-            name=_numbered(wish["name"], n, count),
-            flavor=flavor,
-            image=image.id if image is not None else "",
-            host=host,
-            details=_own_details(details, n, count, wish),
-            networks=[msgspec.to_builtins(port) for port in networks],
-            security_groups=group_ids,
-            secrets=_secrets(wish, password),
-            group=group,
-        )
-        for n in range(count)
-    ]
-    made = await create_many(call.engine, servers, call.cause, idempotency_key(call))
+
+    def make(count: int) -> list[NewServer]:
+        return [
+            NewServer(
+                name=_numbered(wish["name"], n, count),
+                flavor=flavor,
+                image=image.id if image is not None else "",
+                host=host,
+                details=_own_details(details, n, count, wish),
+                networks=[msgspec.to_builtins(port) for port in networks],
+                security_groups=group_ids,
+                secrets=_secrets(wish, password),
+                group=group,
+            )
+            for n in range(count)
+        ]
+
+    wanted = NewServers(flavor=flavor, least=least, most=most, make=make)
+    made = await create_many(call.engine, wanted, call.cause, idempotency_key(call))
     return _answer(call, wish, made[0][0], made[0][1].operation_id, details, password)
 
 
@@ -105,15 +110,17 @@ def _answer(call: Call, wish: dict[str, Any], server: str, operation: str, detai
     return answer({"server": shown}, 202, {**headers, "Location": href})
 
 
-def _count(wish: dict[str, Any]) -> int:
-    """All of max_count are made; a quota that has no room for them refuses."""
+def _counts(wish: dict[str, Any]) -> tuple[int, int]:
+    """At least and at most: as many are made as the quotas have room for."""
     low = int(wish.get("min_count", 1))
     high = int(wish.get("max_count", low))
     if low > high:
         raise Rejected(400, "min_count must be <= max_count")
-    if high > MOST_AT_ONCE:
-        raise Rejected(403, f"Quota exceeded: one request makes at most {MOST_AT_ONCE} servers, not {high}.")
-    return high
+    if low > MOST_AT_ONCE:
+        raise Rejected(403, f"Quota exceeded: one request makes at most {MOST_AT_ONCE} servers, not {low}.")
+    if high > 1 and wish.get("hostname"):
+        raise Rejected(400, "Cannot create multiple servers with a specific hostname.")
+    return low, min(high, MOST_AT_ONCE)
 
 
 async def _flavor(call: Call, wish: dict[str, Any]) -> Flavor:
@@ -270,8 +277,6 @@ def check_user_data(text: str) -> None:
 
 def _own_details(details: Details, n: int, count: int, wish: dict[str, Any]) -> Details:
     """Several servers of one request differ by their number."""
-    if count > 1 and wish.get("hostname"):
-        raise Rejected(400, "Cannot create multiple servers with a specific hostname.")
     hostname = details.hostname or hostname_from(_numbered(wish["name"], n, count))
     return msgspec.structs.replace(details, launch_index=n, hostname=hostname or f"server-{n}")
 

@@ -14,15 +14,15 @@ CHOOSE_ADDRESS = "create_port:fixed_ips:ip_address"
 
 
 async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[WantedPort]:
-    """Of each of `count` servers."""
+    """Of each of `count` servers; whether there is room for their ports is another question."""
     given = wish.get("networks")
     if given == "none":
         return []
     networks = call.service.networks
     if given == "auto":
-        return await networks.choose(call.caller, None, auto=True, servers=count)
+        return await networks.choose(call.caller, None, auto=True)
     if not given:
-        return await networks.choose(call.caller, None, servers=count)
+        return await networks.choose(call.caller, None)
     call.require(ATTACH_NETWORK)
     if count > 1 and any(port.get("port") for port in given):
         raise Rejected(400, "Unable to launch multiple instances with a single configured port ID.")
@@ -32,7 +32,7 @@ async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[Wan
     for port in wanted:
         if port.fixed_ip:
             await _guard_address(call, port.network_id)
-    return await networks.choose(call.caller, wanted, servers=count)
+    return await networks.choose(call.caller, wanted)
 
 
 def _wanted(port: dict[str, Any]) -> WantedPort:

@@ -40,18 +40,28 @@ class Choice:
     def __init__(self, parts: Parts, groups: Groups) -> None:
         self._parts, self._groups = parts, groups
 
-    async def choose(
-        self, caller: Caller, wanted: Sequence[WantedPort] | None, auto: bool, servers: int
-    ) -> list[WantedPort]:
+    async def choose(self, caller: Caller, wanted: Sequence[WantedPort] | None, auto: bool) -> list[WantedPort]:
         async def body(tx: Tx) -> list[WantedPort]:
             if wanted is None:
-                chosen = await self._the_only_one(tx, caller.project_id, auto)
-            else:
-                chosen = await self._checked(tx, caller, wanted)
-            await self._check_room(tx, caller.project_id, servers * sum(not want.port_id for want in chosen))
-            return chosen
+                return await self._the_only_one(tx, caller.project_id, auto)
+            return await self._checked(tx, caller, wanted)
 
         return await self._parts.control.read(body, few=True)
+
+    async def room(self, caller: Caller, ports: Sequence[WantedPort], least: int, most: int) -> int:
+        """Not promised: others may be faster. What is surely too much is said now, not by a server in ERROR."""
+        each = sum(not want.port_id for want in ports)
+        if not each:
+            return most
+
+        async def body(tx: Tx) -> int:
+            return await self._parts.quotas.room(tx, caller.project_id, PORT.name, each * most)
+
+        servers = await self._parts.control.read(body, few=True) // each
+        if servers < least:
+            text = f"Maximum number of ports exceeded: {each} per server, room for {servers} of {least} servers"
+            raise Refused("too_many_ports", text)
+        return servers
 
     async def _checked(self, tx: Tx, caller: Caller, wanted: Sequence[WantedPort]) -> list[WantedPort]:
         viewer = None if caller.is_admin else caller.project_id
@@ -62,11 +72,6 @@ class Choice:
             else:
                 await self._check_network(tx, viewer, want)
         return list(wanted)
-
-    async def _check_room(self, tx: Tx, project_id: str, count: int) -> None:
-        """Not promised: others may be faster. What is surely too much is said now, not by a server in ERROR."""
-        if count and not await self._parts.quotas.has_room(tx, project_id, PORT.name, count):
-            raise Refused("too_many_ports", "Maximum number of ports exceeded")
 
     async def _the_only_one(self, tx: Tx, project_id: str, auto: bool) -> list[WantedPort]:
         found = await tx.all(_AVAILABLE, project_id=project_id)

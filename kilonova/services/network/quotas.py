@@ -47,19 +47,22 @@ class Quotas:
         if not await self._fits(tx, project_id, kind, count, limit):
             raise Refused("over_quota", f"Quota exceeded for resources: ['{kind}']. {limit} are allowed.")
 
-    async def has_room(self, tx: Tx, project_id: str, kind: str, count: int) -> bool:
-        """For `count` more, as it is now; nothing is locked."""
-        return await self._fits(tx, project_id, kind, count, await self._limit(tx, project_id, kind))
+    async def room(self, tx: Tx, project_id: str, kind: str, most: int) -> int:
+        """For how many more, `most` at the most, as it is now; nothing is locked."""
+        limit = await self._limit(tx, project_id, kind)
+        return most if limit < 0 else min(most, max(0, limit - await self._counted(tx, project_id, kind, limit)))
 
     async def _limit(self, tx: Tx, project_id: str, kind: str) -> int:
         row = await rows.fetch(tx, limits, project_id=project_id, resource=kind)
         return self.defaults[kind] if row is None else int(row["hard_limit"])
 
     async def _fits(self, tx: Tx, project_id: str, kind: str, count: int, limit: int) -> bool:
-        if limit < 0:
-            return True
-        used = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
-        return used is not None and used["used"] + count <= limit
+        return limit < 0 or await self._counted(tx, project_id, kind, limit) + count <= limit
+
+    async def _counted(self, tx: Tx, project_id: str, kind: str, limit: int) -> int:
+        """Counted as far as it matters."""
+        found = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
+        return 0 if found is None else int(found["used"])
 
     async def show(self, project_id: str) -> dict[str, int]:
         async def body(tx: Tx) -> Sequence[Row]:

@@ -48,11 +48,15 @@ class Networks:
     # -- for servers --------------------------------------------------------------------------------------------------
 
     async def choose(
-        self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False, servers: int = 1
+        self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False
     ) -> list[WantedPort]:
-        """What a wish for networks means. None: the one that the project has, if any. Raises `Refused`, also when the
-        project's quota has no room for the ports of that many servers."""
-        return await self._choice.choose(caller, wanted, auto, servers)
+        """What a wish for networks means. None: the one that the project has, if any. Raises `Refused`."""
+        return await self._choice.choose(caller, wanted, auto)
+
+    async def room(self, caller: Caller, ports: Sequence[WantedPort], least: int, most: int) -> int:
+        """How many servers with such ports the project's quota has room for, `most` at the most. Raises `Refused` when
+        that is fewer than `least`."""
+        return await self._choice.room(caller, ports, least, most)
 
     async def check_security_groups(self, caller: Caller, names_or_ids: Sequence[str]) -> list[str]:
         return await self._choice.check_groups(caller, names_or_ids)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
 
-from kilonova.quota.check import exceeded, set_limit
+from kilonova.quota.check import exceeded, room, set_limit
 from kilonova.quota.service import Quotas
 from kilonova.quota.usage import map_server, unmap_server
 from kilonova.world import Tx
@@ -78,6 +79,55 @@ def test_a_users_own_limit_counts_what_the_user_has(control: Run) -> None:
         await have(store, 1)
         assert await over(store, NOVAS) == ["instances: requested 1, used 2 of 2"]
         assert await over(store, NOVAS, user="eve") == []
+
+    control(story)
+
+
+async def fitting(store: Any, most: int, defaults: dict[str, int] = NOVAS, user: str = "bob") -> int:
+    async def body(tx: Tx) -> int:
+        return await room(tx, "lab", ONE, most, user=user, defaults=defaults)
+
+    found: int = await store.write(body)
+    return found
+
+
+def test_as_many_as_fit(control: Run) -> None:
+    async def story(store: Any) -> None:
+        assert await fitting(store, 99) == 10, "both of instances and of cores"
+        assert await fitting(store, 4) == 4
+        assert await fitting(store, 99, {**NOVAS, "cores": 9}) == 4
+        assert await fitting(store, 99, {**NOVAS, "ram": 1024}) == 2
+        assert await fitting(store, 99, {"instances": -1}) == 99
+        await have(store, 9)
+        assert await fitting(store, 99) == 1
+        await have(store, 3)
+        assert await fitting(store, 99) == 0
+        await set_for_bob(store, 14)
+        assert await fitting(store, 99, {"instances": 99}) == 2
+
+    control(story)
+
+
+async def set_for_bob(store: Any, instances: int) -> None:
+    async def body(tx: Tx) -> None:
+        await set_limit(tx, "lab", "instances", instances, "bob")
+
+    await store.write(body)
+
+
+def test_those_who_ask_at_once_get_no_more_than_there_is(control: Run) -> None:
+    async def story(store: Any) -> None:
+        async def take(n: int) -> int:
+            async def body(tx: Tx) -> int:
+                count = await room(tx, "lab", ONE, 3, user=f"user{n}", defaults=NOVAS)
+                for number in range(count):
+                    await map_server(tx, f"{n}-{number}", ("lab", f"user{n}"), vcpus=2, memory_mb=512, now=0.0)
+                return count
+
+            taken: int = await store.write(body)
+            return taken
+
+        assert sorted(await asyncio.gather(*(take(n) for n in range(6)))) == [0, 0, 1, 3, 3, 3]
 
     control(story)
 

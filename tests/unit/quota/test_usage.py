@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kilonova.quota import usage
-from kilonova.quota.check import exceeded, set_limit
+from kilonova.quota.check import NOTHING, exceeded, set_limit
 from kilonova.store.statements import Sql
 from kilonova.store.tables.quotas import quota_usages
 from kilonova.world import Tx
@@ -66,7 +66,7 @@ def test_cores_and_memory_may_be_counted_elsewhere(control: Run) -> None:
         async def over(tx: Tx, held: Any) -> list[str]:
             return await exceeded(tx, "lab", {"cores": 1}, user="ada", held=held)
 
-        assert await store.read(lambda tx: over(tx, None)) == []
+        assert await store.read(lambda tx: over(tx, NOTHING)) == []
         assert await store.read(lambda tx: over(tx, ({"cores": 4}, {}))) == ["cores: requested 1, used 4 of 4"]
 
     control(story)

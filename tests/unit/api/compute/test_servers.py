@@ -199,7 +199,7 @@ def test_several_at_once_differ_by_their_number() -> None:
         )
         assert {one["name"] for one in found["servers"]} == {"n-1", "n-2", "n-3"}
         assert {one[f"{ATTRIBUTE}launch_index"] for one in found["servers"]} == {0, 1, 2}
-        too_many = {"server": {**wish, "max_count": 20}}
+        too_many = {"server": {**wish, "min_count": 8, "max_count": 20}}
         assert "Quota exceeded" in await cloud.refuses("member", "POST", "/servers", too_many, at="2.37", status=403)
         assert len((await cloud.get("member", "/servers"))["servers"]) == 3
 

@@ -85,15 +85,17 @@ def test_the_ports_of_all_servers_must_fit_into_the_quota(both: Kind) -> None:
         network, _ = await bench.network()
         mine, wanted = await bench.port(network), WantedPort(network_id=network["id"])
         await bench.net.quotas.set(PROJECT, {"port": 4})
-        choose = bench.net.choose
-        assert await choose(ME, None, servers=3) == [wanted]
-        assert await choose(ME, [wanted, WantedPort(port_id=mine["id"]), wanted, wanted])
-        for asked in (choose(ME, None, servers=4), choose(ME, [wanted] * 2, servers=2), choose(ME, [wanted] * 4)):
+        there, room = WantedPort(port_id=mine["id"]), bench.net.room
+        assert await room(ME, [wanted], 3, 3) == 3
+        assert await room(ME, [wanted, there, wanted, wanted], 1, 1) == 1
+        assert await room(ME, [wanted], 2, 5) == 3, "fewer than asked for, but enough"
+        assert await room(ME, [wanted] * 2, 1, 5) == 1
+        for asked in (room(ME, [wanted], 4, 5), room(ME, [wanted] * 2, 2, 2), room(ME, [wanted] * 4, 1, 1)):
             assert await refusal(asked) == "too_many_ports"
         await bench.net.quotas.set(PROJECT, {"port": 0})
-        assert await choose(ME, [WantedPort(port_id=mine["id"])]), "it is there already"
+        assert await room(ME, [there], 1, 1) == 1, "it is there already"
         await bench.net.quotas.set(PROJECT, {"port": -1})
-        assert await choose(ME, None, servers=1000)
+        assert await room(ME, [wanted], 1, 1000) == 1000
 
     both.run(story)
 
