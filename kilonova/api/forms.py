@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jsonschema_rs
@@ -12,6 +12,7 @@ from kilonova.api.routes import EVER, Version
 
 Schema = dict[str, Any]
 MOST_SHOWN = 200  # characters of a wrong value that are told back
+MORE = {"regex": "; looking around and references back are not offered"}  # what its name does not say of a format
 
 
 class Forms:
@@ -51,8 +52,15 @@ class Forms:
         raise Rejected(400, self.told(next(compiled.iter_errors(value)), what, self.schemas[key]))
 
     def told(self, error: Any, what: str, schema: Schema) -> str:
-        """As Nova words it: the place, then what is wrong."""
-        return _told(error, what)
+        """As Nova words it: the place, the value, then what is wrong. `what` is the query where it is no body."""
+        path, message = error.instance_path, wrong(error, schema)
+        if not path:
+            return f"Invalid input for {what}. {message}" if what else message
+        value = short(str(error.instance))
+        if what:
+            return f"Invalid input for {what} {path[0]}. Value: {value}. {message}"
+        at = "/".join(str(part) for part in path)
+        return f"Invalid input for field/attribute {_last_name(path)}. Value: {value}. {message} (at {at})"
 
 
 def without_unknown(value: Any, schema: Schema) -> Any:
@@ -66,10 +74,48 @@ def without_unknown(value: Any, schema: Schema) -> Any:
     return {key: without_unknown(item, known.get(key, {})) for key, item in value.items() if key in known or not closed}
 
 
-def _told(error: Any, what: str) -> str:
-    path = "/".join(str(part) for part in error.instance_path)
-    message = error.message if len(error.message) <= 2 * MOST_SHOWN else error.message[:MOST_SHOWN] + " …"
-    if not path:
-        return f"Invalid input for {what}. {message}" if what else message
-    last = error.instance_path[-1]
-    return f"Invalid input for field/attribute {last}. {message} (at {path})"
+def _last_name(path: Sequence[Any]) -> str:
+    """`tags/0`: a member of a list has no name of its own."""
+    names = [n for n, part in enumerate(path) if isinstance(part, str)]
+    return "/".join(str(part) for part in path[names[-1] :]) if names else str(path[-1])
+
+
+def wrong(error: Any, schema: Schema) -> str:
+    """What is wrong with the value, in the words of the libraries that OpenStack's services use."""
+    kind, value = error.kind, short(repr(error.instance))
+    match kind.name:
+        case "additionalProperties" if patterns := _within(schema, error.schema_path[:-1]).get("patternProperties"):
+            names = short(", ".join(map(repr, kind.unexpected)))
+            return f"{names} does not match any of the regexes: {', '.join(map(repr, patterns))}"
+        case "required":
+            return f"{kind.property!r} is a required property"
+        case "minProperties":
+            return f"{value} does not have enough properties"
+        case "type":
+            return f"{value} is not of type {', '.join(map(repr, kind.types))}"
+        case "enum":
+            return f"{value} is not one of {kind.options!r}"
+        case "format":
+            return f"{value} is not a {kind.format!r}{MORE.get(kind.format, '')}"
+        case "pattern":
+            return f"{value} does not match {kind.pattern!r}"
+        case "oneOf" | "anyOf" if getattr(kind, "context", None):
+            return f"{value} is not valid under any of the given schemas: {_none_fits(error, schema)}"
+    return short(str(error.message))
+
+
+def _none_fits(error: Any, schema: Schema) -> str:
+    """Why not those that are of the value's type; if there is none, all of them."""
+    first = [branch[0] for branch in error.kind.context if branch]
+    near = [why for why in first if (why.kind.name, why.instance_path) != ("type", error.instance_path)]
+    return "; ".join(dict.fromkeys(wrong(why, schema) for why in near or first))
+
+
+def _within(schema: Any, path: Sequence[Any]) -> Any:
+    for part in path:
+        schema = schema[part]
+    return schema
+
+
+def short(text: str) -> str:
+    return text if len(text) <= 2 * MOST_SHOWN else text[:MOST_SHOWN] + " …"

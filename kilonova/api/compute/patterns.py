@@ -8,14 +8,26 @@ import jsonschema_rs
 
 from kilonova.api.rejected import Rejected
 
+Matcher = Callable[[str], bool]
 MOST_MEMORY = 1 << 18  # bytes of a compiled pattern
 
 
-def matcher(pattern: str, name: str) -> Callable[[str], bool]:
+def matcher(pattern: str, name: str) -> Matcher:
     """Whether a text contains the pattern. Looking ahead or behind and references back are not possible."""
+    compiled = _compiled(pattern)
+    if compiled is None:
+        raise Rejected(400, f"Invalid {name} filter [{pattern[:80]}]")
+    return compiled
+
+
+def is_pattern(text: str) -> bool:
+    """For a form. An empty one could be matched, but whoever sends it has forgotten something."""
+    return bool(text) and _compiled(text) is not None
+
+
+def _compiled(pattern: str) -> Matcher | None:
     options = jsonschema_rs.RegexOptions(size_limit=MOST_MEMORY)
     try:
-        compiled = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
+        return jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options).is_valid
     except (jsonschema_rs.ValidationError, ValueError):
-        raise Rejected(400, f"Invalid {name} filter [{pattern[:80]}]") from None
-    return compiled.is_valid
+        return None

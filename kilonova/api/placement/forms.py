@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kilonova.api.forms import MOST_SHOWN, Forms, Schema
+from kilonova.api.forms import Forms, Schema, wrong
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
 
@@ -59,11 +59,10 @@ class BodyForms(Forms):
             raise Misshapen(400, why.message) from None
 
     def told(self, error: Any, what: str, schema: Schema) -> str:
-        within = _within(schema, error.schema_path[:-1])
         place = "".join(f"[{part!r}]" for part in error.schema_path[:-1])
         at = "/".join(str(part) for part in error.instance_path)
         where = f" (at {at})" if at else ""
-        return f"{self.opening}: {_wrong(error, within)}{where}. Failed validating {error.kind.name!r} in schema{place}"
+        return f"{self.opening}: {wrong(error, schema)}{where}. Failed validating {error.kind.name!r} in schema{place}"
 
 
 class QueryForms(BodyForms):
@@ -76,34 +75,3 @@ def query(properties: Schema, required: tuple[str, ...] = ()) -> Schema:
     """From forms of single values."""
     lists = {name: {"type": "array", "items": form} for name, form in properties.items()}
     return closed(lists, required)
-
-
-def _within(schema: Any, path: list[Any]) -> Any:
-    for part in path:
-        schema = schema[part]
-    return schema
-
-
-def _wrong(error: Any, within: Any) -> str:
-    kind, value = error.kind, _short(repr(error.instance))
-    match kind.name:
-        case "additionalProperties" if "patternProperties" in within:
-            patterns = ", ".join(map(repr, within["patternProperties"]))
-            return f"{_short(', '.join(map(repr, kind.unexpected)))} does not match any of the regexes: {patterns}"
-        case "required":
-            return f"{kind.property!r} is a required property"
-        case "minProperties":
-            return f"{value} does not have enough properties"
-        case "type":
-            return f"{value} is not of type {', '.join(map(repr, kind.types))}"
-        case "enum":
-            return f"{value} is not one of {within['enum']!r}"
-        case "format":
-            return f"{value} is not a {kind.format!r}"
-        case "pattern":
-            return f"{value} does not match {kind.pattern!r}"
-    return _short(str(error.message))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 2 * MOST_SHOWN else text[:MOST_SHOWN] + " …"

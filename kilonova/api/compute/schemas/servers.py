@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kilonova.api.compute.patterns import is_pattern
 from kilonova.api.compute.schemas.types import (
     BOOLEAN,
     DESCRIPTION,
@@ -217,26 +218,33 @@ SORT_KEYS = [
     *("ramdisk_id", "root_device_name", "task_state", "terminated_at", "updated_at", "user_id", "uuid", "vm_state"),
 ]
 FILTERS = [
-    *("user_id", "project_id", "tenant_id", "launch_index", "image_ref", "image", "kernel_id", "ramdisk_id"),
-    *("hostname", "key_name", "instance_type_id", "flavor", "launched_at", "terminated_at", "availability_zone"),
-    *("name", "display_name", "description", "display_description", "host", "node", "power_state", "progress"),
-    *("reservation_id", "root_device_name", "status", "task_state", "uuid", "vm_state", "access_ip_v4"),
-    *("access_ip_v6", "auto_disk_config", "config_drive", "deleted", "soft_deleted", "locked_by", "ip", "ip6"),
-    *("created_at", "changes-since", "all_tenants"),
+    *("user_id", "project_id", "tenant_id", "launch_index", "image_ref", "image", "instance_type_id", "host"),
+    *("status", "task_state", "uuid", "vm_state", "deleted", "soft_deleted", "changes-since", "all_tenants"),
 ]
+PATTERNS = [  # those that Nova wants to be regular expressions, also where it does not match by them
+    *("kernel_id", "ramdisk_id", "hostname", "key_name", "flavor", "launched_at", "terminated_at", "created_at"),
+    *("availability_zone", "name", "display_name", "description", "display_description", "node", "power_state"),
+    *("progress", "reservation_id", "root_device_name", "access_ip_v4", "access_ip_v6", "auto_disk_config"),
+    *("config_drive", "locked_by", "ip", "ip6"),
+]
+TAG_PATTERNS = ["tags", "tags-any", "not-tags", "not-tags-any"]
+
+
+class QueryForms(Forms):
+    formats = {"regex": is_pattern}
 
 
 def _list(version: Version) -> Schema:
     keys = [*SORT_KEYS, "locked"] if version >= (2, 73) else SORT_KEYS
+    patterns = [*PATTERNS, *TAG_PATTERNS] if version >= (2, 26) else PATTERNS
     properties: dict[str, Any] = {name: texts() for name in FILTERS}
+    properties |= {name: texts({"type": "string", "format": "regex"}) for name in patterns}
     properties |= {
         "limit": texts(NON_NEGATIVE),
         "marker": texts(),
         "sort_key": texts({"type": "string", "enum": keys}),
         "sort_dir": texts({"type": "string", "enum": ["asc", "desc"]}),
     }
-    if version >= (2, 26):
-        properties |= {name: texts() for name in ("tags", "tags-any", "not-tags", "not-tags-any")}
     if version >= (2, 66):
         properties["changes-before"] = texts()
     if version >= (2, 73):
@@ -244,4 +252,4 @@ def _list(version: Version) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": version < (2, 75)}
 
 
-LIST = Forms({version: _list(version) for version in [(2, 1), (2, 26), (2, 66), (2, 73), (2, 75)]})
+LIST = QueryForms({version: _list(version) for version in [(2, 1), (2, 26), (2, 66), (2, 73), (2, 75)]})
