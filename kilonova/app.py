@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kilonova.store.directory import DataDirectory
 
 DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
+WRONGLY_ASKED = ("bad_configuration", "usage")  # found out here, before anybody was asked
 MACHINES_NAME = "simulated.db"
 
 app = App(
@@ -85,7 +86,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     except CycloptsError as error:
         return _say(str(error), USAGE)
     except Refused as why:
-        return _say(why.message, USAGE if why.code == "bad_configuration" else REFUSED)
+        return _say(why.message, USAGE if why.code in WRONGLY_ASKED else REFUSED)
     except Failed as why:
         return _say(why.message, FAILED)
     except KilonovaError as error:  # a database or a broker that cannot be used: nothing was begun

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kilonova.domain.errors import Refused
 from kilonova.sim.acts import History, draw
 from kilonova.sim.crashes import SCENARIOS, Scenario, count_points, matrix
 from kilonova.sim.histories import Told, run, shrink
@@ -15,6 +16,7 @@ from kilonova.sim.histories import Told, run, shrink
 
 def histories(first: int, count: int, length: int) -> int:
     """Random histories, one seed after the other; a failing seed is printed with the command that replays it."""
+    _at_least(1, count=count, length=length)
     logging.disable(logging.WARNING)
     bad = operations = 0
     for number in range(first, first + count):
@@ -30,6 +32,7 @@ def histories(first: int, count: int, length: int) -> int:
 
 def replay(seed: str, length: int, *, shrinking: bool = True) -> int:
     """One history again, exactly as it was; a failing one is shrunk to the acts that matter."""
+    _at_least(1, length=length)
     logging.disable(logging.WARNING)
     history = draw(seed, length)
     told = run(history)
@@ -52,10 +55,20 @@ def fails(history: History) -> bool:
 
 def crashes(names: Iterable[str] = (), sample: int = 0, seed: int = 0) -> int:
     """A crash at every point (or a seeded sample) of each operation; prints the count of points per operation."""
+    known = {scenario.name: scenario for scenario in SCENARIOS}
+    wanted = list(dict.fromkeys(names)) or list(known)
+    if unknown := [name for name in wanted if name not in known]:
+        raise Refused("usage", f"there are no crashes of {', '.join(unknown)}; there are {', '.join(known)}")
+    _at_least(0, sample=sample)
     logging.disable(logging.WARNING)
-    wanted = set(names)
-    bad = sum(_crash_scenario(s, sample, seed) for s in SCENARIOS if not wanted or s.name in wanted)
+    bad = sum(_crash_scenario(known[name], sample, seed) for name in wanted)
     return 4 if bad else 0
+
+
+def _at_least(least: int, **given: int) -> None:
+    for name, number in given.items():
+        if number < least:
+            raise Refused("usage", f"--{name} {number} is not allowed; say {least} or more")
 
 
 def _crash_scenario(scenario: Scenario, sample: int, seed: int) -> int:

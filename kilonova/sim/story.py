@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kilonova.domain.errors import KilonovaError
+from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.sim.invariants import check as check_invariants
 from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Deadlock, Livelock, TimeLimit
@@ -37,14 +37,19 @@ class Told:
     found: list[str] = field(default_factory=list)
 
 
-def run(story: Story) -> Told:
-    """All variants of a story."""
+def check_words(story: Story) -> None:
+    """Raises `StoryError` for what no story can do or say."""
     for values in story.variants():
         check_verbs(story.where, fill_in(story.script, values))
     unknown = [word for word in story.then if word not in WORDS]
     if unknown:
         known = ", ".join(WORDS)
         raise StoryError(story.where(story.then), f"then: nothing is called {unknown[0]!r}; there are {known}")
+
+
+def run(story: Story) -> Told:
+    """All variants of a story."""
+    check_words(story)
     told = Told([])
     for values in story.variants():
         one = _run_one(story, values)
@@ -124,24 +129,33 @@ def files(paths: Iterable[str | Path]) -> list[Path]:
 def main(paths: Iterable[str | Path], update: bool = False) -> int:
     """`kilonova sim run FILE…`: prints each log and a verdict; 0 when all passed, else 4. With `update` the `log:` in
     each file becomes what it is now; everything else must hold all the same."""
+    try:
+        return _tell(_stories(paths), update)
+    except StoryError as error:
+        raise Refused("usage", str(error)) from None
+
+
+def _tell(stories: list[Story], update: bool) -> int:
     failed = 0
-    for path in files(paths):
-        told = _tell(path, update)
+    for story in stories:
+        told = run(story)
+        if update:
+            rewrite_log(story.path, told.log)
+            told.found = [sentence for sentence in told.found if not sentence.startswith("log line ")]
         print("\n".join(told.log))
-        print(f"{path}: " + ("FAILED" if told.found else "passed"))
+        print(f"{story.path}: " + ("FAILED" if told.found else "passed"))
         for sentence in told.found:
             print(f"  {sentence}")
         failed += bool(told.found)
     return FAILED if failed else 0
 
 
-def _tell(path: Path, update: bool) -> Told:
-    try:
-        story = load(path)
-        told = run(story)
-        if update:
-            rewrite_log(path, told.log)
-            told.found = [sentence for sentence in told.found if not sentence.startswith("log line ")]
-    except StoryError as error:
-        return Told([], [str(error)])
-    return told
+def _stories(paths: Iterable[str | Path]) -> list[Story]:
+    """All are read before one is told: what is no story is a wrong question, not a failed story."""
+    found = files(paths)
+    if not found:
+        raise Refused("usage", "say which stories: files, or directories with *.yaml files in them")
+    stories = [load(path) for path in found]
+    for story in stories:
+        check_words(story)
+    return stories

@@ -213,6 +213,21 @@ def test_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("crashes", "migrat", "--sample", "2"), "there are no crashes of migrat; there are create, "),
+        (("crashes", "migrate", "--sample", "-1"), "--sample -1 is not allowed; say 0 or more"),
+        (("histories", "--count", "0"), "--count 0 is not allowed; say 1 or more"),
+        (("replay", "7", "--length", "0"), "--length 0 is not allowed"),
+        (("run", "nosuch.yaml"), "nosuch.yaml: cannot be read: "),
+        (("run",), "say which stories: files, or directories"),
+    ],
+)
+def test_what_the_simulator_does_not_know(arguments: tuple[str, ...], words: str) -> None:
+    assert words in refused(USAGE, "sim", *arguments)
+
+
 def test_a_seal_key_that_is_none(used: Path) -> None:
     (used / "seal.key").write_text("short")
     assert "32 bytes" in serve(used)

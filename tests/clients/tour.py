@@ -1,4 +1,5 @@
-"""The tour of README.md, typed by a machine: its commands in order, in one shell, in front of a real cloud.
+"""The tour of README.md and its section on the simulator, typed by a machine: the commands in order, in one shell, in
+front of a real cloud.
 
 `python -m tests.clients.tour` writes what it saw into README.md; the test only compares. Ids, times and the like are
 other ones each time; everything else must be as it stands there.
@@ -18,7 +19,7 @@ from tests.support.program import Cloud
 from tests.support.servers import ROOT, free_port
 
 README = ROOT / "README.md"
-HEADING = "## A tour of five minutes"
+HEADINGS = ("## A tour of five minutes", "## The simulator")
 ADDRESS = "127.0.0.1:8774"
 END = "--- end of what it said ---"
 START, KILL = "make run", "kill -9"
@@ -51,11 +52,12 @@ class Block:
 
 
 def blocks(readme: str) -> Iterator[tuple[str, Block]]:
-    """The tour's examples, with their text as it stands."""
-    tour = readme[readme.index(HEADING) :]
-    tour = tour[: tour.index("\n## ", len(HEADING))]
-    for found in re.finditer(r"^```\n(\$ .*?)^```$", tour, re.MULTILINE | re.DOTALL):
-        yield found[1], Block(found[1])
+    """The examples of both sections, with their text as it stands."""
+    for heading in HEADINGS:
+        section = readme[readme.index(heading) :]
+        section = section[: section.index("\n## ", len(heading))]
+        for found in re.finditer(r"^```\n(\$ .*?)^```$", section, re.MULTILINE | re.DOTALL):
+            yield found[1], Block(found[1])
 
 
 def plain(text: str) -> str:
@@ -70,7 +72,8 @@ class Tour:
     def __init__(self, folder: Path) -> None:
         self._data, self._port = folder / "var", free_port()
         self._cloud: Cloud | None = None
-        (folder / ".venv").symlink_to(ROOT / ".venv")
+        for needed in (".venv", "tests"):
+            (folder / needed).symlink_to(ROOT / needed)
         self._shell = subprocess.Popen(
             ["bash", "--norc"],
             cwd=folder,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kilonova.domain.errors import Refused
 from kilonova.sim.story import FAILED, files, main, run
 from kilonova.sim.story_file import StoryError, load
 
@@ -56,6 +57,13 @@ def failure(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def no_story(path: Path) -> str:
+    with pytest.raises(Refused) as why:
+        main([path])
+    assert why.value.code == "usage"
+    return why.value.message
+
+
 def test_update_changes_nothing_but_the_log(story: Path) -> None:
     before = story.read_text()
     assert "build a: done; a is active on host1" in before
@@ -91,12 +99,15 @@ def test_line_too_many_and_line_missing(story: Path, capsys: pytest.CaptureFixtu
         ("  servers:", "  claims: {}\n  servers:", "claims a: expected None, found ['small on host1']"),
         ("  servers:", "  disks: {a: [host1/1 on hello]}\n  servers:", "found ['host1/1 on image:cirros']"),
         ("  servers:", "  operations: ['place a: done']\n  servers:", "'build a: done'"),
-        ("  servers:", "  colours: red\n  servers:", "nothing is called 'colours'"),
         ("  servers:", "  debts: [host1 owes a/1]\n  servers:", "debts: expected ['host1 owes a/1'], found []"),
     ],
 )
 def test_wrong_then(story: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str) -> None:
     assert says in failure(edit(story, old, new), capsys)
+
+
+def test_unknown_then(story: Path) -> None:
+    assert "nothing is called 'colours'" in no_story(edit(story, "  servers:", "  colours: red\n  servers:"))
 
 
 @pytest.mark.parametrize(
@@ -105,12 +116,22 @@ def test_wrong_then(story: Path, capsys: pytest.CaptureFixture[str], old: str, n
         ("explode: host1", ":6: unknown verb 'explode'; there are when, audit"),
         ("when: {step: claim}", ":6: a step is one verb, or `when` with `do`, not when"),
         ("{when: {step: claim}, do: {wait: 3}}", "`wait` lets time pass"),
-        ("{when: {step: no_such_step}, do: {crash: host1}}", ":6: step=no_such_step is=taken way=do never happened"),
-        ("expect_refused: {do: {delete: a}, code: busy}", "expected to be refused with busy '', got accepted"),
-        ("migrate: nobody", "it was refused: Instance nobody could not be found."),
         ("power: {host1: maybe}", ":6: power: say on or off, not 'maybe'"),
         ("create: {sever: b}", ":6: create: "),
         ("kill: conductor7", ":6: kill: there is no role 'conductor7'"),
+    ],
+)
+def test_impossible_step(story: Path, step: str, says: str) -> None:
+    edit(story, "  - until: a is active\n", f"  - until: a is active\n  - {step}\n")
+    assert says in no_story(story)
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("{when: {step: no_such_step}, do: {crash: host1}}", ":6: step=no_such_step is=taken way=do never happened"),
+        ("expect_refused: {do: {delete: a}, code: busy}", "expected to be refused with busy '', got accepted"),
+        ("migrate: nobody", "it was refused: Instance nobody could not be found."),
         ("until: a is deleted", "a is deleted: not so after 600 virtual seconds"),
         ("check: {servers: {a: {status: error}}}", "check: servers a status: expected error, found active"),
         ("audit: [something]", "the audit found [], expected ['something']"),
@@ -134,10 +155,14 @@ def test_missing_part(story: Path, part: str) -> None:
         load(story)
 
 
-def test_no_then(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_then(story: Path) -> None:
     story.write_text(story.read_text().split("then:")[0])
-    assert "has no `then:`; a log alone is no test" in failure(story, capsys)
+    assert "has no `then:`; a log alone is no test" in no_story(story)
 
 
-def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot be read" in failure(tmp_path / "nothing.yaml", capsys)
+def test_no_such_file(tmp_path: Path) -> None:
+    assert "cannot be read" in no_story(tmp_path / "nothing.yaml")
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    assert "say which stories" in no_story(tmp_path)
