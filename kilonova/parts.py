@@ -52,6 +52,7 @@ def make_service(
     from kilonova.services.identity.service import Identity
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
+    from kilonova.store.clouds import CLOUDS_NAME
 
     world = engine.world
     parts = (world.db.control, world.clock, world.ids)
@@ -68,6 +69,7 @@ def make_service(
         quotas=Quotas(world.db.control, engine.limits.quota),
         policy=Policy(file=policy_file if policy_file.is_file() else None),
         public_url=url,
+        clouds_file=path / CLOUDS_NAME,
         unready=unready,
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from html import escape
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from kilonova.api.service import Service
+from kilonova.store.clouds import ADMIN_CLOUD
 
 SERVICES = (
     ("Identity v3", "/identity/v3", "tokens, users, projects"),
@@ -40,9 +42,8 @@ PAGE = """<!doctype html>
 {rows}
 </table>
 <h2>Connect</h2>
-<p>The first start has written <code>clouds.yaml</code> into the data directory (<code>./var</code> unless another was
-given). With the <code>openstack</code> client:</p>
-<pre>export OS_CLIENT_CONFIG_FILE=var/clouds.yaml OS_CLOUD=kilonova
+<p>How to log in is in a file on the machine that runs it. There, with the <code>openstack</code> client:</p>
+<pre>export OS_CLIENT_CONFIG_FILE={clouds} OS_CLOUD={cloud}
 openstack server list --all-projects</pre>
 </html>
 """
@@ -57,4 +58,5 @@ async def home(request: Request) -> Response:
         f'<tr><td>{name}</td><td><a href="{base}{path}">{base}{path}</a></td><td>{what}</td></tr>'
         for name, path, what in SERVICES
     )
-    return HTMLResponse(PAGE.format(state=state, rows=rows))
+    clouds = escape(shlex.quote(str(service.clouds_file.resolve())))
+    return HTMLResponse(PAGE.format(state=state, rows=rows, clouds=clouds, cloud=ADMIN_CLOUD))

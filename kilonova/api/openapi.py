@@ -33,7 +33,7 @@ def _add(methods: dict[str, Any], route: Route, version: Version) -> None:
         return
     operation: dict[str, Any] = {
         "operationId": f"{route.method} {route.path}",
-        "summary": _first_line(route),
+        "summary": summary(route),
         "parameters": [*_in_path(route.path), *_in_query(route, version)],
         "responses": {"default": {"description": "as the service's reference says"}},
     }
@@ -44,7 +44,7 @@ def _add(methods: dict[str, Any], route: Route, version: Version) -> None:
     _add_body(operation, route, version)
 
 
-def _first_line(route: Route) -> str:
+def summary(route: Route) -> str:
     told = (route.handler.__doc__ or "").strip().partition("\n")[0]
     return told or f"{route.handler.__module__.rpartition('.')[2]}: {route.handler.__name__.strip('_')}"
 

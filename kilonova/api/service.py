@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from kilonova.domain.caller import Caller
@@ -54,6 +55,7 @@ class Service:
     quotas: Quotas
     policy: Policy
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end
+    clouds_file: Path  # how to log in, on the machine that serves
     unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is
     faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port
 

@@ -39,13 +39,13 @@ def list_(
     ----------
     server: Only those on this server.
     state: Only those in this state.
-    limit: At most so many.
+    limit: At most so many, 1 to 1000.
     marker: Go on after this operation.
     """
     from urllib.parse import urlencode
 
     given = {"server": server, "state": state, "limit": limit, "marker": marker}
-    query = urlencode({name: value for name, value in given.items() if value})
+    query = urlencode({name: value for name, value in given.items() if value != ""})
     found = cloud_of(url, data, clouds, os_cloud).get(f"/operations?{query}")
     if as_json:
         print(json.dumps(found, indent=2))

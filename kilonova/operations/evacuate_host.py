@@ -36,9 +36,13 @@ def child_id(parent: str, server: str) -> str:
     return str(uuid.uuid5(uuid.UUID(parent), server))
 
 
+async def servers_on(tx: Tx, host: str) -> list[str]:
+    return [row["id"] for row in await tx.all(_SERVERS_THERE, host=host)]
+
+
 async def list_servers(ctx: Context) -> Facts:
     async def body(tx: Tx) -> list[str]:
-        return [row["id"] for row in await tx.all(_SERVERS_THERE, host=ctx.params["host"])]
+        return await servers_on(tx, ctx.params["host"])
 
     return {"servers": await ctx.journal.read(body)}
 

@@ -282,11 +282,7 @@ async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause,
         if running is not None:
             await remember_key(tx, ask, running, now)
             return Accepted(running, joined=True)
-        state = await judge_host(tx, host, engine.limits.service_down_time)
-        if state is None:
-            raise Refused("no_such_host", f"Compute host {host} could not be found.")
-        if state.word != "down":
-            raise Refused("host_unknown" if state.word == "unknown" else "host_still_up", state.sentence)
+        await require_dead(engine, tx, host)
         op = _fresh(engine, ask, operation_id, turn=0)
         op.server_id = None
         await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
@@ -295,6 +291,14 @@ async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause,
     accepted = await engine.write(journal, body)
     await engine.wake(journal.name, accepted.operation_id)
     return accepted
+
+
+async def require_dead(engine: Engine, tx: Tx, host: str) -> None:
+    state = await judge_host(tx, host, engine.limits.service_down_time)
+    if state is None:
+        raise Refused("no_such_host", f"Compute host {host} could not be found.")
+    if state.word != "down":
+        raise Refused("host_unknown" if state.word == "unknown" else "host_still_up", state.sentence)
 
 
 async def _evacuating(tx: Tx, host: str) -> str | None:

@@ -58,6 +58,9 @@ def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
         (("op", "show", "nothing"), "there is no operation nothing"),
         (("op", "show", "../hosts"), "there is no operation ../hosts"),
         (("op", "list", "--state", "tired"), "no state 'tired'"),
+        (("op", "list", "--limit", "0"), "limit=0 is not allowed; say 1 to 1000"),
+        (("op", "list", "--limit", "99999999999"), "limit=99999999999 is not allowed; say 1 to 1000"),
+        (("op", "list", "--server", "nosuch"), "there is no operation on a server nosuch"),
         (("sim", "host", "mars", "--power", "off"), "mars could not be found"),
         (("sim", "host", "host1"), "say power, link or fail"),
     ):

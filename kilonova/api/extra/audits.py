@@ -18,6 +18,7 @@ class AuditBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 async def run(call: Call) -> Response:
+    """Compare the books now, and repair what is safe."""
     wish = decode(await read_body(call.request), AuditBody)
     report = await audit(call.db, call.engine.world.clock, mend=wish.repair)
     await keep(call.db, report)

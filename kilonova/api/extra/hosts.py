@@ -26,14 +26,17 @@ class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 async def list_(call: Call) -> Response:
+    """How each host stands, and why."""
     return answer({"hosts": await _hosts(call.engine)})
 
 
 async def show(call: Call) -> Response:
+    """How one host stands, and why."""
     return answer({"host": await _host(call.engine, call.path["host"])})
 
 
 async def change(call: Call) -> Response:
+    """Declare a host down or up; close it to new servers or open it."""
     engine, host = call.engine, call.path["host"]
     wish = decode(await read_body(call.request), ChangeBody)
     if wish.forced_down is None and wish.disabled is None:

@@ -12,6 +12,7 @@ from kilonova.api.routes import Version
 
 
 async def show(call: Call) -> Response:
+    """The routes of a service as OpenAPI."""
     faces = call.service.faces
     name = call.path["service"]
     if name not in faces:

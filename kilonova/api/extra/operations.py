@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -23,11 +23,13 @@ from kilonova.engine.core import Engine
 from kilonova.operations.hosts import find_host
 from kilonova.operations.submit import NewServer, create, evacuate_host, submit
 from kilonova.store.operations import Journaled, actions_of, find, marker_key, page, steps_of
+from kilonova.world import Stores
 
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
 MOST_OPERATIONS = 50  # that are looked through for a decision
 MOST = 2**31 - 1  # what a column takes
+ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize", "evacuate"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
@@ -47,7 +49,7 @@ class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    operation: Literal["delete", "migrate", "confirm_resize", "revert_resize", "evacuate"]
+    operation: ServerOperation
     server: str
     host: str | None = None  # where to, for migrate and evacuate
 
@@ -57,24 +59,28 @@ class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     host: str
 
 
-FORMS: dict[str, Any] = {
-    "create": CreateBody,
-    "evacuate_host": HostBody,
-    **dict.fromkeys(("delete", "migrate", "confirm_resize", "revert_resize", "evacuate"), ServerBody),
-}
+SERVER_FORMS: dict[str, Any] = dict.fromkeys(get_args(ServerOperation), ServerBody)
+HOST_FORMS: dict[str, Any] = {"evacuate_host": HostBody}
+FORMS = {"create": CreateBody, **SERVER_FORMS, **HOST_FORMS}
 
 
 class Named(msgspec.Struct, frozen=True):
     operation: str
 
 
+def form_of(body: bytes, forms: dict[str, Any]) -> Any:
+    """By the operation that the body names."""
+    kind = decode(body, Named).operation
+    if kind not in forms:
+        raise Refused("bad_request", f"no operation {kind[:80]!r} here; there are {', '.join(forms)}")
+    return forms[kind]
+
+
 async def submit_(call: Call) -> Response:
+    """Ask for an operation."""
     engine = call.engine
     body = await read_body(call.request)
-    kind = decode(body, Named).operation
-    if kind not in FORMS:
-        raise Refused("bad_request", f"no operation {kind!r}; there are {', '.join(FORMS)}")
-    wish = decode(body, FORMS[kind])
+    wish = decode(body, form_of(body, FORMS))
     server, accepted = await _accept(engine, wish, call.cause, _key(call.request, body))
     operation = accepted.operation_id
     return answer({"operation": operation, "server": server}, 202, {"X-Kilonova-Operation": operation})
@@ -106,6 +112,7 @@ async def _accept(
 
 
 async def list_(call: Call) -> Response:
+    """Operations, the newest first."""
     stores, query = call.engine.world.db, call.query
     if unknown := set(query) - {"server", "state", "limit", "marker"}:
         raise Refused("bad_request", f"unknown parameter {', '.join(sorted(unknown))}")
@@ -118,6 +125,8 @@ async def list_(call: Call) -> Response:
         if before is None:
             raise Refused("bad_request", f"marker {query['marker']} is no operation")
     found = await page(stores, by=by, before=before, limit=limit_of(call.request))
+    if not found and "server" in query:
+        await _newest_of(stores, query["server"], limit=1)
     return answer({"operations": [view.operation(journaled) for journaled in found]})
 
 
@@ -130,6 +139,7 @@ async def _found(call: Call) -> list[Journaled]:
 
 
 async def show(call: Call) -> Response:
+    """One operation with its steps, actions and events."""
     found = await _found(call)
     steps = [step for journaled in found for step in await steps_of(journaled)]
     steps.sort(key=lambda step: int(step["ordinal"]))
@@ -148,6 +158,7 @@ async def show(call: Call) -> Response:
 
 
 async def explain(call: Call) -> Response:
+    """Why it went where it went: host, filter, number."""
     found = await _found(call)
     return answer({"operation": found[0].row["id"], "decision": view.decision(found)})
 
@@ -155,17 +166,24 @@ async def explain(call: Call) -> Response:
 async def explain_server(call: Call) -> Response:
     """The newest decision about a server, with the operation that made it."""
     server_id = call.path["id"]
-    newest = await page(call.db, by={"server_id": server_id}, before=None, limit=MOST_OPERATIONS)
+    newest = await _newest_of(call.db, server_id, limit=MOST_OPERATIONS)
     for journaled in newest:
         decision = view.decision(journaled)
         if decision is not None:
             return answer({"operation": journaled[0].row["id"], "decision": decision})
-    if not newest:
-        raise Refused("not_found", f"there is no operation on a server {server_id}")
     return answer({"operation": newest[0][0].row["id"], "decision": None})
 
 
+async def _newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[Journaled]]:
+    """Every server has at least been asked for, so one without operations is none."""
+    found = await page(stores, by={"server_id": server_id}, before=None, limit=limit)
+    if not found:
+        raise Refused("not_found", f"there is no operation on a server {server_id[:80]}")
+    return found
+
+
 async def cancel_(call: Call) -> Response:
+    """Undo what was done so far, until the point of no return."""
     engine, found = call.engine, await _found(call)
     operation_id = call.path["id"]
     await cancel(engine, found[-1].journal, operation_id, call.cause.user_id)

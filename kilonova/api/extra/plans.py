@@ -6,25 +6,36 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.extra.operations import ServerBody
+from kilonova.api.extra.operations import HOST_FORMS, SERVER_FORMS, form_of
 from kilonova.api.reading import decode, read_body
+from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
-from kilonova.engine.rehearse import rehearse
+from kilonova.engine.rehearse import Rehearsal, rehearse
+from kilonova.operations.rehearse_host import HostRehearsal, rehearse_host
 from kilonova.operations.submit import find_mapping
 
 
 async def plan(call: Call) -> Response:
-    engine = call.engine
-    wish = decode(await read_body(call.request), ServerBody)
-    params = {"host": wish.host} if wish.host else {}
-    ask = Ask(kind=wish.operation, server_id=wish.server, cause=call.cause, params=params)
-    mapping = await find_mapping(engine, wish.server)
-    if mapping["cell"] is None:
-        raise Refused("busy", f"Instance {wish.server} is being built; wait until it has a host")
-    told = await rehearse(_with_scheduler(engine), engine.world.db.cell(mapping["cell"]), ask)
+    """A dry run: what would happen, with nothing stored."""
+    body = await read_body(call.request)
+    wish = decode(body, form_of(body, {**SERVER_FORMS, **HOST_FORMS}))
+    told: Rehearsal | HostRehearsal
+    if wish.operation in HOST_FORMS:
+        told = await rehearse_host(_with_scheduler(call.engine), wish.host, call.cause)
+    else:
+        params = {"host": wish.host} if wish.host else {}
+        told = await _of_server(call.engine, wish.operation, wish.server, params, call.cause)
     return answer({"plan": msgspec.to_builtins(told)})
+
+
+async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, str], cause: Cause) -> Rehearsal:
+    mapping = await find_mapping(engine, server)
+    if mapping["cell"] is None:
+        raise Refused("busy", f"Instance {server} is being built; wait until it has a host")
+    ask = Ask(kind=kind, server_id=server, cause=cause, params=params)
+    return await rehearse(_with_scheduler(engine), engine.world.db.cell(mapping["cell"]), ask)
 
 
 def _with_scheduler(engine: Engine) -> Engine:

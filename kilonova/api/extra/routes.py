@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kilonova.api.extra import audits, hosts, ledger, openapi, operations, plans, servers, simulated, token_keys
+from kilonova.api.extra import audits, hosts, index, ledger, openapi, operations, plans, servers, simulated, token_keys
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 
 
@@ -11,6 +11,7 @@ def _route(method: str, path: str, handler: Handler, rule: str) -> Route:
 
 
 ROUTES = [
+    Route(method="GET", path="/", handler=index.show, rule=ANY_TOKEN),
     _route("GET", "/operations", operations.list_, "operations"),
     _route("POST", "/operations", operations.submit_, "operations"),
     _route("GET", "/operations/{id}", operations.show, "operations"),

@@ -12,12 +12,14 @@ from kilonova.world import Stores
 
 
 async def list_(call: Call) -> Response:
+    """Where each server is and how it stands."""
     stores: Stores = call.db
     marker = call.query.get("marker", "")
     return answer({"servers": await list_servers(stores, marker=marker, limit=limit_of(call.request))})
 
 
 async def show(call: Call) -> Response:
+    """Where one server is and how it stands."""
     return answer({"server": await server_of(call)})
 
 

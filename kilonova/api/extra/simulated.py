@@ -32,6 +32,7 @@ class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 async def switch(call: Call) -> Response:
+    """Cut the power or the network of a simulated host, or let its driver fail."""
     wish = decode(await read_body(call.request), SwitchBody)
     if wish == SwitchBody():
         raise Refused("bad_request", "say power, link or fail")
@@ -46,6 +47,7 @@ async def switch(call: Call) -> Response:
 
 
 async def write(call: Call) -> Response:
+    """Write a text to the disk of a simulated guest."""
     wish = decode(await read_body(call.request), WriteBody)
     server = await server_of(call)
     await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text)))
@@ -53,6 +55,7 @@ async def write(call: Call) -> Response:
 
 
 async def console(call: Call) -> Response:
+    """The console log of a simulated guest."""
     server = await server_of(call)
     now = await _ask(call.engine, _host_of(server), MachineOrder(console=server.id))
     return PlainTextResponse(now.console)

@@ -21,5 +21,6 @@ async def list_(call: Call) -> Response:
 
 
 async def rotate(call: Call) -> Response:
+    """Sign tokens with a new key from now on."""
     wish = decode(await read_body(call.request) or b"{}", RotateBody)
     return answer({"token_key": await call.service.identity.rotate_keys(revoke=wish.revoke)}, 201)

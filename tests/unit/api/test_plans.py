@@ -28,3 +28,40 @@ def test_a_plan_is_refused_as_the_request_would_be() -> None:
         assert (await api.refused("POST", "/plans", {"operation": "fly", "server": server}))[0] == 400
 
     run(story)
+
+
+def test_a_plan_of_a_whole_host_says_who_would_go_where_and_stores_nothing() -> None:
+    async def story(api: Api) -> None:
+        servers = {await api.created(host="host1") for _ in range(2)}
+        assert await api.refused("POST", "/plans", {"operation": "evacuate_host", "host": "mars"}) == (
+            *(404, "no_such_host"),
+            "Compute host mars could not be found.",
+        )
+        asked = {"operation": "evacuate_host", "host": "host1"}
+        assert (await api.refused("POST", "/plans", asked))[1] == "host_still_up"
+        await api.post("/simulated/hosts/host1", {"power": "off"}, 200)
+        await api.post("/hosts/host1", {"forced_down": True}, 200)
+        before = (await api.get("/operations"))["operations"]
+        told = (await api.post("/plans", asked, 200))["plan"]
+        assert (told["misfits"], told["refused"]) == ({}, {})
+        assert {move["server"] for move in told["moves"]} == servers
+        assert {move["to"] for move in told["moves"]} <= {"host2", "host3"}
+        assert all(move["decision"]["chosen"]["host"] == move["to"] for move in told["moves"])
+        assert (await api.get("/operations"))["operations"] == before
+        for host in ("host2", "host3"):
+            await api.post(f"/hosts/{host}", {"disabled": True}, 200)
+        told = (await api.post("/plans", asked, 200))["plan"]
+        assert told["moves"] == [] and set(told["misfits"]) == servers
+        assert all("No valid host" in why for why in told["misfits"].values())
+
+    run(story)
+
+
+def test_what_is_no_plan_is_told_with_what_would_be() -> None:
+    async def story(api: Api) -> None:
+        told = await api.refused("POST", "/plans", {"operation": "fly", "server": "x"})
+        assert told[2] == (
+            "no operation 'fly' here; there are delete, migrate, confirm_resize, revert_resize, evacuate, evacuate_host"
+        )
+
+    run(story)

@@ -1,0 +1,30 @@
+"""/: what Kilonova's own REST has, for whoever opens its address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.face import Face
+from kilonova.api.openapi import summary
+from kilonova.api.routes import ANY_TOKEN, Route
+
+
+async def show(call: Call) -> Response:
+    """What there is, and what you may."""
+    face = call.service.faces["kilonova"]
+    assert isinstance(face, Face)
+    return answer({"version": "v1", "routes": [_view(call, route) for route in face.router.routes]})
+
+
+def _view(call: Call, route: Route) -> dict[str, Any]:
+    everybody = route.rule == ANY_TOKEN
+    return {
+        "method": route.method,
+        "address": call.url(route.path.rstrip("/")),
+        "what": summary(route),
+        "rule": None if everybody else route.rule,
+        "you_may": everybody or call.allows(route.rule),
+    }
