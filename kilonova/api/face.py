@@ -58,6 +58,9 @@ class Manner:
         """The path without what this service ignores in it, and the project named in it, if any."""
         return call_path, ""
 
+    def no_action(self, name: str) -> str:
+        return f"There is no such action: {name[:80]}"
+
     def status_of(self, error: Refused | Failed) -> int:
         return self.status.get(error.code) or STATUS.get(error.code, DEFAULT)
 
@@ -115,7 +118,7 @@ class Face:
         if not route.raw and request.method in WITH_BODY:
             call.body = await self._body(request)
         if route.action:
-            call.route = route = _by_action(fitting, call.body)
+            call.route = route = self._by_action(fitting, call.body)
         self._admit(call)
         return await route.handler(call)
 
@@ -135,6 +138,16 @@ class Face:
         if project and project != call.caller.project_id:
             text = f"Malformed request URL: URL's project_id '{project}' doesn't match Context's project_id"
             raise Rejected(400, f"{text} '{call.caller.project_id}'")
+
+    def _by_action(self, routes: Sequence[Route], body: Any) -> Route:
+        """POST …/action: the one key of the body says which."""
+        if not isinstance(body, dict) or len(body) != 1:
+            raise Rejected(400, "Malformed request body: it must have exactly one key, the action")
+        (key,) = body
+        for route in routes:
+            if route.action == key:
+                return route
+        raise Rejected(400, self.manner.no_action(key))
 
     def _admit(self, call: Call) -> None:
         route = call.route
@@ -193,14 +206,3 @@ def _told(request: Request) -> str:
 def _not_allowed(method: str, routes: Sequence[Route]) -> Rejected:
     allowed = ", ".join(sorted({route.method for route in routes}))
     return Rejected(405, f"The method {method} is not allowed for this resource.", headers={"Allow": allowed})
-
-
-def _by_action(routes: Sequence[Route], body: Any) -> Route:
-    """POST …/action: the one key of the body says which."""
-    if not isinstance(body, dict) or len(body) != 1:
-        raise Rejected(400, "Malformed request body: it must have exactly one key, the action")
-    (key,) = body
-    for route in routes:
-        if route.action == key:
-            return route
-    raise Rejected(400, f"There is no such action: {key[:80]}")

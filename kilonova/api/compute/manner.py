@@ -47,6 +47,13 @@ STATUS = {
     "too_many_ports": 403,
     "security_group_ambiguous": 409,
 }
+NOVAS_ACTIONS = """
+    addFixedIp addFloatingIp addSecurityGroup changePassword confirmResize createBackup createImage evacuate forceDelete
+    injectNetworkInfo lock migrate os-getConsoleOutput os-getRDPConsole os-getSPICEConsole os-getSerialConsole
+    os-getVNCConsole os-migrateLive os-resetState os-start os-stop pause reboot rebuild removeFixedIp removeFloatingIp
+    removeSecurityGroup rescue resetNetwork resize restore resume revertResize shelve shelveOffload suspend
+    trigger_crash_dump unlock unpause unrescue unshelve
+"""
 
 
 class ComputeManner(Manner):
@@ -59,6 +66,9 @@ class ComputeManner(Manner):
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({FAULTS.get(status, "computeFault"): {"code": status, "message": message}}, status)
+
+    def no_action(self, name: str) -> str:
+        return f"This cloud does not offer '{name}' yet." if name in NOVAS_ACTIONS.split() else super().no_action(name)
 
     def decorate(self, response: Response, version: Version, request_id: str) -> None:
         headers = response.headers
