@@ -51,7 +51,8 @@ def list_(
         print(json.dumps(found, indent=2))
         return
     for operation in found["operations"]:
-        print(_line(operation))
+        waiting = f"  waiting for {operation['waiting_for']}" if operation["waiting_for"] else ""
+        print(f"{_line(operation)}{waiting}")
 
 
 @app.command

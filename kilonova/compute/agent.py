@@ -68,6 +68,7 @@ class Agent:
             else:
                 self._turns[name] = tuple(value)
         self._running: dict[str, Running] = {}
+        self._refusal = ""  # why a result was not taken, the last time
         self._woken = False  # ask for work at once
         self._due: asyncio.Future[None] | None = None
         self._loop: asyncio.Task[None] | None = None
@@ -180,6 +181,7 @@ class Agent:
         )
         if await self._ask("conductor.returned", message, bool):
             self._epoch = answer.epoch
+            self._refusal = ""
             self.welcomed = True
             self._woken = True
 
@@ -277,9 +279,16 @@ class Agent:
                 await self.world.clock.sleep(self._interval / 4)
                 continue
             if not answer.accepted:
-                logger.info("host %s: %s was not wanted any more: %s", self.host, order.name, answer.why)
+                self._note_refusal(order, answer.why)
                 self._look()
             return
+
+    def _note_refusal(self, order: StepOrder, why: str) -> None:
+        """Nothing is lost by it: the step is handed out anew, or was not this host's any more. Many at once have the
+        same reason: it is noted once."""
+        if why != self._refusal:
+            logger.debug("host %s: the result of %s came too late: %s", self.host, order.name, why)
+        self._refusal = why
 
     # -- small things -------------------------------------------------------------------------------------------
 

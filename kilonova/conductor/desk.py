@@ -85,7 +85,9 @@ class Desk:
         async def same_epoch(tx: Tx) -> None:
             row = await rows.fetch(tx, hosts, name=message.host)
             if row is None or (row["session"], row["epoch"]) != (message.session, message.epoch):
-                raise Superseded(f"host {message.host} has to register again first")
+                raise Superseded(
+                    f"{message.host} has registered anew since, or has to; its steps are handed out again then"
+                )
 
         problem = Problem(**message.error) if message.error is not None else None
         outcome = Outcome(result=message.result or {}, problem=problem)

@@ -40,6 +40,7 @@ class HostState(msgspec.Struct, frozen=True):
     word: str  # one of HOST_STATES
     sentence: str
     declared: bool = False  # somebody's word or a fence, not silence alone
+    silent: float = 0.0  # seconds since it was heard; within service_down_time they prove nothing
 
     @property
     def is_up(self) -> bool:
@@ -71,8 +72,8 @@ def judge(host: HostFacts, seen: Observation | None, now: float, down_after: flo
         return _silent(host, seen, now, silent, down_after)
     for word, flag in (("returning", host.returning), ("draining", host.draining), ("disabled", host.disabled)):
         if flag:
-            return HostState(host.name, word, f"{host.name} {HOST_STATES[word]}")
-    return HostState(host.name, "up", f"{host.name} answered {silent:.0f} s ago")
+            return HostState(host.name, word, f"{host.name} {HOST_STATES[word]}", silent=silent)
+    return HostState(host.name, "up", f"{host.name} answered {silent:.0f} s ago", silent=silent)
 
 
 def _silent(host: HostFacts, seen: Observation | None, now: float, silent: float, down_after: float) -> HostState:

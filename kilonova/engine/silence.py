@@ -16,6 +16,7 @@ from kilonova.engine.conclude import Next, Outcome, conclude
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
+from kilonova.engine.limits import Limits
 from kilonova.engine.model import DEBT, FAIL, WAIT, Step
 from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql
@@ -99,14 +100,24 @@ async def _look(engine: Engine, journal: Store, row: Row, step: Step, state: Hos
 
 
 async def _in_time(engine: Engine, journal: Store, row: Row, step: Step, state: HostState) -> None:
-    """The host answers. A deadline fails only what cannot have left a guest running or a shared disk open."""
+    """The host counts as there. A deadline fails only what cannot have left a guest running or a shared disk open."""
     overdue = row["state"] == "taken" and engine.world.clock.now() - row["taken_at"] > step.deadline
     if overdue and row["way"] == "do" and not step.starts_guest:
         text = f"{step.name} on {row['place']} did not end within {step.deadline:.0f} s"
         problem = Problem(code="deadline", message=text, step=step.name, elsewhere=True, final=True)
         await _end(engine, journal, row, Outcome(problem=problem))
-    elif row["operation_state"] == "waiting":
-        await set_waiting(engine, journal, row["operation_id"], row["ordinal"], None)
+    elif state.silent > _beats_missed(engine.limits):
+        text = f"{row['place']} to answer about {step.name}; last heard {state.silent:.0f} s ago"
+        await set_waiting(engine, journal, row["operation_id"], row["ordinal"], text, only_say=True)
+    elif row["waiting_for"] is not None:
+        only_say = row["operation_state"] != "waiting"
+        await set_waiting(engine, journal, row["operation_id"], row["ordinal"], None, only_say=only_say)
+
+
+def _beats_missed(limits: Limits) -> float:
+    """Seconds after which at least one heartbeat has not come. That decides nothing (law 9), so the operation keeps its
+    state; but whoever looks at it shall read why nothing happens."""
+    return 1.5 * limits.report_interval + limits.flush_seconds
 
 
 async def _end(engine: Engine, journal: Store, row: Row, outcome: Outcome) -> None:
@@ -127,8 +138,10 @@ async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
         await tell_parent(engine, journal, following.op.parent_id)
 
 
-async def set_waiting(engine: Engine, journal: Store, operation_id: str, ordinal: int, text: str | None) -> None:
-    """Say, or no longer say, what an operation waits for."""
+async def set_waiting(
+    engine: Engine, journal: Store, operation_id: str, ordinal: int, text: str | None, *, only_say: bool = False
+) -> None:
+    """Say, or no longer say, what an operation waits for; `only_say` leaves its state as it is."""
 
     async def body(tx: Tx) -> None:
         op = await log.load(tx, operation_id, lock=True)
@@ -136,7 +149,8 @@ async def set_waiting(engine: Engine, journal: Store, operation_id: str, ordinal
             return
         was = op.state
         op.waiting_for = text
-        op.state = "waiting" if text else _resumed(op)
+        if not only_say:
+            op.state = "waiting" if text else _resumed(op)
         await log.save(tx, op, was, ordinal, engine.world.clock.now())
 
     await engine.write(journal, body)

@@ -1,6 +1,7 @@
 """What an agent does with its orders, whoever sends them and however they arrive (law 4)."""
 
 import asyncio
+import logging
 import random
 
 import msgspec
@@ -60,7 +61,7 @@ class Room:
         if self.silent:
             await asyncio.sleep(2 * INTERVAL)
         self.finished.append(msgspec.json.decode(body, type=Finish))
-        return msgspec.json.encode(Finished(self.accepts))
+        return msgspec.json.encode(Finished(self.accepts, "" if self.accepts else "not now"))
 
     def start(self):
         self.lives += 1
@@ -187,6 +188,15 @@ def test_a_refused_result_undoes_nothing_and_asks_what_there_is(room):
     assert room.log == ["a begun", "a done"]
     assert len(room.finished) == 1
     assert room.beats[-1].pull, "it asks what should be there"
+
+
+def test_many_refused_results_are_noted_once_and_quietly(room, caplog):
+    room.accepts = False
+    with caplog.at_level(logging.DEBUG, logger="kilonova.compute.agent"):
+        room.say(*(order(name, 1, 1, server=name) for name in "abc"), wait=1.5 * INTERVAL)
+    assert len(room.finished) == 3
+    noted = [(entry.levelno, entry.getMessage()) for entry in caplog.records]
+    assert noted == [(logging.DEBUG, "host host1: the result of work came too late: not now")]
 
 
 def test_what_a_step_does_not_expect_is_told_as_an_error(room):

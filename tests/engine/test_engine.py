@@ -1,5 +1,7 @@
 """The engine's promises, on a whole simulated cloud."""
 
+import re
+
 import pytest
 
 from kilonova.domain.errors import CommitUnknown, Refused
@@ -245,6 +247,23 @@ def test_a_deadline_fails_a_step_that_cannot_have_left_a_guest_running(cloud):
     tried = [place for name, way, place, _ in cloud.steps(operation) if (name, way) == ("prep_resize", "do")]
     assert len(set(tried)) == 2
     assert cloud.operation(operation)["state"] == "done"
+    assert check(cloud) == []
+
+
+def test_an_operation_says_soon_that_its_host_does_not_answer(cloud):
+    """Long before the silence proves anything; and it takes its word back when the host is heard again."""
+    cloud = cloud()
+    server, _ = cloud.make()
+    host = cloud.server(server)["host"]
+    cloud.hardware.switch_power(host, False)
+    operation = cloud.submit("stop", server).operation_id
+    cloud.loop.run_for(25.0)
+    row = cloud.operation(operation)
+    assert row["state"] != "waiting", "it is no proof yet"
+    assert re.fullmatch(rf"{host} to answer about stop_instance; last heard \d+ s ago", row["waiting_for"])
+    cloud.hardware.switch_power(host, True)
+    cloud.loop.run_for(40.0)
+    assert (cloud.operation(operation)["state"], cloud.operation(operation)["waiting_for"]) == ("done", None)
     assert check(cloud) == []
 
 
