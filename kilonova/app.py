@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError
 
 from kilonova.cli import audit, database, explain, identity, operations, simulation
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
 WRONGLY_ASKED = ("bad_configuration", "usage")  # found out here, before anybody was asked
 MACHINES_NAME = "simulated.db"
+logger = logging.getLogger(__name__)
 
 app = App(
     name="kilonova",
@@ -84,13 +86,19 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except CycloptsError as error:
-        return _say(str(error), USAGE)
+        return _say(f"{error}{_hint(error)}", USAGE)
     except Refused as why:
         return _say(why.message, USAGE if why.code in WRONGLY_ASKED else REFUSED)
     except Failed as why:
         return _say(why.message, FAILED)
     except KilonovaError as error:  # a database or a broker that cannot be used: nothing was begun
         return _say(str(error), REFUSED)
+
+
+def _hint(error: CycloptsError) -> str:
+    """An option where a command belongs."""
+    word = (error.unused_tokens or [""])[0] if isinstance(error, UnknownCommandError) else ""
+    return f" Options go after the command: kilonova op list {word} …" if word.startswith("-") else ""
 
 
 def _say(sentence: str, code: int) -> int:
@@ -125,6 +133,8 @@ def serve(
     settings = load(data, config, [*(overrides or []), *count])
     if settings.database.is_set or settings.bus.url:
         raise Refused("bad_configuration", "[database] and [bus] are for api, conductor and agent; serve keeps its own")
+    if not settings.simulated.hosts:
+        raise Refused("bad_configuration", "a cloud with 0 hosts can run nothing; say --hosts 1 or more")
     with listening(listen) as listener:
         url = public_address(public_url, listener)
         database.refuse_newer(database.addresses(settings, data))
@@ -230,6 +240,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
     from kilonova.compute.drivers.hardware import Hardware
     from kilonova.compute.drivers.simulated import SimulatedFence
     from kilonova.conductor.service import Conductor
+    from kilonova.operations.hosts import fence_absent
 
     async with contextlib.AsyncExitStack() as closing:
         seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
@@ -245,6 +256,8 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
         room = make_room(hardware, settings, lambda host: MemoryBus(hub, host))
         closing.push_async_callback(room.stop)
         await room.start(MemoryBus(hub, "machines"))
+        for gone in await fence_absent(works.engine, hardware.hosts()):
+            logger.warning("%s is recorded, but this cloud runs %d hosts: it is down", gone, settings.simulated.hosts)
 
         async def unready() -> str:
             return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""

@@ -78,8 +78,10 @@ def listening(address: str) -> Iterator[socket.socket]:
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not host or not port.isascii() or not port.isdigit():
         raise Refused("bad_configuration", f"--listen {address} is not allowed; say it as ADDRESS:PORT")
+    if len(port) > 9 or int(port) > 65535:
+        raise Refused("bad_configuration", f"--listen {address} is not allowed; a port is 1 to 65535")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -265,7 +265,7 @@ async def _end(
     if end.state != "done" and problem is not None and ctx.server is not None:
         await records.action_failed(tx, op, now)
         if problem.code != "cancelled":
-            await records.fault(tx, op, operation.words_for(problem.step), problem, now)
+            await records.fault(tx, op, operation.words_for(problem), problem, now)
         elif ctx.server_changes.get("vm_state") == ERROR:  # who finds a server in ERROR wants to know why
             await records.fault(tx, op, records.CANCELLED, problem, now)
     return Next(op, ended=end.state)

@@ -14,6 +14,7 @@ from kilonova.world import Tx
 
 if TYPE_CHECKING:
     from kilonova.engine.context import Context, HostContext, Subject
+    from kilonova.engine.course import Problem
 
 Facts = dict[str, Any]
 
@@ -115,8 +116,8 @@ class Operation:
         """True when the live operation already does what is asked: the caller gets that one (law 10)."""
         return False
 
-    def words_for(self, step: str) -> str:
-        """What the owner may read when this step failed; the whole reason is for the administrator."""
+    def words_for(self, problem: Problem) -> str:
+        """What the owner may read when a step failed; the whole reason is for the administrator."""
         return self.safe_words
 
     def settle(self, ctx: Context) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
 from kilonova.engine.context import Context
+from kilonova.engine.course import Problem
 from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.group import group_of
@@ -22,6 +23,11 @@ from kilonova.operations.steps.select import ELSEWHERE, choose, remember_tried
 from kilonova.placement import claims
 
 NO_PORTS = "Failed to allocate the network(s), not rescheduling."
+# What an owner can do something about, without a word about the inside.
+OWNERS_REASONS = {
+    "no_more_addresses": " No addresses are left on the network.",
+    "over_quota": " The quota has no room for its ports.",
+}
 
 
 async def select_another(ctx: Context) -> Facts:
@@ -72,8 +78,10 @@ class Build(Operation):
     again_from = "select_destinations"
     safe_words = "Exceeded maximum number of retries."
 
-    def words_for(self, step: str) -> str:
-        return NO_PORTS if step == "allocate_networks" else self.safe_words
+    def words_for(self, problem: Problem) -> str:
+        if problem.step != "allocate_networks":
+            return self.safe_words
+        return NO_PORTS + OWNERS_REASONS.get(problem.code, "")
 
     def settle(self, ctx: Context) -> None:
         ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())

@@ -6,6 +6,7 @@ register again: `returned` (conductor/returning.py) is the one place that makes 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import bindparam, func, select
@@ -15,7 +16,7 @@ from kilonova.domain.server import to_json
 from kilonova.engine.core import Engine
 from kilonova.placement.inventories import set_accepting
 from kilonova.store import rows
-from kilonova.store.hosts import raise_epoch
+from kilonova.store.hosts import all_hosts, raise_epoch
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
@@ -40,6 +41,22 @@ async def fence(engine: Engine, host: str) -> str:
     proof = await engine.world.fence.fence(host)
     await _set(engine, journal, host, epoch=True, fenced=to_json({"proof": proof, "at": engine.world.clock.now()}))
     return proof
+
+
+async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
+    """For a process that runs every host there is: one that it does not run is off, and that is known, not guessed.
+    Gives the names of those; each counts as fenced until it is started again and registers."""
+    gone: list[str] = []
+    proof = {"proof": "the process that runs all hosts does not run this one", "at": engine.world.clock.now()}
+    for name in engine.world.db.cells():
+        journal = engine.world.db.cell(name)
+        for row in await journal.read(all_hosts):
+            if row["name"] in present or row["fenced"] is not None:
+                continue
+            await set_accepting(engine.world.db.placement, row["provider_id"], False)
+            await _set(engine, journal, row["name"], epoch=True, fenced=to_json(proof))
+            gone.append(row["name"])
+    return gone
 
 
 async def declare_up(engine: Engine, host: str) -> None:

@@ -199,7 +199,6 @@ def test_an_override_that_makes_no_sense(tmp_path: Path, override: str, words: s
         ("serve", "--wheels", "4"),
         ("serve", "--driver", "magic"),
         ("serve", "--listen", "8774"),
-        ("serve", "--listen", "127.0.0.1:99999"),
         ("sorve",),
         ("agent",),
         ("agent", "--host", "h1"),
@@ -226,6 +225,21 @@ def test_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
 )
 def test_what_the_simulator_does_not_know(arguments: tuple[str, ...], words: str) -> None:
     assert words in refused(USAGE, "sim", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("serve", "--hosts", "0"), "a cloud with 0 hosts can run nothing; say --hosts 1 or more"),
+        (("serve", "--listen", "127.0.0.1:99999"), "a port is 1 to 65535"),
+        (("serve", "--listen", "127.0.0.1:" + "9" * 5000), "a port is 1 to 65535"),
+        (("--url", "http://x", "op", "list"), "Options go after the command: kilonova op list --url …"),
+    ],
+)
+def test_usage_that_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    place = ("--data", tmp_path / "var") if arguments[0] == "serve" else ()
+    assert words in refused(USAGE, *arguments, *place)
+    assert contents(tmp_path) == {}
 
 
 def test_a_seal_key_that_is_none(used: Path) -> None:

@@ -52,32 +52,32 @@ def test_a_second_start_on_another_port_finds_everything_as_it_was(tmp_path: Pat
 
 def test_a_password_that_was_changed_is_kept_where_it_is_right(tmp_path: Path) -> None:
     clouds = tmp_path / "clouds.yaml"
-    with Cloud(tmp_path, "--hosts", 0) as cloud:
+    with Cloud(tmp_path, "--hosts", 1) as cloud:
         users = ids(cloud.http)
         old = read_account(clouds, "kilonova").password
         change(cloud.http, "PATCH", f"/users/{users['users demo']}", {"user": {"password": "of demo"}})
         change(cloud.http, "PATCH", f"/users/{users['users admin']}", {"user": {"password": "of admin"}})
         assert cloud.terminate() == 0
     clouds.write_text(clouds.read_text().replace(old, "of admin"))  # the one was noted, the other was not
-    with Cloud(tmp_path, "--hosts", 0) as again:
+    with Cloud(tmp_path, "--hosts", 1) as again:
         account = read_account(clouds, "kilonova")
         assert (account.password, account.auth_url) == ("of admin", f"http://127.0.0.1:{again.port}/identity")
         assert "kilonova-demo" not in clouds.read_text(), "a wrong password helps nobody"
         assert again.terminate() == 0
     clouds.write_text("nothing of use")
     port = free_port()
-    with Role("serve", "--data", tmp_path, "--listen", f"127.0.0.1:{port}", "--hosts", 0) as forgetful:
+    with Role("serve", "--data", tmp_path, "--listen", f"127.0.0.1:{port}", "--hosts", 1) as forgetful:
         assert "the password of admin is not known here" in forgetful.log()
         assert Http(f"http://127.0.0.1:{port}").ask("GET", "/readyz").status == 200
     assert clouds.read_text() == "nothing of use"
 
 
 def test_a_seal_key_that_was_lost_voids_the_tokens_and_nothing_else(tmp_path: Path) -> None:
-    with Cloud(tmp_path, "--hosts", 0) as cloud:
+    with Cloud(tmp_path, "--hosts", 1) as cloud:
         token = cloud.http.token
         assert cloud.terminate() == 0
     (tmp_path / "seal.key").unlink()
-    with Cloud(tmp_path, "--hosts", 0) as again:
+    with Cloud(tmp_path, "--hosts", 1) as again:
         assert again.http.ask("GET", f"{IDENTITY}/users").status == 200
         again.http.token = token
         assert again.http.ask("GET", f"{IDENTITY}/users").status == 401
@@ -85,7 +85,7 @@ def test_a_seal_key_that_was_lost_voids_the_tokens_and_nothing_else(tmp_path: Pa
 
 
 def test_the_public_address_is_in_the_catalog_and_in_clouds_yaml(tmp_path: Path) -> None:
-    with Cloud(tmp_path, "--hosts", 0, "--public-url", "https://cloud.example.org/base/") as cloud:
+    with Cloud(tmp_path, "--hosts", 1, "--public-url", "https://cloud.example.org/base/") as cloud:
         found = cloud.http.ask("GET", f"{IDENTITY}/endpoints?interface=public").json["endpoints"]
         assert "https://cloud.example.org/base/compute/v2.1" in {one["url"] for one in found}
         assert read_account(tmp_path / "clouds.yaml", "kilonova").auth_url == "https://cloud.example.org/base/identity"
@@ -102,7 +102,7 @@ def test_a_public_address_that_is_none(tmp_path: Path, url: str) -> None:
 
 
 def test_the_openstack_client_logs_in_by_both_files(tmp_path: Path) -> None:
-    with Cloud(tmp_path, "--hosts", 0):
+    with Cloud(tmp_path, "--hosts", 1):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
         by_clouds = {**clean, "OS_CLIENT_CONFIG_FILE": str(tmp_path / "clouds.yaml"), "OS_CLOUD": "kilonova-demo"}
         client = str(KILONOVA.parent / "openstack")

@@ -154,3 +154,15 @@ def test_power_and_link_of_hosts_are_switched_from_outside(tmp_path: Path) -> No
 
 def _state(http: Any, host: str) -> str:
     return str(http.get(f"/hosts/{host}")["host"]["state"])
+
+
+def test_a_host_that_is_no_longer_run_is_known_to_be_down_and_comes_back(tmp_path: Path) -> None:
+    def states(cloud: Cloud) -> dict[str, str]:
+        return {host["name"]: host["state"] for host in cloud.http.get("/hosts")["hosts"]}
+
+    with Cloud(tmp_path / "var", "--hosts", 3) as cloud:
+        assert set(states(cloud).values()) == {"up"}
+    with Cloud(tmp_path / "var", "--hosts", 2) as cloud:
+        assert states(cloud) == {"host1": "up", "host2": "up", "host3": "down"}
+    with Cloud(tmp_path / "var", "--hosts", 3) as cloud:
+        assert set(states(cloud).values()) == {"up"}
