@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 NAMES = ("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read", "placement_snapshot")
+NAMES += ("scheduler",)
 
 
 def main() -> int:

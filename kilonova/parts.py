@@ -46,6 +46,8 @@ def make_service(
     from kilonova.api.service import Service
     from kilonova.policy.enforcer import Policy
     from kilonova.quota.service import Quotas
+    from kilonova.services.compute.aggregate_book import AggregateBook
+    from kilonova.services.compute.aggregates import Aggregates
     from kilonova.services.compute.flavors import Flavors
     from kilonova.services.compute.keypairs import Keypairs
     from kilonova.services.compute.server_groups import ServerGroups
@@ -64,6 +66,8 @@ def make_service(
         networks=Networks(*parts),
         volumes=make_volumes(world, settings, engine.seal, backend),
         flavors=Flavors(*parts),
+        aggregates=Aggregates(*parts),
+        zones=AggregateBook(world.db.control, settings.default.default_availability_zone),
         keypairs=Keypairs(world.db.control, world.clock),
         server_groups=ServerGroups(*parts),
         quotas=Quotas(world.db.control, engine.limits.quota),
@@ -100,7 +104,8 @@ def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") 
     if world.stores is not None:
         world.volume = make_volumes(world, settings, seal).servers
     limits = limits_of(settings)
-    scheduler = Scheduler(world.db, world.clock, world.random, limits.service_down_time) if worker else None
+    parts = (world.db, world.clock, world.random, limits.service_down_time, settings)
+    scheduler = Scheduler(*parts) if worker else None
     return Engine(world, REGISTRY, worker, seal, limits, scheduler)
 
 
@@ -162,6 +167,7 @@ def limits_of(settings: Settings) -> Limits:
         allow_resize_to_same_host=default.allow_resize_to_same_host,
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
         reclaim_instance_interval=default.reclaim_instance_interval,
+        counts_failed_builds=settings.compute.consecutive_build_service_disable_threshold > 0,
         quota=_quota_of(settings),
         count_usage_from_placement=settings.quota.count_usage_from_placement,
     )

@@ -26,6 +26,8 @@ Amount = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
 Limit = Annotated[int, Meta(ge=-1, description="a whole number, 0 or more, or -1 for no limit")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Word = Annotated[str, Meta(description="a text")]
+Words = Annotated[tuple[str, ...], Meta(description="a list of texts; behind --set divided by commas")]
+Factor = Annotated[float, Meta(description="a number; below 0 turns the order around")]
 Address = Annotated[str, Meta(description="an address in quotes")]
 Strategy = Annotated[str, Meta(pattern="^(depth|breadth)-first$", description='"depth-first" or "breadth-first"')]
 Addresses = Annotated[dict[str, str], Meta(description="addresses by cell name, as in [database.cells]")]
@@ -41,10 +43,66 @@ class Default(Section, frozen=True, kw_only=True):
     allow_resize_to_same_host: Flag = False
     resume_guests_state_on_host_boot: Flag = True
     reclaim_instance_interval: Pause = 0.0
+    default_availability_zone: Word = "nova"
+    default_schedule_zone: Word = ""
+    internal_service_availability_zone: Word = "internal"
 
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):
     max_attempts: Count = 3
+    max_placement_results: Count = 1000
+    limit_tenants_to_placement_aggregate: Flag = False
+    placement_aggregate_required_for_tenants: Flag = False
+    query_placement_for_image_type_support: Flag = False
+    enable_isolated_aggregate_filtering: Flag = False
+    image_metadata_prefilter: Flag = False
+
+
+class FilterOptions(Section, frozen=True, kw_only=True):
+    """Which filters run and with which numbers; how much each weigher counts."""
+
+    available_filters: Words = ("nova.scheduler.filters.all_filters",)
+    enabled_filters: Words = (
+        "ComputeFilter",
+        "ComputeCapabilitiesFilter",
+        "ImagePropertiesFilter",
+        "ServerGroupAntiAffinityFilter",
+        "ServerGroupAffinityFilter",
+    )
+    host_subset_size: Count = 1
+    shuffle_best_same_weighed_hosts: Flag = False
+    max_io_ops_per_host: Amount = 8
+    max_instances_per_host: Amount = 50
+    isolated_images: Words = ()
+    isolated_hosts: Words = ()
+    restrict_isolated_hosts_to_isolated_images: Flag = True
+    aggregate_image_properties_isolation_namespace: Word = ""
+    aggregate_image_properties_isolation_separator: Word = "."
+    image_properties_default_architecture: Word = ""
+    ram_weight_multiplier: Factor = 1.0
+    cpu_weight_multiplier: Factor = 1.0
+    disk_weight_multiplier: Factor = 1.0
+    hypervisor_version_weight_multiplier: Factor = 1.0
+    num_instances_weight_multiplier: Factor = 0.0
+    io_ops_weight_multiplier: Factor = -1.0
+    pci_weight_multiplier: Factor = 1.0
+    soft_affinity_weight_multiplier: Factor = 1.0
+    soft_anti_affinity_weight_multiplier: Factor = 1.0
+    build_failure_weight_multiplier: Factor = 1000000.0
+    cross_cell_move_weight_multiplier: Factor = 1000000.0
+    image_props_weight_multiplier: Factor = 0.0
+    image_props_weight_setting: Words = ()
+
+
+class MetricsOptions(Section, frozen=True, kw_only=True):
+    weight_multiplier: Factor = 1.0
+    weight_setting: Words = ()
+    required: Flag = True
+    weight_of_unavailable: Factor = -10000.0
+
+
+class ComputeOptions(Section, frozen=True, kw_only=True):
+    consecutive_build_service_disable_threshold: Amount = 10
 
 
 class PlacementOptions(Section, frozen=True, kw_only=True):
@@ -141,6 +199,9 @@ class QuotaOptions(Section, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DEFAULT"}):
     default: Default = Default()
     scheduler: SchedulerOptions = SchedulerOptions()
+    filter_scheduler: FilterOptions = FilterOptions()
+    metrics: MetricsOptions = MetricsOptions()
+    compute: ComputeOptions = ComputeOptions()
     placement: PlacementOptions = PlacementOptions()
     conductor: ConductorOptions = ConductorOptions()
     audit: AuditOptions = AuditOptions()
@@ -252,6 +313,8 @@ def _check_names(section: str, option: str, source: str) -> None:
 
 def _typed(section: str, option: str, value: Any, source: str, *, strict: bool) -> Any:
     form = get_type_hints(SECTIONS[section], include_extras=True)[option]
+    if form is Words and isinstance(value, str) and not strict:
+        value = [word.strip() for word in value.split(",") if word.strip()]
     try:
         return msgspec.convert(value, form, strict=strict)
     except msgspec.ValidationError:

@@ -149,6 +149,9 @@ class Driver(Protocol):
 
     async def console(self, server: str, copy: int) -> str: ...
 
+    async def cache_images(self, images: Sequence[str]) -> None:
+        """Have them here before somebody needs them; only ever a matter of time saved."""
+
 
 class Network(Protocol):
     """The ports of servers. Every write carries a fence (server, turn, ordinal): an older one changes nothing, the same

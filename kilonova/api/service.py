@@ -11,6 +11,8 @@ from kilonova.domain.caller import Caller
 from kilonova.engine.core import Engine
 from kilonova.policy.enforcer import Policy
 from kilonova.quota.service import Quotas
+from kilonova.services.compute.aggregate_book import AggregateBook
+from kilonova.services.compute.aggregates import Aggregates
 from kilonova.services.compute.flavors import Flavors
 from kilonova.services.compute.keypairs import Keypairs
 from kilonova.services.compute.server_groups import ServerGroups
@@ -50,6 +52,8 @@ class Service:
     networks: Networks
     volumes: Volumes
     flavors: Flavors
+    aggregates: Aggregates
+    zones: AggregateBook  # hosts by zone, kept
     keypairs: Keypairs
     server_groups: ServerGroups
     quotas: Quotas

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from kilonova.domain.errors import StoreError
-from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
-from kilonova.domain.server import flavor_from, from_json
+from kilonova.domain.owned import owned_by
+from kilonova.domain.server import from_json
 from kilonova.placement.books import Held, by_consumer, read_allocations
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
@@ -19,8 +19,9 @@ from kilonova.store.tables.journal import operations
 from kilonova.store.tables.placement import claim_fence, consumers
 from kilonova.world import Row, Store, Stores, Tx
 
-_SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "turn", "deleted", "project_id", "user_id"]))
-_MIGRATIONS = Sql(select(*cell.migrations.c["id", "server_id", "kind", "source_host", "old_flavor", "open"]))
+_SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "claimed", "turn", "deleted", "project_id", "user_id"]))
+_MOVE = ("id", "server_id", "kind", "source_host", "old_flavor", "old_claimed", "open")
+_MIGRATIONS = Sql(select(*cell.migrations.c[_MOVE]))
 _COPIES = Sql(select(*cell.copies.c["server_id", "host"]))
 _LIVE = Sql(select(*operations.c["server_id", "facts"]).where(operations.c.live == 1))
 _UNPLACED = Sql(select(control.build_requests.c.server_id))
@@ -126,22 +127,3 @@ async def _read_cell(store: Store, reading: Reading) -> None:
 def _add_live(reading: Reading, live: Iterable[Row]) -> None:
     for row in live:
         reading.busy |= {row["server_id"] or "", from_json(row["facts"], {}).get("migration") or ""}
-
-
-def owned_by(server: Row, open_migrations: Iterable[Row]) -> Held:
-    """`domain.owned` of rows as the cell has them."""
-    size = _size(server["flavor"])
-    moves = [
-        OpenMigration(row["id"], row["source_host"], _size(row["old_flavor"]))
-        for row in open_migrations
-        if row["kind"] != "evacuation"
-    ]
-    evacuations = [
-        OpenEvacuation(row["id"], row["source_host"], size) for row in open_migrations if row["kind"] == "evacuation"
-    ]
-    return owned(OwningServer(server["id"], server["host"], size), moves, evacuations)
-
-
-def _size(flavor: str) -> Size:
-    known = flavor_from(flavor)
-    return Size(known.vcpus, known.memory_mb, known.disk_gb)

@@ -57,4 +57,5 @@ def told(decision: dict[str, Any]) -> list[str]:
         failed = [one for one in verdicts if one["host"] == host and not one["passed"]]
         words = [f"{one['filter']}: {one['sentence']}" for one in failed] or ["passes every filter"]
         lines += [f"{host:<{width}}  {each}" for each in words]
+    lines += [f"it would fit with: {change}" for change in decision.get("changes", [])]
     return lines

@@ -19,6 +19,7 @@ from kilonova.compute.settling import carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.messages import (
     Beat,
+    CacheOrder,
     ConsoleQuestion,
     Finish,
     Finished,
@@ -105,7 +106,10 @@ class Agent:
         return b""
 
     async def _on_question(self, body: bytes) -> bytes:
-        asked = msgspec.json.decode(body, type=ConsoleQuestion)
+        asked = msgspec.json.decode(body, type=ConsoleQuestion | CacheOrder)
+        if isinstance(asked, CacheOrder):
+            await self.driver.cache_images(asked.images)
+            return b""
         return msgspec.json.encode(await self.driver.console(asked.server, asked.copy))
 
     async def _live(self) -> None:

@@ -13,10 +13,21 @@ from collections.abc import Sequence
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, SOFT_DELETED, STOPPED, from_json
+from kilonova.domain.server import (
+    ACTIVE,
+    POWER_RUNNING,
+    POWER_SHUTDOWN,
+    RESIZED,
+    SOFT_DELETED,
+    STOPPED,
+    from_json,
+    to_json,
+)
 from kilonova.engine.core import Engine
 from kilonova.placement import claims
-from kilonova.placement.inventories import ensure_provider, set_accepting, set_inventory
+from kilonova.placement.inventories import ensure_provider, set_accepting
+from kilonova.placement.reporting import take_report
+from kilonova.placement.traits import DISABLED
 from kilonova.store import rows
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
@@ -36,7 +47,8 @@ async def register(engine: Engine, message: Register) -> Registered:
     placement = engine.world.db.placement
     await ensure_provider(placement, row["provider_id"], message.host, accepting=False)
     await set_accepting(placement, row["provider_id"], False)
-    await set_inventory(placement, row["provider_id"], dict(message.inventory.classes))
+    traits = {*message.inventory.traits, *([DISABLED] if row["disabled"] else [])}
+    await take_report(placement, row["provider_id"], dict(message.inventory.classes), traits)
 
     async def body(tx: Tx) -> Registered:
         now = await tx.now()
@@ -45,6 +57,7 @@ async def register(engine: Engine, message: Register) -> Registered:
         # whoever answers is no longer fenced; what was decided meanwhile it learns now
         values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
         values["fenced"] = None
+        values |= {"hypervisor": to_json(message.inventory.hypervisor), "reported_at": now}
         if host["session"] != message.session:
             values["session_since"] = now
         await rows.change(tx, cell.hosts, values, name=message.host)
@@ -122,6 +135,9 @@ async def _insert_host(tx: Tx, message: Register, identity: str, service_id: str
         epoch=1,
         address=None,
         storage=message.storage,
+        hypervisor=None,
+        reported_at=now,
+        failed_builds=0,
         created_at=now,
     )
 

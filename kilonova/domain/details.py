@@ -27,6 +27,8 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     security_groups: list[str] = []  # names asked for, shown until there are ports
     root_device_name: str = "/dev/vda"
     image_properties: dict[str, str] = {}
+    image_format: str = ""  # of its disk
+    volume_backed: bool = False  # its root disk is a volume
     trusted_image_certificates: list[str] | None = None
     scheduler_hints: dict[str, Any] = {}
     locked_by: str | None = None  # owner | admin

@@ -35,7 +35,19 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
 
 
+class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host's driver says of itself; filters and weighers judge by it."""
+
+    kind: str = ""
+    version: int = 0
+    supported: list[tuple[str, str, str]] = []  # architecture, hypervisor type, vm mode
+    cpu: dict[str, str] = {}  # what flavors may ask for as `capabilities:cpu_info:…`
+    metrics: dict[str, float] = {}  # by name, as measured when the host registered
+
+
 class HostInventory(msgspec.Struct, frozen=True):
-    """What a host offers to placement, per resource class: total, reserved, allocation_ratio."""
+    """What a host offers to placement, per resource class: total, reserved, allocation_ratio; what it is and can."""
 
     classes: dict[str, tuple[int, int, float]]
+    traits: list[str] = []
+    hypervisor: Hypervisor = Hypervisor()

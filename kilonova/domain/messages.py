@@ -104,8 +104,14 @@ class Wake(msgspec.Struct, frozen=True):
     operation: str = ""
 
 
-class ConsoleQuestion(msgspec.Struct, frozen=True):
+class ConsoleQuestion(msgspec.Struct, frozen=True, tag="console"):
     """What a guest has written; the answer is a text."""
 
     server: str
     copy: int
+
+
+class CacheOrder(msgspec.Struct, frozen=True, tag="cache"):
+    """Images that will be needed on this host; nobody waits for the answer."""
+
+    images: list[str]

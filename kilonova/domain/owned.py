@@ -1,41 +1,36 @@
 """What a server owns in placement, told from its own records (DESIGN section 5). Audit, tests and simulation compare
 it with what placement says.
 
-Owned = the server's flavor on its host
-      + the old flavor on the source of each open resize or migration (held by the migration)
-      + the flavor on the source of each evacuation not yet completed (held by the server, for the evacuation)
+Owned = what the server was given for its host: its flavor on the host's own provider, unless its record says otherwise
+      + what it was given for the source of each open resize or migration (held by the migration)
+      + what it was given for the source of each evacuation not yet completed (held by the server, for the evacuation)
 
 It speaks about a server at rest: between an operation's claim and its change of `host` the two may differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-Place = tuple[str, str]  # host, holder ("" = the consumer itself)
+from kilonova.domain.server import flavor_from, from_json
+
+Place = tuple[str, str]  # provider's name (a host's own has the host's), holder ("" = the consumer itself)
 Owned = dict[str, dict[Place, dict[str, int]]]  # consumer → place → resource class → amount
+Shares = Mapping[str, Mapping[str, int]]  # provider's name → resource class → amount
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The part of a flavor that is claimed. `disk_gb` is root + ephemeral + swap rounded up."""
+class Record(Protocol):
+    """A row of a cell's servers or migrations."""
 
-    vcpus: int
-    memory_mb: int
-    disk_gb: int
-
-    def resources(self) -> dict[str, int]:
-        """By resource class; what is zero is not claimed at all."""
-        amounts = {"VCPU": self.vcpus, "MEMORY_MB": self.memory_mb, "DISK_GB": self.disk_gb}
-        return {name: amount for name, amount in amounts.items() if amount}
+    def __getitem__(self, key: str, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class OwningServer:
     id: str
-    host: str | None  # None: never placed, buried, or offloaded
-    size: Size
+    shares: Shares  # none: never placed, buried, or offloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +38,7 @@ class OpenMigration:
     """A resize or cold migration that is neither confirmed nor reverted."""
 
     id: str
-    source_host: str
-    old_size: Size
+    source: Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +46,7 @@ class OpenEvacuation:
     """An evacuation whose source is not yet clean, deleted or declared gone."""
 
     id: str
-    source_host: str
-    size: Size
+    source: Shares
 
 
 def owned(
@@ -61,17 +54,37 @@ def owned(
     open_migrations: Iterable[OpenMigration] = (),
     open_evacuations: Iterable[OpenEvacuation] = (),
 ) -> Owned:
-    shares: Owned = {}
-    if server.host is not None:
-        _add(shares, server.id, (server.host, ""), server.size)
+    found: Owned = {}
+    _add(found, server.id, "", server.shares)
     for migration in open_migrations:
-        _add(shares, migration.id, (migration.source_host, ""), migration.old_size)
+        _add(found, migration.id, "", migration.source)
     for evacuation in open_evacuations:
-        _add(shares, server.id, (evacuation.source_host, evacuation.id), evacuation.size)
-    return shares
+        _add(found, server.id, evacuation.id, evacuation.source)
+    return found
 
 
-def _add(shares: Owned, consumer: str, place: Place, size: Size) -> None:
-    resources = size.resources()
-    if resources:
-        shares.setdefault(consumer, {})[place] = resources
+def _add(found: Owned, consumer: str, holder: str, shares: Shares) -> None:
+    for provider, resources in shares.items():
+        if resources:
+            found.setdefault(consumer, {})[provider, holder] = dict(resources)
+
+
+def shares_of(host: str | None, flavor: str, claimed: str | None) -> Shares:
+    """Of a host, by the records: `claimed` is only there when it is not simply the flavor on the host's provider."""
+    if host is None:
+        return {}
+    recorded: Shares = from_json(claimed, {})
+    return recorded or {host: flavor_from(flavor).resources()}
+
+
+def owned_by(server: Record, open_migrations: Iterable[Record]) -> Owned:
+    """`owned` of rows as a cell has them."""
+    moves, evacuations = [], []
+    for row in open_migrations:
+        source = shares_of(row["source_host"], row["old_flavor"], row["old_claimed"])
+        if row["kind"] == "evacuation":
+            evacuations.append(OpenEvacuation(row["id"], source))
+        else:
+            moves.append(OpenMigration(row["id"], source))
+    own = shares_of(server["host"], server["flavor"], server["claimed"])
+    return owned(OwningServer(server["id"], own), moves, evacuations)

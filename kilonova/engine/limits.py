@@ -19,6 +19,7 @@ class Limits:
     allow_resize_to_same_host: bool = False
     resume_guests_state_on_host_boot: bool = True
     reclaim_instance_interval: float = 0.0  # seconds that a deleted server can be restored; 0: not at all
+    counts_failed_builds: bool = True  # unless consecutive_build_service_disable_threshold is 0
     audit_interval: float = 0.0  # seconds; 0: only when asked
     ledger_days: float = 90.0  # how long it tells of those who hold nothing any more
     count_usage_from_placement: bool = False

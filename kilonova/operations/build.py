@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
-from kilonova.engine.context import Context
+from kilonova.engine.context import Change, Context
 from kilonova.engine.course import Problem
 from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all, taken, wanted
@@ -21,6 +21,8 @@ from kilonova.operations.steps.ownership import give_runner, no_runner
 from kilonova.operations.steps.ports import WITH_PORTS, allocate_ports, release_ports
 from kilonova.operations.steps.select import ELSEWHERE, choose, remember_tried
 from kilonova.placement import claims
+from kilonova.store.hosts import NONE_FAILED, ONE_MORE_FAILED
+from kilonova.world import Tx
 
 NO_PORTS = "Failed to allocate the network(s), not rescheduling."
 # What an owner can do something about, without a word about the inside.
@@ -46,14 +48,14 @@ async def claim_host(ctx: Context) -> Facts:
         user=ctx.row.user_id,
         group=await group_of(ctx),
     )
-    return {"destination": taken(ctx, outcome)["host"], "copy": ctx.turn}
+    return taken(ctx, outcome) | {"copy": ctx.turn}
 
 
 async def grant_runner(ctx: Context) -> Facts:
     """Nobody has run this server before, or the last host reported its copy removed."""
     destination, copy = ctx.facts["destination"], ctx.facts["copy"]
     give_runner(ctx, destination, copy, "no other copy exists")
-    ctx.set_server(host=destination, copy=copy)
+    ctx.set_server(host=destination, copy=copy, claimed=ctx.facts.get("claimed"))
     ctx.set_copy(copy, destination, "making")
     return {}
 
@@ -61,7 +63,7 @@ async def grant_runner(ctx: Context) -> Facts:
 async def withdraw_runner(ctx: Context) -> Facts:
     """The host has reported its copy removed, owes it, or never heard of it (its ports could not be had)."""
     no_runner(ctx, "the host has no copy, or owes its removal")
-    ctx.set_server(host=None, copy=None)
+    ctx.set_server(host=None, copy=None, claimed=None)
     ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
     return {}
 
@@ -69,6 +71,22 @@ async def withdraw_runner(ctx: Context) -> Facts:
 def guest_runs(ctx: Context, result: dict[str, Any]) -> None:
     copy_whole(ctx, result)
     ctx.set_server(power_state=POWER_RUNNING)
+    ctx.in_transaction(_count_failures(ctx.facts["destination"], failed=False))
+
+
+def try_elsewhere(ctx: Context, result: dict[str, Any]) -> None:
+    """A host where building failed is weighed down until one works there again."""
+    failed = ctx.problem is not None and ctx.problem.step == "build_and_run_instance"
+    if failed and ctx.limits.counts_failed_builds and ctx.facts.get("destination"):
+        ctx.in_transaction(_count_failures(ctx.facts["destination"], failed=True))
+    remember_tried(ctx, result)
+
+
+def _count_failures(host: str, *, failed: bool) -> Change:
+    async def change(tx: Tx, now: float) -> None:
+        await tx.run(ONE_MORE_FAILED if failed else NONE_FAILED, host=host)
+
+    return change
 
 
 class Build(Operation):
@@ -91,7 +109,7 @@ class Build(Operation):
 
     steps = [
         Step("select_destinations", select_another, on=ELSEWHERE),
-        Step("claim", claim_host, on=CONTROL, undo=release_all, record_undo=remember_tried, tries_elsewhere=True),
+        Step("claim", claim_host, on=CONTROL, undo=release_all, record_undo=try_elsewhere, tries_elsewhere=True),
         Step("grant_runner", grant_runner, on=CONTROL, undo=withdraw_runner, task_state="networking"),
         Step("allocate_networks", allocate_ports, on=WITH_PORTS, undo=release_ports),
         Step(

@@ -29,6 +29,7 @@ def finished_migration(subject: Subject) -> Facts:
         "copy": move["dest_copy"],
         "was": move["old_vm_state"],
         "old_flavor": move["old_flavor"],
+        "source_claimed": move["old_claimed"],
         "ports": has_ports(server),
     }
 

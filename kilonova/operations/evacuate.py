@@ -69,7 +69,7 @@ async def claim_destination(ctx: Context) -> Facts:
         user=ctx.row.user_id,
         group=await group_of(ctx),
     )
-    return {"destination": taken(ctx, outcome)["host"], "migration": ctx.facts["migration"]}
+    return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
 
 
 async def return_claim(ctx: Context) -> Facts:
@@ -190,6 +190,7 @@ class Evacuate(Operation):
             vm_state=ended,
             host=facts["destination"],
             copy=facts["copy"],
+            claimed=facts.get("claimed"),
             power_state=power_of(ended),
             launched_at=ctx.world.clock.now(),
         )

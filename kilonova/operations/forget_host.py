@@ -13,6 +13,7 @@ from kilonova.engine.core import Engine
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.refusals import NoSuchProvider
 from kilonova.placement.removal import remove_provider
+from kilonova.services.compute.aggregates import forget_host as leave_aggregates
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
@@ -57,6 +58,7 @@ async def forget_host(engine: Engine, cell_name: str, name: str, provider: str) 
 
     async def unmap(tx: Tx) -> None:
         await rows.remove(tx, control.host_mappings, host=name)
+        await leave_aggregates(tx, name)
 
     await journal.read(check)
     await _close(db.placement, provider)

@@ -15,6 +15,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import to_json
 from kilonova.engine.core import Engine
 from kilonova.placement.inventories import set_accepting
+from kilonova.placement.traits import set_disabled
 from kilonova.store import rows
 from kilonova.store.hosts import all_hosts, raise_epoch
 from kilonova.store.statements import Sql
@@ -85,14 +86,16 @@ async def disable(engine: Engine, host: str, reason: str = "") -> None:
     """No new server goes there; what runs there goes on."""
     journal, row = await find_host(engine, host)
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
+    await set_disabled(engine.world.db.placement, row["provider_id"], True)
     await _set(engine, journal, host, disabled=1, disabled_reason=reason or None)
     # Once more: the host may have been returning, and was let in by who read its record before that was changed.
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
 
 
 async def enable(engine: Engine, host: str) -> None:
-    journal, _ = await find_host(engine, host)
+    journal, row = await find_host(engine, host)
     await _set(engine, journal, host, epoch=True, disabled=0, disabled_reason=None)
+    await set_disabled(engine.world.db.placement, row["provider_id"], False)
     await engine.wake(journal.name, "", host)
 
 

@@ -51,7 +51,7 @@ async def claim_destination(ctx: Context) -> Facts:
         user=ctx.row.user_id,
         group=await group_of(ctx),
     )
-    return {"destination": taken(ctx, outcome)["host"], "migration": ctx.facts["migration"]}
+    return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
 
 
 def claim_returned(ctx: Context, result: dict[str, Any]) -> None:

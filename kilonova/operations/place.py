@@ -56,8 +56,7 @@ async def claim_host(ctx: Context) -> Facts:
         user=ctx.params["user_id"],
         group=await group_of(ctx),
     )
-    chosen = taken(ctx, outcome)
-    return {"destination": chosen["host"], "cell": chosen["cell"]}
+    return taken(ctx, outcome)
 
 
 async def insert_server(ctx: Context) -> Facts:
@@ -148,6 +147,7 @@ async def _begin_build(ctx: Context, tx: Tx) -> None:
         params=ctx.params,
         facts={
             "destination": ctx.facts["destination"],
+            "claimed": ctx.facts["claimed"],
             "copy": ctx.turn,
             "cell": ctx.facts["cell"],
             "ports": bool(ctx.params.get("networks")),
@@ -237,6 +237,7 @@ def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: i
         "runner_proof": None,
         "image_ref": params.get("image", ""),
         "flavor": to_json(params["flavor"]),
+        "claimed": None,
         "details": to_json(params.get("details", {})),
         "network_info": None,
         "recheck": 0,

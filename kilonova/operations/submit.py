@@ -35,6 +35,7 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     id: str | None = None
     host: str | None = None  # the scheduler still checks it
+    forced: bool = False  # with no filter: only placement is asked
     details: Details = msgspec.field(default_factory=Details)
     networks: list[dict[str, Any]] = []  # domain/network.py: WantedPort
     security_groups: list[str] = []  # ids
@@ -108,6 +109,7 @@ def _asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: 
         "flavor": msgspec.to_builtins(new.flavor),
         "image": new.image,
         "host": new.host,
+        **({"forced": True} if new.forced else {}),
         "details": msgspec.to_builtins(new.details),
         "networks": new.networks,
         "security_groups": new.security_groups,

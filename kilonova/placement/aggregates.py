@@ -63,6 +63,27 @@ async def set_aggregates(
     return await store.write(body)
 
 
+async def join_aggregate(store: Store, uuid: str, aggregate: str) -> None:
+    await _member(store, uuid, aggregate, JOIN)
+
+
+async def leave_aggregate(store: Store, uuid: str, aggregate: str) -> None:
+    await _member(store, uuid, aggregate, LEAVE)
+
+
+async def _member(store: Store, uuid: str, aggregate: str, statement: Sql) -> None:
+    """Saying the same twice changes nothing."""
+
+    async def body(tx: Tx) -> None:
+        ids = await _ids(tx, [aggregate])
+        provider = await providers.lock(tx, uuid)
+        if await tx.run(statement, provider=provider.id, aggregate=ids[aggregate]):
+            now, mark = await tx.now(), await tx.mark()
+            await tx.run(ledger.TOUCH_PROVIDER, provider=provider.id, raised=1, mark=mark, updated_at=now)
+
+    await store.write(body)
+
+
 async def _ids(tx: Tx, uuids: Sequence[str]) -> dict[str, int]:
     found = {row["uuid"]: row["id"] for row in await tx.all(READ_IDS, uuids=list(uuids))}
     missing = sorted(set(uuids) - found.keys())

@@ -269,8 +269,9 @@ def _leaving(own: Rows, *, again: bool) -> tuple[Rows, Rows]:
 
 
 def _must_accept(choice: Choice, own: Rows) -> set[int]:
-    """The chosen provider, when it gives more than the server had there: a claim renewed is no new claim."""
-    return {key[0] for key, amount in choice.rows.items() if amount > own.get(key, 0)}
+    """Who gives more than the server had there, and the host itself: a claim renewed is no new claim."""
+    more = {key[0] for key, amount in choice.rows.items() if amount > own.get(key, 0)}
+    return more | {choice.room.provider} if more and choice.room is not None else more
 
 
 def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:

@@ -146,17 +146,20 @@ async def set_inventory(store: Store, provider: str, report: Report) -> bool:
         row = await tx.one(LOCK_PROVIDER, uuid=provider)
         if row is None:
             raise NoSuchProvider(provider)
-        found = {offer["class_id"]: offer for offer in await tx.all(READ_OFFERS, provider=row["id"])}
-        wanted = {ids[name]: _offer(*numbers) for name, numbers in report.items()}
-        wanted |= {
-            class_: _offer(0, 0, 1.0) for class_, offer in found.items() if offer["held"] and class_ not in wanted
-        }
-        if wanted.keys() == found.keys() and all(_is_as(found[class_], offer) for class_, offer in wanted.items()):
-            return False
-        await write_offers(tx, row["id"], found.keys() - wanted.keys(), wanted)
-        return True
+        return await settle_report(tx, row["id"], ids, report)
 
     return await store.write(body)
+
+
+async def settle_report(tx: Tx, provider: int, ids: Mapping[str, int], report: Report) -> bool:
+    """The caller holds the provider's row."""
+    found = {offer["class_id"]: offer for offer in await tx.all(READ_OFFERS, provider=provider)}
+    wanted = {ids[name]: _offer(*numbers) for name, numbers in report.items()}
+    wanted |= {class_: _offer(0, 0, 1.0) for class_, offer in found.items() if offer["held"] and class_ not in wanted}
+    if wanted.keys() == found.keys() and all(_is_as(found[class_], offer) for class_, offer in wanted.items()):
+        return False
+    await write_offers(tx, provider, found.keys() - wanted.keys(), wanted)
+    return True
 
 
 def _offer(total: int, reserved: int, allocation_ratio: float) -> Offer:

@@ -190,7 +190,8 @@ async def apply(
     raising: Collection[int] | None = None,
     origin: Origin = UNTOLD,
 ) -> None:
-    """Make the locked consumers hold what `changes` say. Providers in `accepting` must still take new claims.
+    """Make the locked consumers hold what `changes` say. Providers in `accepting` must still take new claims, also
+    one that gives nothing itself: the host of others that do.
     The generation of those in `raising` goes up, changed or not; by default that of all that are changed.
 
     Raises a `ClaimRefused` with the numbers; the caller's transaction then changes nothing.
@@ -199,7 +200,7 @@ async def apply(
     changes = sorted(changes, key=lambda change: change.consumer)
     await _make_consumers(tx, holdings, changes, now)
     deltas, fresh = _net(holdings, changes)
-    touched = _touched(holdings, changes, raising or ())
+    touched = _touched(holdings, changes, {*(raising or ()), *accepting})
     if touched:
         mark = await tx.mark()
         await _touch_providers(tx, touched, accepting, touched if raising is None else raising, mark, now)

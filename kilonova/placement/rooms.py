@@ -43,11 +43,18 @@ LOCK_PROVIDERS = Sql(
 )
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """A host's provider and what the server would hold there."""
+class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A host, by its root provider, what the server would hold there, and what of other providers: those of its tree,
+    or that share with it."""
 
     provider: str
     resources: dict[str, int]
+    others: dict[str, dict[str, int]] = {}  # by provider
+
+    def parts(self) -> dict[str, dict[str, int]]:
+        """By provider, the host's own first. A flavor without a disk asks for 0 GB: that is no row at all."""
+        both = {self.provider: self.resources, **self.others}
+        return {uuid: {name: n for name, n in resources.items() if n} for uuid, resources in both.items()}
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,20 +95,18 @@ async def choose(
     With `lock`, all candidates and those providers are locked first, in the ledger's order: nobody else can take the
     room between this look and the write.
     """
-    uuids = [candidate.provider for candidate in candidates]
+    uuids = list(dict.fromkeys(uuid for candidate in candidates for uuid in candidate.parts()))
     if lock is not None:
         await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=sorted(lock))
     rooms = await read_rooms(tx, uuids)
     credit = {(provider, class_): amount for (provider, class_, _), amount in own.items()}
     choice = Choice()
     for candidate in candidates:
-        room = rooms.get(candidate.provider)
-        refusal = _refusal(candidate, room, standing, credit)
-        if refusal is None and room is not None:
-            choice.room, choice.rows = room, _rows(candidate, room)
+        refusal = _refusal(candidate, rooms, standing, credit)
+        if refusal is None:
+            choice.room, choice.rows = rooms[candidate.provider], _rows(candidate, rooms)
             break
-        if refusal is not None:
-            choice.refused.append(refusal)
+        choice.refused.append(refusal)
     return choice
 
 
@@ -117,37 +122,46 @@ async def read_rooms(tx: Tx, uuids: Sequence[str]) -> dict[str, Room]:
     return rooms
 
 
-def _rows(candidate: Candidate, room: Room) -> Rows:
-    needs = _needs(candidate)
-    return {(room.provider, room.shelves[name].class_id, CONSUMER): amount for name, amount in needs.items()}
+def _rows(candidate: Candidate, rooms: Mapping[str, Room]) -> Rows:
+    return {
+        (rooms[uuid].provider, rooms[uuid].shelves[name].class_id, CONSUMER): amount
+        for uuid, resources in candidate.parts().items()
+        for name, amount in resources.items()
+    }
 
 
-def _needs(candidate: Candidate) -> dict[str, int]:
-    """A flavor without a disk asks for 0 GB: that is no row at all."""
-    return {name: amount for name, amount in candidate.resources.items() if amount}
-
-
-def _refusal(candidate: Candidate, room: Room | None, standing: Standing, credit: Mapping[Slot, int]) -> Refusal | None:
-    uuid = candidate.provider
-    if room is None:
-        return Refusal(uuid, "no_such_provider", f"there is no provider {uuid}")
-    against = standing.refusal(room.root)
+def _refusal(
+    candidate: Candidate, rooms: Mapping[str, Room], standing: Standing, credit: Mapping[Slot, int]
+) -> Refusal | None:
+    parts = candidate.parts()
+    for uuid in parts:
+        if uuid not in rooms:
+            return Refusal(uuid, "no_such_provider", f"there is no provider {uuid}")
+    host = rooms[candidate.provider]
+    against = standing.refusal(host.root)
     if against:
-        return Refusal(uuid, "group", f"provider {uuid}: {against}")
-    raises = False
-    for name, amount in sorted(_needs(candidate).items()):
-        shelf = room.shelves.get(name)
-        if shelf is None:
-            return Refusal(uuid, "no_inventory", f"provider {uuid} has no {name}", name, amount)
-        more = amount - credit.get((room.provider, shelf.class_id), 0)
-        if more > 0:
-            raises = True
-            refusal = _no_room(uuid, name, amount, more, shelf)
-            if refusal:
+        return Refusal(host.uuid, "group", f"provider {host.uuid}: {against}")
+    raised = []
+    for uuid, resources in parts.items():
+        for name, amount in sorted(resources.items()):
+            more, refusal = _look(rooms[uuid], name, amount, credit)
+            if refusal is not None:
                 return refusal
-    if raises and not room.accepting:
-        return Refusal(uuid, "not_accepting", f"provider {uuid} accepts no new claims")
-    return None
+            raised += [host, rooms[uuid]] if more > 0 else []
+    return next((_closed(room) for room in raised if not room.accepting), None)
+
+
+def _look(room: Room, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
+    """By how much its use would rise, and why it cannot."""
+    shelf = room.shelves.get(name)
+    if shelf is None:
+        return amount, Refusal(room.uuid, "no_inventory", f"provider {room.uuid} has no {name}", name, amount)
+    more = amount - credit.get((room.provider, shelf.class_id), 0)
+    return more, _no_room(room.uuid, name, amount, more, shelf) if more > 0 else None
+
+
+def _closed(room: Room) -> Refusal:
+    return Refusal(room.uuid, "not_accepting", f"provider {room.uuid} accepts no new claims")
 
 
 def _no_room(uuid: str, name: str, amount: int, more: int, shelf: Shelf) -> Refusal | None:

@@ -8,6 +8,7 @@ with a mark of its own (removal.py).
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
@@ -37,9 +38,11 @@ class Snapshot:
         self._begun = 0  # syncs begun so far
         self._seen = 0  # the newest sync whose rows are in
         self._taken = 0  # changes taken so far
+        self.layout = 0  # raised whenever a provider gets or loses its place
         self._empty()
 
     def _empty(self) -> None:
+        self.layout += 1
         self.index: dict[str, int] = {}
         self.uuids: list[str] = []
         self.names: list[str] = []
@@ -118,6 +121,13 @@ class Snapshot:
             del self.classes[name]  # nobody has it any more, perhaps it does not even exist
         self.watermark = changes.watermark
 
+    def with_own_use(self, names: Iterable[str]) -> Snapshot:
+        """One that others never see, to be filled on trial: what is used of these classes is its own, all else is
+        shared with this one, which must not change meanwhile."""
+        trial = copy.copy(self)
+        trial.classes = self.classes | {name: self.classes[name].copy() for name in names if name in self.classes}
+        return trial
+
     def _place(self, uuid: str) -> int:
         at = self.index.get(uuid)
         if at is not None:
@@ -134,6 +144,7 @@ class Snapshot:
                 self._grow(at + at // 2)
         self.uuids[at] = uuid
         self.index[uuid] = at
+        self.layout += 1
         return at
 
     def _set_columns(self, places: Sequence[int], rows: Sequence[Row]) -> None:
@@ -211,6 +222,7 @@ class Snapshot:
         self.uuids[at] = self.names[at] = ""
         self._free.append(at)
         self._trees = None
+        self.layout += 1
 
     def _grow(self, rows: int) -> None:
         rows = max(rows, 2 * FIRST_ROWS)

@@ -52,6 +52,11 @@ class ClassColumns:
             fits[coarse] &= amount % step[coarse] == 0
         return fits
 
+    def copy(self) -> ClassColumns:
+        same = ClassColumns(0)
+        same.table, same.count = self.table.copy(), self.count
+        return same
+
     def grow(self, rows: int) -> None:
         larger: Ints = np.zeros((len(self.NAMES), rows), dtype=np.int64)
         larger[:, : self.table.shape[1]] = self.table

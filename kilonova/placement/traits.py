@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, exists, select
 from sqlalchemy.dialects.postgresql import insert as insert_unless_there
@@ -15,6 +15,8 @@ from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.placement import provider_traits, traits
 from kilonova.world import Store, Tx
 
+DISABLED = "COMPUTE_STATUS_DISABLED"
+REPORTED = ("COMPUTE_", "HW_ARCH_")  # how the names begin that only a host's driver speaks for
 READ_ALL = Sql(select(traits.c.name))
 READ_IDS = Sql(select(traits.c.id, traits.c.name).where(in_list(traits.c.name, "names")))
 # Nobody deletes a trait while somebody else is about to give it to a provider.
@@ -109,6 +111,37 @@ async def delete_trait(store: Store, name: str) -> None:
 
 def missing(name: str) -> Refused:
     return Refused("no_such_trait", f"No such trait(s): {name[:300]}.")
+
+
+# -- of a host --------------------------------------------------------------------------------------------------------
+
+
+async def settle_reported(tx: Tx, provider: int, ids: Mapping[str, int], *, wanted: Collection[str]) -> bool:
+    """Of the names that a host's driver speaks for, exactly the wanted ones; all others are clients' and stay. The
+    caller holds the provider's row. Returns whether it changed anything."""
+    before = {row["name"]: row["id"] for row in await tx.all(READ_OF_PROVIDER, provider=provider)}
+    gone = [id_ for name, id_ in before.items() if name.startswith(REPORTED) and name not in wanted]
+    new = [ids[name] for name in wanted if name not in before]
+    for statement, which in ((TAKE, gone), (GIVE, new)):
+        if which:
+            await tx.many(statement, [{"provider": provider, "trait": trait} for trait in sorted(which)])
+    return bool(gone or new)
+
+
+async def set_disabled(store: Store, uuid: str, disabled: bool) -> None:
+    """Whether an administrator keeps new servers away, told to whoever asks for candidates."""
+
+    async def body(tx: Tx) -> None:
+        ids = await trait_ids(tx, [DISABLED])
+        provider = await providers.lock(tx, uuid)
+        has = any(row["name"] == DISABLED for row in await tx.all(READ_OF_PROVIDER, provider=provider.id))
+        if has == disabled:
+            return
+        mark, now = await tx.mark(), await tx.now()
+        await tx.run(ledger.TOUCH_PROVIDER, provider=provider.id, raised=1, mark=mark, updated_at=now)
+        await tx.run(GIVE if disabled else TAKE, provider=provider.id, trait=ids[DISABLED])
+
+    await store.write(body)
 
 
 # -- of a provider ----------------------------------------------------------------------------------------------------

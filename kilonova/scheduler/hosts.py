@@ -1,64 +1,170 @@
-"""The hosts of one request as columns beside the snapshot's."""
+"""All hosts in memory, as columns that are kept between requests; only what changed is written.
+
+Most of what is known of a host hardly ever changes, and many hosts are alike: hosts of the same make (what their driver
+reports) and of the same kind (which aggregates they are in) share one object, judged once for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from kilonova.placement.snapshot import Bools, ClassColumns, Ints, Snapshot
+from kilonova.domain.guest import Hypervisor
+from kilonova.placement.snapshot import Bools, Ints, Snapshot
+from kilonova.services.compute.aggregates import Aggregate
 
 UP = "up"
-PLACES = {name: place for place, name in enumerate(ClassColumns.NAMES)}
+T = TypeVar("T", bound=Hashable)
+Floats = NDArray[np.float64]
+Memberships = tuple[Aggregate, ...]
 
 
-class HostView(msgspec.Struct, frozen=True):
+class HostView(msgspec.Struct, frozen=True, kw_only=True):
     """A host as its cell knows it. States: up, disabled, unknown, down, draining, returning."""
 
     provider: str  # uuid of its root provider
-    state: str
+    cell: str = ""
+    state: str = UP
     state_sentence: str = ""
+    hypervisor: Hypervisor = Hypervisor()
+    address: str = ""
+    failed_builds: int = 0  # since the last one that worked
+    servers: int = 0
+    busy: int = 0  # servers that keep its disks or its network busy
+    devices: int = 0  # PCI devices that nobody has
 
 
-class Field:
-    """All hosts considered, in the order of their names; every column has one element per host."""
+class Odd(NamedTuple):
+    """How it is with a host that is not simply up."""
 
-    def __init__(self, snapshot: Snapshot, hosts: Mapping[str, HostView]) -> None:
-        self.snapshot = snapshot
-        self.names = sorted(hosts)
-        self.views = [hosts[name] for name in self.names]
-        index = snapshot.index
-        self.rows: Ints = np.array([index.get(view.provider, -1) for view in self.views], dtype=np.int64)
-        self.known: Bools = self.rows >= 0
+    state: str
+    sentence: str
+
+
+class Alike(Generic[T]):
+    """Which of a few different things each host has."""
+
+    def __init__(self, things: Iterable[T]) -> None:
+        numbers: dict[T, int] = {}
+        self.number: NDArray[np.int32] = np.array(
+            [numbers.setdefault(thing, len(numbers)) for thing in things], dtype=np.int32
+        )
+        self.things: list[T] = list(numbers)
+
+    def __getitem__(self, at: int) -> T:
+        return self.things[int(self.number[at])]
+
+    def judged(self, judge: Callable[[T], bool]) -> Bools | None:
+        """One truth per host; None: all pass."""
+        truths = [judge(thing) for thing in self.things]
+        return None if all(truths) else np.array(truths, dtype=np.bool_)[self.number]
+
+    def valued(self, value: Callable[[T], float]) -> NDArray[np.float64]:
+        return np.array([value(thing) for thing in self.things], dtype=np.float64)[self.number]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """The aggregates that a host is in, by their numbers, as something to compare."""
+
+    ids: tuple[int, ...] = ()
+
+
+def _make(hypervisor: Hypervisor) -> bytes:
+    """All but what is measured, which is different everywhere."""
+    return msgspec.json.encode(msgspec.structs.replace(hypervisor, metrics={}))
+
+
+class Hosts:
+    """Hosts in the order of their names; `index` gives a host's place in every column."""
+
+    def __init__(self, views: Mapping[str, HostView] | None = None) -> None:
+        self.layout = 0  # raised whenever hosts come or go
+        self.load(views or {})
+
+    def load(self, views: Mapping[str, HostView]) -> None:
+        """Everything anew."""
+        self.layout += 1
+        self.names = sorted(views)
+        self.views = [views[name] for name in self.names]
+        self.index = {name: at for at, name in enumerate(self.names)}
+        self.cells = Alike(view.cell for view in self.views)
+        self.makes = Alike(_make(view.hypervisor) for view in self.views)
+        self.hypervisors = [msgspec.json.decode(make, type=Hypervisor) for make in self.makes.things]
+        self.odd = {at: Odd(v.state, v.state_sentence) for at, v in enumerate(self.views) if v.state != UP}
         self.up: Bools = np.array([view.state == UP for view in self.views], dtype=np.bool_)
-        self.accepting: Bools = snapshot.accepting[self.rows] & self.known
-        self._columns: dict[str, Ints] = {}
-        self._free: dict[str, Ints] = {}
+        self.failed: Ints = np.array([view.failed_builds for view in self.views], dtype=np.int64)
+        self.servers: Ints = np.array([view.servers for view in self.views], dtype=np.int64)
+        self.busy: Ints = np.array([view.busy for view in self.views], dtype=np.int64)
+        self.devices: Ints = np.array([view.devices for view in self.views], dtype=np.int64)
+        self.image_values: dict[str, dict[tuple[str, str], int]] = {}  # by host: its servers' image properties, counted
+        self._metrics: dict[str, Floats] = {}
+        self._rows: tuple[Snapshot | None, int, Ints] = (None, -1, np.zeros(0, dtype=np.int64))
+        self.kinds: Alike[Kind] = Alike([Kind()] * len(self))
+        self.aggregates: dict[int, Aggregate] = {}
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def column(self, resource_class: str, name: str) -> Ints:
-        """One of the snapshot's columns for these hosts; 0 where a host has no such class."""
-        kept = self._columns.get(resource_class)
-        if kept is None:
-            kept = self._columns[resource_class] = self._gather(resource_class)
-        column: Ints = kept[PLACES[name]]
-        return column
+    def metric(self, name: str) -> Floats:
+        """What each host has measured; no number where it has not."""
+        found = self._metrics.get(name)
+        if found is None:
+            measured = [view.hypervisor.metrics.get(name, np.nan) for view in self.views]
+            found = self._metrics[name] = np.array(measured, dtype=np.float64)
+        return found
 
-    def free(self, resource_class: str) -> Ints:
-        kept = self._free.get(resource_class)
-        if kept is None:  # a host may be over its capacity
-            free: Ints = self.column(resource_class, "capacity") - self.column(resource_class, "used")
-            kept = self._free[resource_class] = np.maximum(free, 0)
+    def hypervisor(self, at: int) -> Hypervisor:
+        return self.hypervisors[int(self.makes.number[at])]
+
+    def by_make(self, judge: Callable[[Hypervisor], bool]) -> Bools | None:
+        truths = [judge(hypervisor) for hypervisor in self.hypervisors]
+        return None if all(truths) else np.array(truths, dtype=np.bool_)[self.makes.number]
+
+    def memberships(self, kind: Kind) -> Memberships:
+        return tuple(self.aggregates[number] for number in kind.ids)
+
+    def join(self, aggregates: Iterable[Aggregate]) -> None:
+        """Who is in which aggregate, anew."""
+        self.aggregates = {aggregate.id: aggregate for aggregate in aggregates}
+        ids: dict[str, list[int]] = {}
+        for number in sorted(self.aggregates):
+            for host in self.aggregates[number].hosts:
+                ids.setdefault(host, []).append(number)
+        nowhere = Kind()
+        self.kinds = Alike(Kind(tuple(ids[name])) if name in ids else nowhere for name in self.names)
+
+    def set_odd(self, cell: str, odd: Mapping[str, Odd]) -> None:
+        """The hosts of a cell that are not simply up; all its others are."""
+        number = self.cells.things.index(cell) if cell in self.cells.things else -1
+        for at in [at for at in self.odd if self.cells.number[at] == number and self.names[at] not in odd]:
+            del self.odd[at]
+            self.up[at] = True
+        for name in odd.keys() & self.index.keys():
+            self.odd[self.index[name]] = odd[name]
+            self.up[self.index[name]] = False
+
+    def set_counts(self, column: Ints, cell: str, counts: Mapping[str, int]) -> None:
+        """`column` is one of failed, servers and busy; who is not named has none."""
+        if cell in self.cells.things:
+            column[self.cells.number == self.cells.things.index(cell)] = 0
+        for name in counts.keys() & self.index.keys():
+            column[self.index[name]] = counts[name]
+
+    def rows(self, snapshot: Snapshot) -> Ints:
+        """The place of each host's provider in the snapshot; -1: placement does not know it."""
+        of, layout, kept = self._rows
+        if of is not snapshot or layout != snapshot.layout:
+            places = snapshot.index
+            kept = np.array([places.get(view.provider, -1) for view in self.views], dtype=np.int64)
+            self._rows = (snapshot, snapshot.layout, kept)
         return kept
 
-    def _gather(self, resource_class: str) -> Ints:
-        columns = self.snapshot.classes.get(resource_class)
-        if columns is None:
-            return np.zeros((len(PLACES), len(self)), dtype=np.int64)
-        values: Ints = columns.table[:, self.rows]
-        if not self.known.all():
-            values[:, ~self.known] = 0
-        return values
+    def filled(self) -> Hosts:
+        """One whose counts are its own, to be filled on trial."""
+        same = object.__new__(Hosts)
+        same.__dict__ = self.__dict__ | {"servers": self.servers.copy(), "busy": self.busy.copy()}
+        return same

@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import msgspec
 
+from kilonova.domain.server import Flavor
+from kilonova.placement.candidates import Query
 from kilonova.placement.groups import GroupRule
+from kilonova.scheduler.needs import needs_of
+
+NO_FLAVOR = Flavor(name="", vcpus=0, memory_mb=0, disk_gb=0)
 
 
-class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of the image of a server when it is placed."""
+
+    id: str = ""
+    format: str = ""
+    properties: dict[str, str] = {}
+
+
+class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a server needs, and where it may not or must go."""
 
-    resources: dict[str, int]  # resource class: amount
+    flavor: Flavor = NO_FLAVOR
+    image: Image = Image()
+    volume_backed: bool = False  # its root disk is a volume: the host gives none
+    server: str = ""  # its id; one that moves is still counted where it was
+    project: str = ""
+    hints: dict[str, list[str]] = {}
+    zone: str = ""
     excluded: dict[str, str] = {}  # host: why not
-    wanted_host: str | None = None
-    group: GroupRule | None = None  # kept by the claim
+    wanted_host: str | None = None  # no other will do, and it must pass every filter
+    forced_host: str | None = None  # no other will do, and only placement is asked
+    group: GroupRule | None = None  # the scheduler proposes by it, the claim keeps it
+    from_cell: str = ""  # of a server that may move to another one
 
     def without(self, host: str, why: str = "it is excluded by the request") -> ResourceRequest:
         return msgspec.structs.replace(self, excluded={**self.excluded, host: why})
+
+    @property
+    def only_host(self) -> str | None:
+        return self.forced_host or self.wanted_host
+
+    def needs(self) -> Query:
+        return needs_of(self.flavor, self.image.properties, volume_backed=self.volume_backed)

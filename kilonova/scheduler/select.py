@@ -1,96 +1,203 @@
-"""Select a host: a pure function over a snapshot. It may propose and never refuses: "no valid host" is the caller's
-to conclude, from a snapshot synced after the request began."""
+"""Select hosts: a pure function over a snapshot. It may propose and never refuses: "no valid host" is the caller's to
+conclude, from a snapshot synced after the request began."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Sequence
 
+import msgspec
 import numpy as np
 
-from kilonova.placement.snapshot import Bools, Ints, Snapshot
-from kilonova.scheduler.filters import FILTERS
-from kilonova.scheduler.filters.capacity import shortage
-from kilonova.scheduler.hosts import Field, HostView
+from kilonova.placement.snapshot import Ints, Snapshot
+from kilonova.scheduler.demand import Demand
+from kilonova.scheduler.field import Field
+from kilonova.scheduler.filters import ALWAYS, enabled
+from kilonova.scheduler.filters.accepting import Accepting
+from kilonova.scheduler.filters.base import Filter
+from kilonova.scheduler.hosts import Hosts
+from kilonova.scheduler.matrix import Matrix, Stage, capacity_stage
+from kilonova.scheduler.nearest import smallest_changes
+from kilonova.scheduler.offers import Offers
+from kilonova.scheduler.prefilters import demands
 from kilonova.scheduler.request import ResourceRequest
-from kilonova.scheduler.verdict import Choice, Decision, FilterCount, Verdict
-from kilonova.scheduler.weighers import WEIGHERS, Floats, normalised
-
-__all__ = ["HostView", "select"]
+from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
+from kilonova.scheduler.verdict import Choice, Decision
+from kilonova.scheduler.weighers import all_weighers, weighed
+from kilonova.scheduler.weighers.base import Floats
+from kilonova.settings import Settings
 
 NEAREST = 50
 WHOLE_MATRIX = 1000
 
 
-def select(
-    snapshot: Snapshot,
-    hosts: Mapping[str, HostView],
-    request: ResourceRequest,
-    random: random.Random,
-    *,
-    subset: int = 1,
-    alternates: int = 2,
-) -> Decision:
-    """One of the best `subset` hosts at random, and the next best to try when its claim is refused."""
-    field = Field(snapshot, hosts)
-    masks = [filter_.passes(field, request) for filter_ in FILTERS]
-    fits: Bools = np.logical_and.reduce(masks)
-    fitting: Ints = np.flatnonzero(fits)
-    weights = _weights(field, request, fitting)
-    taken = _take(weights, random, subset, alternates)
-    choices = [_choice(field, int(fitting[place]), float(weights[place])) for place in taken]
-    whole = not choices and len(field) <= WHOLE_MATRIX
-    told = [int(fitting[place]) for place in taken] + _nearest(field, request, masks, fits, None if whole else NEAREST)
-    return Decision(
-        request=request,
-        considered=len(field),
-        fitting=len(fitting),
-        counts=tuple(_counts(field, masks)),
-        chosen=choices[0] if choices else None,
-        alternates=tuple(choices[1:]),
-        verdicts=tuple(_verdicts(field, request, masks, told)),
-        complete=len(told) == len(field),
+class Selector:
+    """The filters and weighers that an operator has chosen."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._always = [filter_(settings) for filter_ in ALWAYS]
+        self._accepting = Accepting(settings)
+        self._filters = enabled(settings)
+        self._weighers = all_weighers(settings)
+
+    def counts_servers(self) -> bool:
+        """Somebody asks how many servers each host has: that is not read for nothing."""
+        names = {filter_.name for filter_ in self._filters}
+        options = self.settings.filter_scheduler
+        asks = {"NumInstancesFilter", "AggregateNumInstancesFilter", "ComputeCapabilitiesFilter", "JsonFilter"}
+        return bool(names & asks - {"ComputeCapabilitiesFilter"} or options.num_instances_weight_multiplier)
+
+    def select(
+        self,
+        snapshot: Snapshot,
+        hosts: Hosts,
+        request: ResourceRequest,
+        random: random.Random,
+        *,
+        cells: Collection[str] | None = None,
+        around: Surroundings = NOBODY,
+        alternates: int = 2,
+    ) -> Decision:
+        """One of the best `host_subset_size` hosts at random, and the next best to try when its claim is refused."""
+        field = Field(snapshot, hosts, cells=cells, around=around)
+        matrix = self._matrix(field, request)
+        offers = Offers(field, request.needs(), among=matrix.fits, limit=self._limit(request))
+        matrix.add(capacity_stage(offers))
+        fitting: Ints = np.flatnonzero(matrix.fits)
+        weights = weighed(self._weighers, field, request, fitting)
+        places = self._take(field, fitting, weights, random, alternates)
+        taken = [int(fitting[place]) for place in places]
+        choices = [_choice(field, offers, int(fitting[place]), float(weights[place])) for place in places]
+        whole = not choices and field.considered <= WHOLE_MATRIX
+        others = matrix.nearest(offers, None if whole else NEAREST)
+        return Decision(
+            request=request,
+            considered=field.considered,
+            fitting=len(fitting),
+            counts=tuple(matrix.counts()),
+            chosen=choices[0] if choices else None,
+            alternates=tuple(choices[1:]),
+            verdicts=tuple(matrix.verdicts(taken, others)),
+            complete=len(taken) + len(others) == field.considered,
+            changes=() if choices else smallest_changes(matrix, offers, request),
+        )
+
+    def _matrix(self, field: Field, request: ResourceRequest) -> Matrix:
+        matrix = Matrix(field)
+        chosen = () if request.forced_host else self._filters
+        for filter_ in (*self._always, *chosen):
+            matrix.add(_filter_stage(filter_, field, request))
+        for demand in demands(request, field.hosts.aggregates.values(), self.settings):
+            matrix.add(_demand_stage(demand, field))
+        matrix.add(_filter_stage(self._accepting, field, request))
+        return matrix
+
+    def _limit(self, request: ResourceRequest) -> int | None:
+        """Neighbours must be found wherever they are."""
+        unlimited = request.group is not None or any(request.hints.get(name) for name in NEIGHBOURS)
+        return None if unlimited else self.settings.scheduler.max_placement_results
+
+    def _take(self, field: Field, fitting: Ints, weights: Floats, random: random.Random, alternates: int) -> list[int]:
+        """Places in `fitting`: the chosen, then its alternates, best first; equals in the order of their names."""
+        options = self.settings.filter_scheduler
+        subset = options.host_subset_size
+        order = _best(weights, subset + alternates, len(weights) if len(field.hosts.cells.things) > 1 else 0)
+        if not order:
+            return []
+        if options.shuffle_best_same_weighed_hosts:
+            order = _shuffled(order, weights, random, subset + alternates)
+        chosen = order[random.randrange(min(subset, len(order)))]
+        cells = field.hosts.cells.number
+        cell = cells[fitting[chosen]]
+        others = [at for at in order if at != chosen and cells[fitting[at]] == cell]
+        return [chosen, *others[:alternates]]
+
+
+def _best(weights: Floats, count: int, at_least: int) -> list[int]:
+    """The heaviest, and all that weigh as much as the last of them; sorting them all would cost more than the rest."""
+    count = max(count, at_least)
+    if count >= len(weights):
+        found: list[int] = np.argsort(-weights, kind="stable").tolist()
+        return found
+    least = np.partition(weights, len(weights) - count)[len(weights) - count]
+    near = np.flatnonzero(weights >= least)
+    ordered: list[int] = near[np.argsort(-weights[near], kind="stable")].tolist()
+    return ordered
+
+
+def _shuffled(order: Sequence[int], weights: Floats, random: random.Random, count: int) -> list[int]:
+    """Those that weigh as much as the best one, in any order."""
+    best = [at for at in order if weights[at] == weights[order[0]]]
+    return [*random.sample(best, len(best)), *order[len(best) :]]
+
+
+def _choice(field: Field, offers: Offers, at: int, weight: float) -> Choice:
+    allocations, snapshot, view = offers.allocations(at), field.snapshot, field.hosts.views[at]
+    others = {uuid: snapshot.names[snapshot.index[uuid]] for uuid in allocations if uuid != view.provider}
+    return Choice(field.names[at], view.provider, round(weight, 6), view.cell, allocations, others, offers.mappings(at))
+
+
+def _filter_stage(filter_: Filter, field: Field, request: ResourceRequest) -> Stage:
+    return Stage(
+        filter_.name,
+        filter_.passes(field, request),
+        lambda at: filter_.sentence(field, request, at),
+        lambda at: filter_.remedy(field, request, at),
+        filter_.about_state,
     )
 
 
-def _weights(field: Field, request: ResourceRequest, fitting: Ints) -> Floats:
-    """Normalised among the hosts that fit: what a full host would weigh says nothing about the others."""
-    total: Floats = np.zeros(len(fitting))
-    for weigher in WEIGHERS:
-        total += weigher.multiplier * normalised(weigher.values(field, request)[fitting])
-    return total
+def _demand_stage(demand: Demand, field: Field) -> Stage:
+    mask = demand.passes(field)
+    return Stage(
+        demand.name,
+        None if mask.all() else mask,
+        lambda at: "fulfilled" if mask[at] else demand.why,
+        lambda at: demand.remedy.format(host=field.names[at]) or None,
+        demand.about_state,
+    )
 
 
-def _take(weights: Floats, random: random.Random, subset: int, alternates: int) -> list[int]:
-    """Places of the chosen and its alternates, best first after the chosen; equals in the order of their names."""
-    order = [int(place) for place in np.argsort(-weights, kind="stable")[: max(subset, 1) + alternates]]
-    if not order:
-        return []
-    chosen = random.randrange(min(max(subset, 1), len(order)))
-    return [order[chosen], *(order[:chosen] + order[chosen + 1 :])[:alternates]]
+def select_many(
+    selector: Selector,
+    snapshot: Snapshot,
+    hosts: Hosts,
+    requests: Sequence[ResourceRequest],
+    random: random.Random,
+    *,
+    cells: Collection[str] | None = None,
+    around: Surroundings = NOBODY,
+    alternates: int = 2,
+) -> list[Decision]:
+    """Several servers of one request, each seeing what those before it have taken. It ends with the first for which
+    there is no host: all or nothing is the caller's to keep. Nobody's alternate is another one's choice."""
+    names = {name for request in requests for group in request.needs().groups for name in group.resources}
+    trial, filled = snapshot.with_own_use(names), hosts.filled()
+    made: list[Decision] = []
+    for request in requests:
+        decision = selector.select(
+            trial, filled, request, random, cells=cells, around=around, alternates=alternates + len(requests) - 1
+        )
+        made.append(decision)
+        if decision.chosen is None:
+            return made
+        _consume(trial, filled, decision.chosen)
+        if request.group is not None:
+            around = around.joined_by(decision.chosen.provider, request.server)
+    chosen = {decision.chosen.host for decision in made if decision.chosen}
+    return [_with_alternates(decision, chosen, alternates) for decision in made]
 
 
-def _choice(field: Field, at: int, weight: float) -> Choice:
-    return Choice(field.names[at], field.views[at].provider, round(weight, 6))
+def _consume(trial: Snapshot, filled: Hosts, choice: Choice) -> None:
+    for provider, resources in choice.allocations.items():
+        for name, amount in resources.items():
+            trial.classes[name].table[1, trial.index[provider]] += amount
+    at = filled.index[choice.host]
+    filled.servers[at] += 1
+    filled.busy[at] += 1
 
 
-def _counts(field: Field, masks: list[Bools]) -> Iterable[FilterCount]:
-    for filter_, mask in zip(FILTERS, masks, strict=True):
-        passed = int(np.count_nonzero(mask))
-        yield FilterCount(filter_.name, passed, len(field) - passed)
-
-
-def _nearest(field: Field, request: ResourceRequest, masks: list[Bools], fits: Bools, limit: int | None) -> list[int]:
-    """Hosts that do not fit, nearest first: rejected by the fewest filters, then lacking the least."""
-    rejected = np.flatnonzero(~fits)
-    if not len(rejected):
-        return []
-    failures = np.sum([~mask[rejected] for mask in masks], axis=0)
-    order = np.lexsort((shortage(field, request)[rejected], failures))
-    return [int(at) for at in rejected[order[:limit]]]
-
-
-def _verdicts(field: Field, request: ResourceRequest, masks: list[Bools], told: list[int]) -> Iterable[Verdict]:
-    for at in told:
-        for filter_, mask in zip(FILTERS, masks, strict=True):
-            yield Verdict(field.names[at], filter_.name, bool(mask[at]), filter_.sentence(field, request, at))
+def _with_alternates(decision: Decision, taken: set[str], alternates: int) -> Decision:
+    free = tuple(choice for choice in decision.alternates if choice.host not in taken)
+    return msgspec.structs.replace(decision, alternates=free[:alternates])

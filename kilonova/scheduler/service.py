@@ -5,21 +5,24 @@ It may propose from what it remembers, but "no valid host" is concluded only aft
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from kilonova.domain.host import judge
 from kilonova.placement.snapshot import snapshot_of
-from kilonova.scheduler.hosts import HostView
+from kilonova.scheduler.census import Census
+from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.request import ResourceRequest
-from kilonova.scheduler.select import select
+from kilonova.scheduler.select import Selector, select_many
+from kilonova.scheduler.surroundings import look_around
 from kilonova.scheduler.verdict import Decision
-from kilonova.store.hosts import all_hosts, facts_of, observation
-from kilonova.world import Clock, Stores, Tx
+from kilonova.services.compute.aggregate_book import AggregateBook
+from kilonova.settings import Settings
+from kilonova.world import Clock, Stores
 
 HOSTS_MAY_BE_OLD = 1.0  # seconds; a claim checks `accepting` anyway, and a silent host is silent for longer
 ON_THEIR_WAY = ("unknown", "returning", "up")  # "up" and yet not accepting: between two commits of its registration
+STATE = {"ComputeFilter", "accepting"}  # what a host that is on its way is rejected by
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -32,23 +35,46 @@ class Placing(msgspec.Struct, frozen=True):
 
 
 class Scheduler:
-    def __init__(self, stores: Stores, clock: Clock, random: random.Random, down_after: float) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        clock: Clock,
+        random: random.Random,
+        down_after: float,
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
         self._stores = stores
         self._clock = clock
         self._random = random
         self._down_after = down_after
         self._snapshot = snapshot_of(stores.placement)
-        self._views: dict[str, dict[str, HostView]] = {}
+        self._selector = Selector(self.settings)
+        self._census = Census(
+            stores,
+            down_after,
+            counts_servers=self._selector.counts_servers(),
+            looks_at_images=bool(self.settings.filter_scheduler.image_props_weight_multiplier),
+        )
+        self._book = AggregateBook(stores.control, self.settings.default.default_availability_zone)
+        self._joined = (-1, -1)  # layout of the hosts and version of the aggregates that are joined in them
         self._read_at: dict[str, float] = {}
         self._waiting_since: dict[str, float] = {}
 
     async def place(self, request: ResourceRequest, cells: Sequence[str], *, alternates: int = 2) -> Placing:
         """A proposal from the named cells; `decision.chosen` is None when surely nothing fits now."""
-        await self._snapshot.sync(self._stores.placement)
-        placing = await self._choose(request, cells, alternates, fresh=False)
-        if placing.decision.chosen is None:
-            placing = await self._choose(request, cells, alternates, fresh=True)
+        (placing,) = await self.place_many([request], cells, alternates=alternates)
         return placing
+
+    async def place_many(
+        self, requests: Sequence[ResourceRequest], cells: Sequence[str], *, alternates: int = 2
+    ) -> list[Placing]:
+        """The servers of one request together, each after the others have taken theirs. All or none: when the last
+        placing has no host, nothing of it may be used."""
+        placings = await self._choose(requests, cells, alternates, fresh=False)
+        if placings[-1].decision.chosen is None:
+            placings = await self._choose(requests, cells, alternates, fresh=True)
+        return placings
 
     def may_wait(self, operation_id: str) -> bool:
         """For hosts on their way, as long as it takes to hear every host that lives; then the answer is final."""
@@ -58,42 +84,54 @@ class Scheduler:
         self._waiting_since = {key: began for key, began in self._waiting_since.items() if began > old}
         return now - since < self._down_after
 
-    async def _choose(self, request: ResourceRequest, cells: Sequence[str], alternates: int, *, fresh: bool) -> Placing:
-        hosts: dict[str, HostView] = {}
-        cell_of: dict[str, str] = {}
-        for cell in cells:
-            views = await self._hosts_of(cell, fresh)
-            hosts.update(views)
-            cell_of.update(dict.fromkeys(views, cell))
-        decision = select(self._snapshot, hosts, request, self._random, alternates=alternates)
-        chosen = [c for c in (decision.chosen, *decision.alternates) if c is not None]
-        return Placing(
-            decision,
-            {choice.provider: cell_of[choice.host] for choice in chosen},
-            {choice.provider: choice.host for choice in chosen},
-            () if chosen else _on_their_way(decision, hosts),
-        )
+    async def zone_of(self, host: str) -> str:
+        return (await self._book.sync()).zone_of(host)
 
-    async def _hosts_of(self, cell: str, fresh: bool) -> dict[str, HostView]:
+    async def _choose(
+        self, requests: Sequence[ResourceRequest], cells: Sequence[str], alternates: int, *, fresh: bool
+    ) -> list[Placing]:
+        hosts = await self._hosts(cells, fresh)
+        around = await look_around(self._stores, requests[0])
+        await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
+        parts = (self._snapshot, hosts)
+        if len(requests) == 1:
+            request = requests[0]
+            decisions = [
+                self._selector.select(*parts, request, self._random, cells=cells, around=around, alternates=alternates)
+            ]
+        else:
+            decisions = select_many(
+                self._selector, *parts, requests, self._random, cells=cells, around=around, alternates=alternates
+            )
+        return [_placing(decision, hosts) for decision in decisions]
+
+    async def _hosts(self, cells: Sequence[str], fresh: bool) -> Hosts:
         now = self._clock.now()
-        if fresh or now - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD:
-            self._views[cell] = await self._stores.cell(cell).read(self._read_hosts)
-            self._read_at[cell] = now
-        return self._views[cell]
-
-    async def _read_hosts(self, tx: Tx) -> dict[str, HostView]:
-        now = await tx.now()
-        seen = await observation(tx, now, self._down_after)
-        views = {}
-        for row in await all_hosts(tx):
-            state = judge(facts_of(row), seen, now, self._down_after)
-            views[row["name"]] = HostView(row["provider_id"], state.word, state.sentence)
-        return views
+        for cell in cells:
+            if fresh or now - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD:
+                await self._census.sync(cell)
+                self._read_at[cell] = now
+        await self._book.sync()  # each time: a server must not miss the zone that was made a moment ago
+        hosts = self._census.hosts
+        if self._joined != (hosts.layout, self._book.version):
+            hosts.join(self._book.aggregates)
+            self._joined = (hosts.layout, self._book.version)
+        return hosts
 
 
-def _on_their_way(decision: Decision, hosts: Mapping[str, HostView]) -> tuple[str, ...]:
+def _placing(decision: Decision, hosts: Hosts) -> Placing:
+    return Placing(
+        decision,
+        {choice.provider: choice.cell for choice in decision.taken},
+        {choice.provider: choice.host for choice in decision.taken},
+        () if decision.chosen else _on_their_way(decision, hosts),
+    )
+
+
+def _on_their_way(decision: Decision, hosts: Hosts) -> tuple[str, ...]:
     """Nothing speaks against them but their state, and that proves nothing (law 9)."""
     rejected = [verdict for verdict in decision.verdicts if not verdict.passed]
-    unfit = {verdict.host for verdict in rejected if verdict.filter != "host_state"}
+    unfit = {verdict.host for verdict in rejected if verdict.filter not in STATE}
     waited_for = {verdict.host for verdict in rejected} - unfit
-    return tuple(sorted(host for host in waited_for if hosts[host].state in ON_THEIR_WAY))
+    states = {name: hosts.odd.get(hosts.index[name]) for name in waited_for}
+    return tuple(sorted(name for name, odd in states.items() if (odd.state if odd else "up") in ON_THEIR_WAY))

@@ -23,10 +23,18 @@ class FilterCount(msgspec.Struct, frozen=True):
     rejected: int
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str
     provider: str
     weight: float
+    cell: str = ""
+    allocations: dict[str, dict[str, int]] = {}  # by provider: what would be claimed
+    names: dict[str, str] = {}  # of those providers that are not the host's own
+    mappings: dict[str, list[str]] = {}  # which providers serve which group of the request
+
+    def candidate(self) -> Candidate:
+        others = {provider: given for provider, given in self.allocations.items() if provider != self.provider}
+        return Candidate(self.provider, self.allocations.get(self.provider, {}), others)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -36,13 +44,17 @@ class Decision(msgspec.Struct, frozen=True):
     counts: tuple[FilterCount, ...]
     chosen: Choice | None
     alternates: tuple[Choice, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Verdict, ...]  # of the taken all; of the others those that speak against them
     complete: bool  # every host is in `verdicts`; otherwise the taken and those nearest to fitting
+    changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit, each enough by itself
 
     def candidates(self) -> list[Candidate]:
         """What to claim, best first."""
-        taken = [self.chosen, *self.alternates] if self.chosen else []
-        return [Candidate(choice.provider, self.request.resources) for choice in taken]
+        return [choice.candidate() for choice in self.taken]
+
+    @property
+    def taken(self) -> tuple[Choice, ...]:
+        return (self.chosen, *self.alternates) if self.chosen else ()
 
     def sentence(self) -> str:
         """For the administrator: the counts in one line."""

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
-from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED, from_json
+from kilonova.domain.owned import owned_by
+from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED
 from kilonova.sim import groups, ports
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
@@ -87,29 +87,10 @@ def _books(records: Records) -> Iterator[str]:
         if server["id"] in busy:
             skipped |= {m["id"] for m in migrations}
         elif not server["deleted"]:
-            expected |= _owned_by(server, [m for m in migrations if m["open"]])
+            expected |= owned_by(server, [m for m in migrations if m["open"]])
     for consumer in sorted({*expected, *records.held}):
         if consumer not in skipped and expected.get(consumer) != records.held.get(consumer):
             yield f"consumer {consumer} holds {records.held.get(consumer)}, owns {expected.get(consumer)}"
-
-
-def _owned_by(server: dict[str, Any], migrations: list[dict[str, Any]]) -> dict[str, Any]:
-    moves = [
-        OpenMigration(m["id"], m["source_host"], _size(m["old_flavor"]))
-        for m in migrations
-        if m["kind"] != "evacuation"
-    ]
-    evacuations = [
-        OpenEvacuation(m["id"], m["source_host"], _size(server["flavor"]))
-        for m in migrations
-        if m["kind"] == "evacuation"
-    ]
-    return owned(OwningServer(server["id"], server["host"], _size(server["flavor"])), moves, evacuations)
-
-
-def _size(flavor: str) -> Size:
-    values = from_json(flavor)
-    return Size(values["vcpus"], values["memory_mb"], values["disk_gb"])
 
 
 def _one_runs(records: Records, cloud: SimCloud) -> Iterator[str]:

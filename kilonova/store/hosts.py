@@ -13,6 +13,12 @@ from kilonova.world import Row, Tx
 _ALL_HOSTS = Sql(select(hosts).order_by(hosts.c.name))
 _ALL_OBSERVERS = Sql(select(observers.c.since, observers.c.until))
 _RAISE_EPOCH = Sql(update(hosts).where(hosts.c.name == bindparam("host")).values(epoch=hosts.c.epoch + 1))
+ONE_MORE_FAILED = Sql(
+    update(hosts).where(hosts.c.name == bindparam("host")).values(failed_builds=hosts.c.failed_builds + 1)
+)
+NONE_FAILED = Sql(
+    update(hosts).where(hosts.c.name == bindparam("host"), hosts.c.failed_builds > 0).values(failed_builds=0)
+)
 
 
 def facts_of(row: Row) -> HostFacts:

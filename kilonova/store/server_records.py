@@ -53,6 +53,7 @@ class Record:
     terminated_at: float | None
     deleted: bool
     fault: Row | None = None
+    zone: str = ""  # of its host, once somebody has looked
 
 
 async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Record | None:

@@ -112,6 +112,24 @@ def test_services_and_hypervisors(admin: Client, demo: Client) -> None:
     assert demo.json("availability", "zone", "list", "--compute")[0]["Zone Name"] == "nova"
 
 
+def test_aggregates_and_zones(admin: Client, demo: Client) -> None:
+    admin.ok("aggregate", "create", "rack1", "--zone", "east", "--property", "ssd=true")
+    shown = admin.json("aggregate", "show", "rack1")
+    assert (shown["availability_zone"], shown["hosts"], shown["properties"]) == ("east", [], {"ssd": "true"})
+    admin.ok("aggregate", "unset", "rack1", "--property", "ssd")
+    admin.ok("aggregate", "set", "rack1", "--name", "rack one", "--property", "floor=3")
+    assert [row["Name"] for row in admin.json("aggregate", "list")] == ["rack one"]
+    admin.ok("aggregate", "set", "rack one", "--no-property")
+    admin.ok("aggregate", "add", "host", "rack one", "host2")
+    assert admin.json("aggregate", "show", "rack one")["hosts"] == ["host2"]
+    assert "rack one" in str(admin.json("hypervisor", "show", "host2").get("aggregates"))
+    assert "409" in admin.refused("aggregate", "add", "host", "rack one", "host2")
+    assert {row["Zone Name"] for row in demo.json("availability", "zone", "list", "--compute")} == {"east", "nova"}
+    admin.ok("aggregate", "remove", "host", "rack one", "host2")
+    admin.ok("aggregate", "delete", "rack one")
+    assert admin.json("aggregate", "list") == []
+
+
 def test_what_is_wrong_is_said(demo: Client) -> None:
     assert "No Image found for nothing" in demo.refused(
         "server", "create", "x", "--image", "nothing", "--flavor", "m1.tiny"

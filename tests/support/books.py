@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kilonova.compute.drivers.hardware import Guest
-from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, Size, owned
+from kilonova.domain.owned import owned_by
 from kilonova.placement.books import balance, by_consumer, read_allocations
 from kilonova.production import SystemClock
 from kilonova.store import rows
@@ -52,29 +52,13 @@ async def accounting(stores: Stores) -> list[str]:
 
         servers, migrations = await stores.cell(name).read(records)
         for server in servers:
-            expected |= _owned(server, [one for one in migrations if one["server_id"] == server["id"]])
+            expected |= owned_by(server, [one for one in migrations if one["server_id"] == server["id"]])
     wrong = [
         f"{consumer} holds {held.get(consumer)} and owns {expected.get(consumer)}"
         for consumer in sorted(held.keys() | expected.keys())
         if held.get(consumer) != expected.get(consumer)
     ]
     return [str(one) for one in imbalances] + wrong
-
-
-def _owned(server: Any, migrations: list[Any]) -> Any:
-    size = _size(server["flavor"])
-    moves = [
-        OpenMigration(one["id"], one["source_host"], _size(one["old_flavor"]))
-        for one in migrations
-        if one["kind"] != "evacuation"
-    ]
-    away = [OpenEvacuation(one["id"], one["source_host"], size) for one in migrations if one["kind"] == "evacuation"]
-    return owned(OwningServer(server["id"], server["host"], size), moves, away)
-
-
-def _size(flavor: str) -> Size:
-    fields = msgspec.json.decode(flavor)
-    return Size(fields["vcpus"], fields["memory_mb"], fields["disk_gb"])
 
 
 async def servers_of(stores: Stores) -> list[Any]:

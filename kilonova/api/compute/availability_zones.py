@@ -1,4 +1,4 @@
-"""/os-availability-zone: one zone for all hosts, and an inner one for the workers of the control plane."""
+"""/os-availability-zone: zones as aggregates make them, and an inner one for the workers of the control plane."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server_view import microseconds
-from kilonova.api.compute.services import INTERNAL_ZONE, Listed, read_services
+from kilonova.api.compute.services import Listed, internal_zone, read_services
 from kilonova.api.routes import Route
 
 RULE = "os_compute_api:os-availability-zone:"
 
 
 async def list_(call: Call) -> Response:
-    zones = _zones(await read_services(call))
-    shown = [_view(zone, is_open, None) for zone, is_open in zones if zone != INTERNAL_ZONE]
+    zones, internal = _zones(await read_services(call)), internal_zone(call)
+    shown = [_view(zone, is_open, None) for zone, is_open in zones if zone != internal]
     return answer({"availabilityZoneInfo": shown})
 
 

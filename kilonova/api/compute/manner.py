@@ -46,6 +46,12 @@ STATUS = {
     "port_in_use": 409,
     "too_many_ports": 403,
     "security_group_ambiguous": 409,
+    "aggregate_exists": 409,
+    "aggregate_host_exists": 409,
+    "aggregate_in_use": 400,
+    "bad_zone": 400,
+    "zone_conflict": 409,
+    "zone_inhabited": 409,
 }
 NOVAS_ACTIONS = """
     addFixedIp addFloatingIp addSecurityGroup changePassword confirmResize createBackup createImage evacuate forceDelete

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kilonova.api.compute import (
+    aggregates,
     availability_zones,
     extensions,
     flavor_access,
@@ -47,6 +48,7 @@ MODULES = (
     services,
     hypervisors,
     availability_zones,
+    aggregates,
     extensions,
 )
 

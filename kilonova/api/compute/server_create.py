@@ -16,6 +16,7 @@ from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_networks import networks_for
+from kilonova.api.compute.services import COMPUTE, read_services
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
@@ -30,7 +31,6 @@ from kilonova.world import Tx
 ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
 FORCED_HOST = "os_compute_api:servers:create:forced_host"
 REQUESTED_HOST = "compute:servers:create:requested_destination"
-ZONES = ("nova",)
 MIB, GIB = 1024**2, 1024**3
 PASSWORD_LENGTH = 12
 MOST_AT_ONCE = 1000  # also where no quota ends it: they are all in one transaction
@@ -63,6 +63,7 @@ async def create(call: Call) -> Response:
                 flavor=flavor,
                 image=image.id if image is not None else "",
                 host=host,
+                forced=host is not None and ":" in wish.get("availability_zone", ""),
                 details=_own_details(details, n, count, wish),
                 networks=[msgspec.to_builtins(port) for port in networks],
                 security_groups=group_ids,
@@ -193,9 +194,16 @@ async def _host(call: Call, wish: dict[str, Any]) -> str | None:
         if host not in await _known_hosts(call):
             raise Rejected(400, f"Compute host {host} could not be found.")
         return str(host)
-    if zone and zone not in ZONES:
+    if zone and not await _is_zone(call, zone):
         raise Rejected(400, "The requested availability zone is not available")
     return None
+
+
+async def _is_zone(call: Call, zone: str) -> bool:
+    """One that an enabled host is in. The default zone is always one: it asks for nothing."""
+    if zone == call.service.zones.default_zone:
+        return True
+    return any(one.zone == zone for one in await read_services(call) if one.binary == COMPUTE and not one.disabled)
 
 
 async def _known_hosts(call: Call) -> set[str]:
@@ -216,7 +224,7 @@ async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups
         check_user_data(wish["user_data"])
     metadata = wish.get("metadata", {})
     await call.service.quotas.check_metadata(call.caller, len(metadata))
-    zone = wish.get("availability_zone", "").partition(":")[0] or None
+    zone = await _zone(call, wish)
     description = wish.get("description") if call.at(2, 19) else wish["name"]
     hints = _hints(call)
     return Details(
@@ -235,6 +243,7 @@ async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups
         reservation_id=f"r-{random_text(call, 'reservation', string.ascii_lowercase + string.digits, 8)}",
         security_groups=groups or ["default"],
         image_properties=dict(image.properties) if image is not None else {},
+        image_format=(image.disk_format or "") if image is not None else "",
         trusted_image_certificates=wish.get("trusted_image_certificates"),
         scheduler_hints={name: value if isinstance(value, list) else [value] for name, value in hints.items()},
     )
@@ -257,6 +266,17 @@ async def _server_group(call: Call) -> str | None:
 def _hints(call: Call) -> dict[str, Any]:
     hints: dict[str, Any] = call.body.get("os:scheduler_hints") or call.body.get("OS-SCH-HNT:scheduler_hints") or {}
     return hints
+
+
+async def _zone(call: Call, wish: dict[str, Any]) -> str | None:
+    """What it is pinned to. A zone named with a host that is in another one is dropped, as in Nova."""
+    zone, _, forced = wish.get("availability_zone", "").partition(":")
+    settings = call.engine.world.settings
+    zone = zone or (settings.default.default_schedule_zone if settings is not None else "")
+    host = forced.rpartition(":")[2] or forced.partition(":")[0]
+    if host and (await call.service.zones.sync()).zone_of(host) != zone:
+        return None
+    return zone or None
 
 
 async def find_key(call: Call, name: str) -> None:

@@ -199,6 +199,10 @@ def by_address(call: Call) -> bool:
     return "ip" in call.query or "ip6" in call.query
 
 
+def by_zone(call: Call) -> bool:
+    return "availability_zone" in (*call.query.keys(), *call.query.getlist("sort_key"))
+
+
 def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
     everybody = is_true(call.query.get("all_tenants") or False) or call.query.get("all_tenants") == ""
     if call.query.get("all_tenants", "0").lower() not in ("", *_BOOLEANS):

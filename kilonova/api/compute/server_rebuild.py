@@ -20,7 +20,7 @@ from kilonova.api.compute.server_create import (
     plain_address,
     sealed_user_data,
 )
-from kilonova.api.compute.server_view import ServerView, groups_of
+from kilonova.api.compute.server_view import ServerView, find_zones, groups_of
 from kilonova.api.routes import Route
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import submit
@@ -60,6 +60,7 @@ async def rebuild(call: Call) -> Response:
 
 async def _answer(call: Call, record: Record, password: str, operation: str) -> Response:
     await look_at_ports(call, [record])
+    await find_zones(call, [record])
     shown = {**await _shown(call, record), "adminPass": password}
     return answer({"server": shown}, 202, {OPERATION_HEADER: operation})
 

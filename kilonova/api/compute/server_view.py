@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
@@ -239,8 +239,14 @@ class ServerView:
 
 
 def zone_of(record: Record) -> str:
-    """Of its host; every host is in the default zone until aggregates say otherwise."""
-    return (record.details.availability_zone or "nova") if record.host else record.details.pinned_zone or ""
+    """Of its host, as `find_zones` found it; before it has one, what was asked for."""
+    return record.zone if record.host else record.details.pinned_zone or ""
+
+
+async def find_zones(call: Call, records: Iterable[Record]) -> None:
+    zones = await call.service.zones.sync()
+    for record in records:
+        record.zone = zones.zone_of(record.host) if record.host else ""
 
 
 def host_status(record: Record, hosts: Mapping[str, HostState]) -> str:

@@ -14,7 +14,15 @@ from kilonova.api.compute.schemas import servers as schemas
 from kilonova.api.compute.schemas.queries import none_since
 from kilonova.api.compute.server import act, change_details, host_states, look_at_ports, placed, server_of
 from kilonova.api.compute.server_create import create, plain_address
-from kilonova.api.compute.server_view import HOST_STATUS, HOST_STATUS_UNKNOWN, ServerView, brief, groups_of, zone_of
+from kilonova.api.compute.server_view import (
+    HOST_STATUS,
+    HOST_STATUS_UNKNOWN,
+    ServerView,
+    brief,
+    find_zones,
+    groups_of,
+    zone_of,
+)
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
@@ -35,6 +43,7 @@ async def list_(call: Call) -> Response:
 async def detail(call: Call) -> Response:
     found, limit = await _page(call, f"{RULE}detail:get_all_tenants")
     await look_at_ports(call, found)
+    await find_zones(call, found)
     view = ServerView(call, await _hosts(call, found))
     return _answer(call, "/servers/detail", [view.whole(record) for record in found], limit)
 
@@ -46,6 +55,8 @@ async def _page(call: Call, all_tenants_rule: str) -> tuple[list[Record], int]:
     wanted, order, paging = asked
     if server_filters.by_address(call):
         wanted.refresh = partial(look_at_ports, call)
+    elif server_filters.by_zone(call):
+        wanted.refresh = partial(find_zones, call)
     return await page(call.db, wanted, order, paging), paging.limit
 
 
@@ -60,6 +71,7 @@ def _answer(call: Call, path: str, shown: list[dict[str, Any]], limit: int) -> R
 async def show(call: Call) -> Response:
     record = await server_of(call)
     await look_at_ports(call, [record])
+    await find_zones(call, [record])
     view = ServerView(call, await _hosts(call, [record]), groups=await groups_of(call, record))
     return answer({"server": view.whole(record)})
 
@@ -73,6 +85,8 @@ async def _hosts(call: Call, records: list[Record]) -> Any:
 async def update(call: Call) -> Response:
     record = await placed(call, await server_of(call), "update")
     wish = call.body["server"]
+    if "pinned_availability_zone" in wish:
+        await find_zones(call, [record])
     columns = {"name": wish["name"]} if "name" in wish else {}
 
     def edit(details: Details) -> None:
@@ -90,6 +104,7 @@ async def update(call: Call) -> Response:
 
     changed = await change_details(call, record, edit, **columns)
     await look_at_ports(call, [changed])
+    await find_zones(call, [changed])
     hosts = await _hosts(call, [changed]) if call.at(2, 75) else None
     view = ServerView(call, hosts, groups=await groups_of(call, changed))
     return answer({"server": view.whole(changed) if call.at(2, 75) else view.core(changed)})

@@ -21,7 +21,6 @@ from kilonova.services.compute.hosts import HostRecord, Worker, number_of, read_
 
 RULE = "os_compute_api:os-services:"
 COMPUTE, CONDUCTOR, SCHEDULER = "nova-compute", "nova-conductor", "nova-scheduler"
-ZONE, INTERNAL_ZONE = "nova", "internal"
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,16 +41,23 @@ async def read_services(call: Call) -> list[Listed]:
     limits = call.engine.limits
     workers = await read_workers(call.db, limits.lease_seconds)
     hosts = await read_hosts(call.db, limits.service_down_time)
-    inner = [_of_worker(worker, binary) for binary in (SCHEDULER, CONDUCTOR) for worker in workers]
-    return inner + [of_host(host) for host in hosts]
+    zones, internal = await call.service.zones.sync(), internal_zone(call)
+    inner = [_of_worker(worker, binary, internal) for binary in (SCHEDULER, CONDUCTOR) for worker in workers]
+    return inner + [of_host(host, zones.zone_of(host.name)) for host in hosts]
 
 
-def of_host(host: HostRecord) -> Listed:
+def internal_zone(call: Call) -> str:
+    """Where the workers of the control plane are."""
+    settings = call.engine.world.settings
+    return settings.default.internal_service_availability_zone if settings is not None else "internal"
+
+
+def of_host(host: HostRecord, zone: str) -> Listed:
     return Listed(
         id=host.id,
         binary=COMPUTE,
         host=host.name,
-        zone=ZONE,
+        zone=zone,
         is_up=host.state.is_up,
         updated_at=host.last_seen,
         disabled=host.disabled,
@@ -60,12 +66,12 @@ def of_host(host: HostRecord) -> Listed:
     )
 
 
-def _of_worker(worker: Worker, binary: str) -> Listed:
+def _of_worker(worker: Worker, binary: str, zone: str) -> Listed:
     return Listed(
         id=service_id(worker, binary),
         binary=binary,
         host=f"{worker.kind}-{worker.id[:8]}",
-        zone=INTERNAL_ZONE,
+        zone=zone,
         is_up=True,  # one that is not has left no record
         updated_at=worker.renewed_at,
     )

@@ -44,5 +44,6 @@ def _with_scheduler(engine: Engine) -> Engine:
         from kilonova.scheduler.service import Scheduler
 
         world = engine.world
-        engine.scheduler = Scheduler(world.db, world.clock, world.random, engine.limits.service_down_time)
+        down_after = engine.limits.service_down_time
+        engine.scheduler = Scheduler(world.db, world.clock, world.random, down_after, world.settings)
     return engine

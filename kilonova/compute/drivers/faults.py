@@ -15,6 +15,7 @@ VERBS = (
     "ensure_power",
     "ensure_absent",
     "console",
+    "cache_images",
 )
 WAYS = ("error", "crash")
 

@@ -54,6 +54,7 @@ class Host:
     switches: Switches
     session: int = 0  # one more at each power cut: what began before it can never end
     guests: dict[tuple[str, int], Guest] = field(default_factory=dict)
+    images: set[str] = field(default_factory=set)  # at hand, so that a disk is made without fetching
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

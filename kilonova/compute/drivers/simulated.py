@@ -11,8 +11,23 @@ from typing import Any, Protocol
 from kilonova.compute.drivers.hardware import Guest, Hardware, Host
 from kilonova.compute.drivers.storage import Disk
 from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.guest import Hypervisor
 from kilonova.domain.machine import SentDisk
 from kilonova.world import CopyReport, GuestSpec, HostInventory
+
+KIND, VERSION, ARCHITECTURE = "simulated", 1, "x86_64"
+SUPPORTED = [(ARCHITECTURE, "simulated", "hvm"), (ARCHITECTURE, "qemu", "hvm"), (ARCHITECTURE, "kvm", "hvm")]
+TRAITS = (  # what it does, and what it pretends to do for the sake of images that ask for it
+    *("COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_TRUSTED_CERTS", "COMPUTE_SAME_HOST_COLD_MIGRATE"),
+    *("COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG", "COMPUTE_VOLUME_ATTACH"),
+    *("COMPUTE_VOLUME_ATTACH_WITH_TAG", "COMPUTE_VOLUME_EXTEND", "COMPUTE_VOLUME_MULTI_ATTACH", "COMPUTE_RESCUE_BFV"),
+    *("COMPUTE_IMAGE_TYPE_RAW", "COMPUTE_IMAGE_TYPE_QCOW2", "COMPUTE_IMAGE_TYPE_ISO"),
+    *("COMPUTE_IMAGE_TYPE_AMI", "COMPUTE_IMAGE_TYPE_AKI", "COMPUTE_IMAGE_TYPE_ARI", "COMPUTE_ARCH_X86_64"),
+    *("COMPUTE_STORAGE_BUS_VIRTIO", "COMPUTE_STORAGE_BUS_SCSI", "COMPUTE_STORAGE_BUS_SATA", "COMPUTE_STORAGE_BUS_IDE"),
+    *("COMPUTE_NET_VIF_MODEL_VIRTIO", "COMPUTE_NET_VIF_MODEL_E1000", "COMPUTE_NET_VIRTIO_PACKED"),
+    *("COMPUTE_GRAPHICS_MODEL_VIRTIO", "COMPUTE_GRAPHICS_MODEL_VGA", "COMPUTE_GRAPHICS_MODEL_NONE"),
+    *("COMPUTE_FIRMWARE_BIOS", "COMPUTE_FIRMWARE_UEFI", "HW_ARCH_X86_64"),
+)
 
 
 class Call:
@@ -51,9 +66,18 @@ class SimulatedDriver:
     async def inventory(self) -> HostInventory:
         await (await self._begin("inventory")).half_done()
         host = self._host
-        return HostInventory(
-            {"VCPU": (host.vcpus, 0, 1.0), "MEMORY_MB": (host.memory_mb, 0, 1.0), "DISK_GB": (host.disk_gb, 0, 1.0)}
-        )
+        classes = {
+            "VCPU": (host.vcpus, 0, 1.0),
+            "MEMORY_MB": (host.memory_mb, 0, 1.0),
+            "DISK_GB": (host.disk_gb, 0, 1.0),
+        }
+        return HostInventory(classes, sorted(TRAITS), self._hypervisor())
+
+    def _hypervisor(self) -> Hypervisor:
+        """Its one measurement: how many of its processors belong to guests that run."""
+        busy = sum(guest.spec.vcpus for guest in self._host.guests.values() if guest.power == "on" and guest.spec)
+        percent = round(100.0 * busy / self._host.vcpus, 1) if self._host.vcpus else 0.0
+        return Hypervisor(KIND, VERSION, SUPPORTED, {"arch": ARCHITECTURE}, {"cpu.percent": percent})
 
     async def copies(self) -> Sequence[CopyReport]:
         await (await self._begin("copies")).half_done()
@@ -68,12 +92,17 @@ class SimulatedDriver:
             await call.half_done()
             return "adopted"
         disk = storage.begin(self._host.pool, guest.server, holder)
-        await call.half_done(0.0 if disk.whole else self._host.copy_seconds)
+        at_hand = disk.whole or guest.image in self._host.images
+        await call.half_done(0.0 if at_hand else self._host.copy_seconds)
         self._check_still_there(self._host, disk, guest.copy)
         if disk.whole:  # it was, or who else holds it on shared storage was faster
             return "kept"
         storage.complete(disk, [f"image:{guest.image}"])
         return "created"
+
+    async def cache_images(self, images: Sequence[str]) -> None:
+        await (await self._begin("cache_images")).half_done(self._host.copy_seconds)
+        self._host.images.update(images)
 
     async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
         call = await self._begin("send_disk")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import Flavor
+from kilonova.domain.server import Flavor, to_json
 from kilonova.engine.context import Context
 from kilonova.placement import claims
 from kilonova.placement.claims import Candidate, Claimed, NotClaimed
@@ -15,18 +15,31 @@ from kilonova.world import Tx
 
 
 def wanted(ctx: Context, flavor: Flavor) -> list[Candidate]:
-    return [Candidate(c["provider"], flavor.resources()) for c in ctx.facts["candidates"]]
+    return [_candidate(told, flavor) for told in ctx.facts["candidates"]]
 
 
-def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, str]:
-    """The candidate that was claimed; all full meanwhile: a fresh query may find others."""
+def _candidate(told: dict[str, Any], flavor: Flavor) -> Candidate:
+    parts = dict(told.get("allocations") or {told["provider"]: flavor.resources()})
+    return Candidate(told["provider"], parts.pop(told["provider"], {}), parts)
+
+
+def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, Any]:
+    """Facts of the candidate that was claimed; all full meanwhile: a fresh query may find others."""
     if isinstance(outcome, NotClaimed):
         why = outcome.sentence()
         for candidate in ctx.facts["candidates"]:  # people know hosts, not providers
             why = why.replace(f"provider {candidate['provider']}", candidate["host"])
         raise Failed("claim_refused", f"No valid host was found. {why}", elsewhere=True, final=True)
-    found: dict[str, str] = next(c for c in ctx.facts["candidates"] if c["provider"] == outcome.provider)
-    return found
+    found = next(c for c in ctx.facts["candidates"] if c["provider"] == outcome.provider)
+    return {"destination": found["host"], "cell": found["cell"], "claimed": _claimed(found)}
+
+
+def _claimed(told: dict[str, Any]) -> str | None:
+    """For the server's record, by the names of providers; None: its flavor, on its host's own provider."""
+    if "allocations" not in told:
+        return None
+    names = {told["provider"]: told["host"], **told["names"]}
+    return to_json({names[provider]: given for provider, given in told["allocations"].items() if given})
 
 
 async def release_all(ctx: Context) -> dict[str, Any]:
@@ -54,9 +67,10 @@ def open_migration(kind: str, status: str) -> Any:
     """Record the migration and the copy that is going to be made, with the claim that it stands for."""
 
     def record(ctx: Context, result: dict[str, Any]) -> None:
-        ctx.facts.update(destination=result["destination"], copy=ctx.turn, migration=result["migration"])
-        ctx.set_copy(ctx.turn, result["destination"], "making")
         server, facts = ctx.row, ctx.facts
+        facts.update(destination=result["destination"], copy=ctx.turn, migration=result["migration"])
+        facts.update(claimed=result["claimed"], source_claimed=server.claimed)
+        ctx.set_copy(ctx.turn, result["destination"], "making")
 
         async def change(tx: Tx, now: float) -> None:
             values = {"status": status, "dest_host": facts["destination"], "dest_copy": ctx.turn, "open": 1}
@@ -74,6 +88,7 @@ def open_migration(kind: str, status: str) -> Any:
                 source_copy=facts["source_copy"],
                 old_flavor=server.row["flavor"],
                 new_flavor=server.row["flavor"],
+                old_claimed=server.claimed,
                 old_vm_state=facts["was"],
                 user_id=ctx.cause.user_id,
                 project_id=server.project_id,

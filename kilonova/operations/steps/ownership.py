@@ -21,7 +21,7 @@ async def give_to_destination(ctx: Context) -> dict[str, Any]:
     """The source's copy was reported stopped by the step before."""
     facts = ctx.facts
     give_runner(ctx, facts["destination"], facts["copy"], f"{facts['source']} reported its copy stopped")
-    ctx.set_server(host=facts["destination"], copy=facts["copy"])
+    ctx.set_server(host=facts["destination"], copy=facts["copy"], claimed=facts.get("claimed"))
     ctx.set_migration(status="post-migrating")
     return {}
 
@@ -30,5 +30,5 @@ async def give_to_source(ctx: Context) -> dict[str, Any]:
     """The destination's copy was reported stopped, or its host declared down, by the step before (undo, revert)."""
     facts = ctx.facts
     give_runner(ctx, facts["source"], facts["source_copy"], "the destination's copy is stopped or declared down")
-    ctx.set_server(host=facts["source"], copy=facts["source_copy"])
+    ctx.set_server(host=facts["source"], copy=facts["source_copy"], claimed=facts.get("source_claimed"))
     return {}

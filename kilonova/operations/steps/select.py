@@ -7,37 +7,80 @@ from typing import Any
 
 import msgspec
 
+from kilonova.domain.details import Details, details_from
 from kilonova.domain.errors import NotYet, NoValidHost
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context
 from kilonova.engine.model import Place, Target
-from kilonova.scheduler.request import ResourceRequest
+from kilonova.operations.steps.group import group_of
+from kilonova.placement.groups import GroupRule
+from kilonova.scheduler.request import Image, ResourceRequest
 from kilonova.scheduler.service import Placing
+from kilonova.scheduler.verdict import Choice
 
 # From the second attempt on: the first destination was chosen by whoever handed the operation over.
 ELSEWHERE = Place("control", lambda facts: [Target("")] if facts.get("tried") else [])
 
 
 async def choose(
-    ctx: Context, flavor: Flavor, cells: Sequence[str], excluded: dict[str, str], wanted: str | None = None
+    ctx: Context,
+    flavor: Flavor,
+    cells: Sequence[str],
+    excluded: dict[str, str],
+    wanted: str | None = None,
 ) -> dict[str, Any]:
     """Facts: the candidates best first, and the decision with host x filter x number."""
     assert ctx.scheduler is not None
-    tried = {host: "it was tried before in this operation" for host in ctx.facts.get("tried", ())}
-    request = ResourceRequest(resources=flavor.resources(), excluded={**excluded, **tried}, wanted_host=wanted)
+    request = request_for(ctx, flavor, excluded, wanted, await group_of(ctx))
     placing = await ctx.scheduler.place(request, cells, alternates=ctx.limits.max_attempts - 1)
     decision = msgspec.to_builtins(placing.decision)
     if placing.decision.chosen is None:
         if placing.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):
             raise NotYet(f"{', '.join(placing.on_their_way[:5])} to be heard: no other host fits", 1.0)
         raise NoValidHost(f"No valid host was found. {placing.decision.sentence()}", details={"decision": decision})
-    return {"decision": decision, "candidates": candidates(placing)}
+    return {"decision": decision, "candidates": candidates(placing, flavor)}
 
 
-def candidates(placing: Placing) -> list[dict[str, str]]:
-    """Best first: provider, host and cell of each."""
-    chosen = [c for c in (placing.decision.chosen, *placing.decision.alternates) if c is not None]
-    return [{"provider": c.provider, "host": c.host, "cell": placing.cells[c.provider]} for c in chosen]
+def request_for(
+    ctx: Context, flavor: Flavor, excluded: dict[str, str], wanted: str | None, group: GroupRule | None = None
+) -> ResourceRequest:
+    """What was asked for when the server was created counts for every later move, except a forced host."""
+    details, image, project = _asked(ctx)
+    tried = {host: "it was tried before in this operation" for host in ctx.facts.get("tried", ())}
+    forced = wanted if ctx.params.get("forced") else None
+    return ResourceRequest(
+        flavor=flavor,
+        image=Image(image, details.image_format, details.image_properties),
+        volume_backed=details.volume_backed,
+        server=ctx.server_id or "",
+        project=project,
+        hints={name: [str(value) for value in values] for name, values in details.scheduler_hints.items()},
+        zone=details.pinned_zone or "",
+        excluded={**excluded, **tried},
+        wanted_host=None if forced else wanted,
+        forced_host=forced,
+        group=group,
+    )
+
+
+def _asked(ctx: Context) -> tuple[Details, str, str]:
+    """Details, image and project: of the request while the server is in no cell yet, else of its record."""
+    if ctx.server is None:
+        details = msgspec.convert(ctx.params.get("details", {}), Details)
+        return details, ctx.params.get("image", ""), ctx.params.get("project_id", "")
+    return details_from(ctx.row.details), ctx.row.image_ref, ctx.row.project_id
+
+
+def candidates(placing: Placing, flavor: Flavor) -> list[dict[str, Any]]:
+    """Best first: provider, host and cell of each, and what would be claimed unless it is the flavor, there."""
+    return [_candidate(choice, flavor) for choice in placing.decision.taken]
+
+
+def _candidate(choice: Choice, flavor: Flavor) -> dict[str, Any]:
+    told: dict[str, Any] = {"provider": choice.provider, "host": choice.host, "cell": choice.cell}
+    if choice.allocations != {choice.provider: flavor.resources()}:
+        told |= {"allocations": choice.allocations, "names": choice.names}
+    return told
 
 
 def remember_tried(ctx: Context, result: dict[str, Any]) -> None:

@@ -65,6 +65,28 @@ def find(snapshot: Snapshot, query: Query, options: Options, chance: random.Rand
     return Found(candidates, _whole_trees(snapshot, candidates))
 
 
+def standing_alone(snapshot: Snapshot, query: Query) -> Bools:
+    """Places that can only answer by themselves: one look at their own numbers tells all of them at once."""
+    if len(query.groups) == 1 and not query.groups[0].suffix:
+        return _standing_alone(snapshot, query.groups[0])
+    return np.zeros(snapshot.rows, dtype=np.bool_)
+
+
+def in_trees(
+    snapshot: Snapshot, query: Query, among: Bools, handled: Bools
+) -> Iterator[tuple[int, Iterator[Candidate]]]:
+    """Candidates by the root of their tree, for the roots `among` that are not `handled`; found when looked at."""
+    roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
+    roots = among if roots is None else roots & among
+    alone = handled if len(query.groups) == 1 and not query.groups[0].suffix else None
+    seats = list(chain.from_iterable(seats_of(snapshot, group, roots, alone) for group in query.groups))
+    if not seats:
+        return
+    anchors, combiner = viable(snapshot, seats), Combiner(snapshot, query, seats)
+    for at, *takers in zip(anchors.tolist(), *(seat.takers(anchors) for seat in seats), strict=True):
+        yield at, combiner.candidates(takers)
+
+
 def matching(snapshot: Snapshot, group: Group, uuid: str | None = None) -> list[int]:
     """Places of the providers that have all of it by themselves."""
     mask = snapshot.alive[: snapshot.rows].copy()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kilonova.placement.snapshot import Bools
-from kilonova.scheduler.hosts import Field
+from kilonova.scheduler.field import Field
+from kilonova.scheduler.filters.base import Filter
 from kilonova.scheduler.request import ResourceRequest
 
 
-class Excluded:
+class Excluded(Filter):
     name = "excluded"
 
-    def passes(self, field: Field, request: ResourceRequest) -> Bools:
+    def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         if not request.excluded:
-            return np.ones(len(field), dtype=np.bool_)
-        return np.array([name not in request.excluded for name in field.names], dtype=np.bool_)
+            return None
+        passed, index = field.all(), field.hosts.index
+        passed[[index[name] for name in request.excluded if name in index]] = False
+        return passed
 
     def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
         return request.excluded.get(field.names[at], "not excluded")

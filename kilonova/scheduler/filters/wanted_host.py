@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kilonova.placement.snapshot import Bools
-from kilonova.scheduler.hosts import Field
+from kilonova.scheduler.field import Field
+from kilonova.scheduler.filters.base import Filter
 from kilonova.scheduler.request import ResourceRequest
 
 
-class WantedHost:
+class WantedHost(Filter):
     name = "wanted_host"
 
-    def passes(self, field: Field, request: ResourceRequest) -> Bools:
-        if request.wanted_host is None:
-            return np.ones(len(field), dtype=np.bool_)
-        return np.array([name == request.wanted_host for name in field.names], dtype=np.bool_)
+    def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
+        return None if request.only_host is None else field.only(request.only_host)
 
     def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
-        if request.wanted_host is None:
+        if request.only_host is None:
             return "no host was asked for"
-        here = field.names[at] == request.wanted_host
-        return "it was asked for" if here else f"host {request.wanted_host} was asked for"
+        here = field.names[at] == request.only_host
+        return "it was asked for" if here else f"host {request.only_host} was asked for"
+
+    def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
+        return f"ask for no host, or for {field.names[at]} instead of {request.only_host}"

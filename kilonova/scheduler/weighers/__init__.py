@@ -1,32 +1,60 @@
-"""Weighers: one small file each. A value per host, more is better; values are brought to 0…1 and summed."""
+"""Weighers: one small file each. All of them count; one with a multiplier of 0 does not."""
 
-from typing import Protocol
+from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kilonova.scheduler.hosts import Field
+from kilonova.placement.snapshot import Ints
+from kilonova.scheduler.field import Field
 from kilonova.scheduler.request import ResourceRequest
-from kilonova.scheduler.weighers.free_cpu import FreeCpu
-from kilonova.scheduler.weighers.free_disk import FreeDisk
-from kilonova.scheduler.weighers.free_ram import FreeRam
+from kilonova.scheduler.weighers.base import Floats, Weigher, normalised
+from kilonova.scheduler.weighers.build_failure import BuildFailureWeigher
+from kilonova.scheduler.weighers.cpu import CPUWeigher
+from kilonova.scheduler.weighers.cross_cell import CrossCellWeigher
+from kilonova.scheduler.weighers.disk import DiskWeigher
+from kilonova.scheduler.weighers.hypervisor_version import HypervisorVersionWeigher
+from kilonova.scheduler.weighers.image_properties import ImagePropertiesWeigher
+from kilonova.scheduler.weighers.io_ops import IoOpsWeigher
+from kilonova.scheduler.weighers.metrics import MetricsWeigher
+from kilonova.scheduler.weighers.num_instances import NumInstancesWeigher
+from kilonova.scheduler.weighers.pci import PCIWeigher
+from kilonova.scheduler.weighers.ram import RAMWeigher
+from kilonova.scheduler.weighers.server_group_soft_affinity import ServerGroupSoftAffinityWeigher
+from kilonova.scheduler.weighers.server_group_soft_anti_affinity import ServerGroupSoftAntiAffinityWeigher
+from kilonova.settings import Settings
 
-Floats = NDArray[np.float64]
+WEIGHERS: tuple[type[Weigher], ...] = (
+    RAMWeigher,
+    CPUWeigher,
+    DiskWeigher,
+    HypervisorVersionWeigher,
+    NumInstancesWeigher,
+    IoOpsWeigher,
+    PCIWeigher,
+    ServerGroupSoftAffinityWeigher,
+    ServerGroupSoftAntiAffinityWeigher,
+    BuildFailureWeigher,
+    CrossCellWeigher,
+    ImagePropertiesWeigher,
+    MetricsWeigher,
+)
 
 
-class Weigher(Protocol):
-    name: str
-    multiplier: float
-
-    def values(self, field: Field, request: ResourceRequest) -> Floats: ...
+def all_weighers(settings: Settings) -> list[Weigher]:
+    return [weigher(settings) for weigher in WEIGHERS]
 
 
-WEIGHERS: tuple[Weigher, ...] = (FreeRam(), FreeCpu(), FreeDisk())
-
-
-def normalised(values: Floats) -> Floats:
-    """Between 0 (the worst of these hosts) and 1 (the best); all equal: all 0."""
-    if not len(values):
-        return values
-    low, high = float(values.min()), float(values.max())
-    return np.zeros(len(values)) if high == low else (values - low) / (high - low)
+def weighed(weighers: list[Weigher], field: Field, request: ResourceRequest, hosts: Ints) -> Floats:
+    """Among the hosts that fit: what a full host would weigh says nothing about the others."""
+    total: Floats = np.zeros(len(hosts), dtype=np.float64)
+    if len(hosts) < 2:
+        return total
+    by_aggregates = {key for aggregate in field.hosts.aggregates.values() for key in aggregate.metadata}
+    for weigher in weighers:
+        if not weigher.multiplier and weigher.option not in by_aggregates:
+            continue
+        values = weigher.values(field, request, hosts)
+        shares = None if values is None else normalised(values)
+        if shares is not None:
+            total += weigher.multipliers(field, hosts) * shares
+    return total

@@ -10,6 +10,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    and_,
 )
 
 from kilonova.store.tables import journal
@@ -37,6 +38,7 @@ servers = Table(
     Column("runner_proof", Text),  # why it could be given: JSON
     Column("image_ref", Text, nullable=False),
     Column("flavor", Text, nullable=False),  # JSON
+    Column("claimed", Text),  # JSON: class → amount by provider's name; null: its flavor, on its host's own provider
     Column("details", Text, nullable=False),  # JSON: domain/details.py; only the API writes it
     Column("network_info", Text),  # JSON: its ports as last allocated or bound, by operations; see changed_ports
     Column("recheck", Integer, nullable=False),  # its host came back meanwhile: look again when the operation ends
@@ -51,6 +53,8 @@ servers = Table(
 Index("servers_host", servers.c.host, sqlite_where=servers.c.deleted == 0, postgresql_where=servers.c.deleted == 0)
 _SOFT_DELETED = servers.c.vm_state == "soft-delete"
 Index("servers_soft_deleted", servers.c.id, sqlite_where=_SOFT_DELETED, postgresql_where=_SOFT_DELETED)
+_IS_BUSY = and_(servers.c.deleted == 0, servers.c.task_state.is_not(None))
+Index("servers_busy", servers.c.host, sqlite_where=_IS_BUSY, postgresql_where=_IS_BUSY)
 Index("servers_created", servers.c.deleted, servers.c.created_at, servers.c.id)
 Index("servers_project", servers.c.project_id, servers.c.deleted, servers.c.created_at, servers.c.id)
 
@@ -95,6 +99,7 @@ migrations = Table(
     Column("dest_copy", BigInteger),
     Column("old_flavor", Text, nullable=False),
     Column("new_flavor", Text, nullable=False),
+    Column("old_claimed", Text),  # JSON: as servers.claimed, of the source
     Column("old_vm_state", Text, nullable=False),
     Column("user_id", Text, nullable=False),
     Column("project_id", Text, nullable=False),
@@ -171,6 +176,9 @@ hosts = Table(
     Column("epoch", BigInteger, nullable=False),  # raised when it is declared down
     Column("address", Text),
     Column("storage", Text),  # hosts with the same non-empty value share storage
+    Column("hypervisor", Text),  # JSON: domain/guest.py Hypervisor, as its driver reports it
+    Column("reported_at", Float(53), nullable=False),  # when it last registered
+    Column("failed_builds", Integer, nullable=False),  # since the last one that worked
     Column("created_at", Float(53), nullable=False),
 )
 

@@ -2,10 +2,22 @@
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text
 
-from kilonova.store.tables import flavors, identity, image, journal, keypairs, network, quotas, server_groups, volume
+from kilonova.store.tables import (
+    flavors,
+    host_aggregates,
+    identity,
+    image,
+    journal,
+    keypairs,
+    network,
+    quotas,
+    server_groups,
+    volume,
+)
 
 metadata = MetaData()
-for _part in (journal, image, flavors, keypairs, quotas, server_groups, identity, network, volume):
+_PARTS = (journal, image, flavors, keypairs, quotas, server_groups, identity, network, volume, host_aggregates)
+for _part in _PARTS:
     for _table in _part.metadata.sorted_tables:
         _table.to_metadata(metadata)
 

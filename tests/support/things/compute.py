@@ -177,6 +177,15 @@ def hypervisor(world: World, where: Where) -> str:
     return str(next(each["id"] for each in found if each["hypervisor_hostname"] == VICTIM))
 
 
+def aggregate(world: World, where: Where) -> str:
+    """With the victim in it where it is to be removed; without anybody where the aggregate itself goes."""
+    wish = {"name": world.name("aggregate")}
+    made = str(world.made(world.admin, f"{COMPUTE}/os-aggregates", "aggregate", wish)["id"])
+    if where.entry.route.action == "remove_host":
+        world.admin.done("POST", f"{COMPUTE}/os-aggregates/{made}/action", {"add_host": {"host": VICTIM}})
+    return made
+
+
 def quota_owner(world: World, where: Where) -> str:
     """Whose limits are changed is nobody who needs them."""
     if where.entry.is_read:
@@ -184,7 +193,7 @@ def quota_owner(world: World, where: Where) -> str:
     return identity.project(world, where)
 
 
-BY_PATH = (flavor, hypervisor)  # what they make depends on what follows in the address
+BY_PATH = (flavor, hypervisor, aggregate)  # what they make depends on what follows in the address
 MAKERS: dict[str, Maker] = {
     SERVER: server,
     f"{SERVER}/ips/{{network}}": lambda world, where: "shared",
@@ -199,5 +208,6 @@ MAKERS: dict[str, Maker] = {
     "/os-quota-class-sets/{class}": lambda world, where: "default" if where.entry.is_read else world.name("class"),
     "/os-services/{service}": service,
     "/os-hypervisors/{hypervisor}": hypervisor,
+    "/os-aggregates/{aggregate}": aggregate,
     "/extensions/{alias}": lambda world, where: "os-keypairs",
 }

@@ -17,7 +17,17 @@ async def add_host(stores: Any, name: str, *, seen: float = 0.0, **more: Any) ->
 
     async def host(tx: Tx) -> None:
         now = await tx.now()
-        values = {"disabled": 0, "forced_down": 0, "draining": 0, "returning": 0, "epoch": 1, "session": "s", **more}
+        values = {
+            "disabled": 0,
+            "forced_down": 0,
+            "draining": 0,
+            "returning": 0,
+            "epoch": 1,
+            "reported_at": 0.0,
+            "failed_builds": 0,
+            "session": "s",
+            **more,
+        }
         values |= {"last_seen": now - seen, "session_since": now - 90_061, "created_at": now}
         await rows.put(tx, cell.hosts, name=name, identity=f"key of {name}", **ids, **values)
 
@@ -30,6 +40,15 @@ async def add_host(stores: Any, name: str, *, seen: float = 0.0, **more: Any) ->
     sizes = {"VCPU": (8, 0, 1.0), "MEMORY_MB": (4096, 512, 1.5), "DISK_GB": (100, 0, 1.0)}
     await set_inventory(stores.placement, ids["provider_id"], sizes)
     return ids
+
+
+async def add_mapping(stores: Any, server: str) -> None:
+    async def body(tx: Tx) -> None:
+        numbers = {"vcpus": 1, "memory_mb": 1, "queued_for_delete": 0, "counted": 1, "created_at": 0.0}
+        ids = {"project_id": "lab", "user_id": "bob", "cell": "cell1"}
+        await rows.put(tx, control.server_mappings, server_id=server, **ids, **numbers)
+
+    await stores.control.write(body)
 
 
 async def add_server(stores: Any, name: str, host: str | None, **more: Any) -> str:

@@ -96,6 +96,9 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("address", sa.Text(), nullable=True),
         sa.Column("storage", sa.Text(), nullable=True),
+        sa.Column("hypervisor", sa.Text(), nullable=True),
+        sa.Column("reported_at", sa.Float(precision=53), nullable=False),
+        sa.Column("failed_builds", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
@@ -126,6 +129,7 @@ def upgrade() -> None:
         sa.Column("dest_copy", sa.BigInteger(), nullable=True),
         sa.Column("old_flavor", sa.Text(), nullable=False),
         sa.Column("new_flavor", sa.Text(), nullable=False),
+        sa.Column("old_claimed", sa.Text(), nullable=True),
         sa.Column("old_vm_state", sa.Text(), nullable=False),
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("project_id", sa.Text(), nullable=False),
@@ -218,6 +222,7 @@ def upgrade() -> None:
         sa.Column("runner_proof", sa.Text(), nullable=True),
         sa.Column("image_ref", sa.Text(), nullable=False),
         sa.Column("flavor", sa.Text(), nullable=False),
+        sa.Column("claimed", sa.Text(), nullable=True),
         sa.Column("details", sa.Text(), nullable=False),
         sa.Column("network_info", sa.Text(), nullable=True),
         sa.Column("recheck", sa.Integer(), nullable=False),
@@ -229,6 +234,13 @@ def upgrade() -> None:
         sa.Column("terminated_at", sa.Float(precision=53), nullable=True),
         sa.Column("deleted", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(
+        "servers_busy",
+        "servers",
+        ["host"],
+        sqlite_where=sa.text("deleted = 0 AND task_state IS NOT NULL"),
+        postgresql_where=sa.text("deleted = 0 AND task_state IS NOT NULL"),
     )
     op.create_index("servers_created", "servers", ["deleted", "created_at", "id"])
     op.create_index(

@@ -9,6 +9,19 @@ down_revision = None
 
 def upgrade() -> None:
     op.create_table(
+        "aggregate_hosts",
+        sa.Column("aggregate_id", sa.Integer(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("aggregate_id", "host"),
+    )
+    op.create_index("aggregate_hosts_host", "aggregate_hosts", ["host"])
+    op.create_table(
+        "aggregate_version",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_table(
         "audits",
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
         sa.Column("began", sa.Float(precision=53), nullable=False),
@@ -159,6 +172,18 @@ def upgrade() -> None:
     )
     op.create_index("floating_ips_project", "floating_ips", ["project_id"])
     op.create_index("floating_ips_router", "floating_ips", ["router_id"])
+    op.create_table(
+        "host_aggregates",
+        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("uuid", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("metadata", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("updated_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("name"),
+        sa.UniqueConstraint("uuid"),
+    )
     op.create_table(
         "host_mappings",
         sa.Column("host", sa.Text(), nullable=False),

@@ -1,0 +1,45 @@
+"""Metadata of the aggregates a host is in, all taken together: a key has all its values, with or without commas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kilonova.placement.snapshot import Bools
+from kilonova.scheduler.field import Field
+from kilonova.scheduler.hosts import Kind, Memberships
+
+Values = Mapping[str, set[str]]
+
+
+def together(aggregates: Memberships) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for aggregate in aggregates:
+        for key, value in aggregate.metadata.items():
+            found.setdefault(key, set()).update(part.strip() for part in value.split(","))
+    return found
+
+
+def of_host(field: Field, at: int) -> dict[str, set[str]]:
+    return together(field.hosts.memberships(field.hosts.kinds[at]))
+
+
+def judged(field: Field, judge: Callable[[Values], bool]) -> Bools | None:
+    """Once per kind of host; None: all pass."""
+
+    def of_kind(kind: Kind) -> bool:
+        return judge(together(field.hosts.memberships(kind)))
+
+    return field.hosts.kinds.judged(of_kind)
+
+
+def least(values: Values, key: str, default: float) -> float:
+    """Of several aggregates that say a number the smallest counts; what is no number is passed over."""
+    numbers = [number for text in values.get(key, ()) if (number := _number(text)) is not None]
+    return min(numbers, default=default)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

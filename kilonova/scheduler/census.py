@@ -1,0 +1,153 @@
+"""Hosts as their cells know them, read once and then only where something changed.
+
+A host that beats changes its row every few seconds, and that is no news. News are: hosts that are not simply up (few),
+hosts that registered since the last look, and hosts that are gone, by their number. Counts of servers come from one
+statement per cell, never one per host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from sqlalchemy import and_, bindparam, func, or_, select
+
+from kilonova.domain.details import details_from
+from kilonova.domain.guest import Hypervisor
+from kilonova.domain.host import judge
+from kilonova.domain.server import BUILDING
+from kilonova.scheduler.hosts import UP, Hosts, HostView, Odd
+from kilonova.store.hosts import facts_of, observation
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.cell import hosts, servers
+from kilonova.world import Body, Row, Stores, Tx
+
+LATE = 60.0  # seconds; one that registered may be committed so much later than it says
+# As Nova counts them: what keeps a host's disks or network busy.
+BUSY_TASKS = (
+    *("rebuilding", "rebuild_block_device_mapping", "rebuild_spawning", "resize_prep", "resize_migrating"),
+    *("image_snapshot", "image_snapshot_pending", "image_pending_upload", "image_uploading", "image_backup"),
+    *("rescuing", "unshelving"),
+)
+
+_NUMBER = Sql(select(func.count().label("number")).select_from(hosts))
+_UNUSUAL = Sql(
+    select(hosts).where(
+        or_(
+            hosts.c.last_seen < bindparam("silent_since"),
+            hosts.c.disabled == 1,
+            hosts.c.forced_down == 1,
+            hosts.c.fenced.is_not(None),
+            hosts.c.draining == 1,
+            hosts.c.returning == 1,
+            hosts.c.failed_builds > 0,
+        )
+    )
+)
+_REPORTED = Sql(select(hosts).where(hosts.c.reported_at >= bindparam("since")))
+_HERE = and_(servers.c.deleted == 0, servers.c.host.is_not(None))
+_SERVERS = Sql(select(servers.c.host, func.count().label("number")).where(_HERE).group_by(servers.c.host))
+_BUSY = Sql(
+    select(servers.c.host, func.count().label("number"))
+    .where(
+        _HERE,
+        servers.c.task_state.is_not(None),
+        or_(servers.c.vm_state == BUILDING, in_list(servers.c.task_state, "tasks")),
+    )
+    .group_by(servers.c.host)
+)
+_IMAGES = Sql(select(servers.c.host, servers.c.details).where(_HERE))
+
+
+@dataclass
+class Found:
+    """What one look at a cell has found."""
+
+    number: int
+    at: float  # by the database's clock
+    odd: dict[str, Odd] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    reported: Sequence[Row] = ()
+    busy: dict[str, int] = field(default_factory=dict)
+    servers: dict[str, int] = field(default_factory=dict)
+    images: Sequence[Row] = ()
+
+
+class Census:
+    """The hosts of all cells, brought up to date by `sync`."""
+
+    def __init__(self, stores: Stores, down_after: float, *, counts_servers: bool, looks_at_images: bool) -> None:
+        self._stores = stores
+        self._down_after = down_after
+        self._counts_servers = counts_servers
+        self._looks_at_images = looks_at_images
+        self._views: dict[str, dict[str, HostView]] = {}  # by cell
+        self._found: dict[str, Found] = {}  # by cell: the last look
+        self.hosts = Hosts()
+
+    async def sync(self, cell: str) -> None:
+        since = self._found[cell].at - LATE if cell in self._found else -1.0
+        found = await self._stores.cell(cell).read(self._reading(since))
+        views = self._views.get(cell, {})
+        fresh = {row["name"]: _view(cell, row) for row in found.reported}
+        changed = {name: view for name, view in fresh.items() if views.get(name) != view}
+        if len(views.keys() | fresh.keys()) != found.number:
+            found = await self._stores.cell(cell).read(self._reading(-1.0))  # some are gone: all anew
+            views, changed = {}, {row["name"]: _view(cell, row) for row in found.reported}
+        if changed or cell not in self._views or len(views | changed) != len(self._views[cell]):
+            self._views[cell] = views | changed
+            self.hosts.load({name: view for each in self._views.values() for name, view in each.items()})
+            for other, last in self._found.items():  # loading has made them all simply up
+                self._tell(other, last)
+        self._found[cell] = found
+        self._tell(cell, found)
+
+    def _tell(self, cell: str, found: Found) -> None:
+        kept = self.hosts
+        kept.set_odd(cell, found.odd)
+        kept.set_counts(kept.failed, cell, found.failed)
+        kept.set_counts(kept.busy, cell, found.busy)
+        if self._counts_servers:
+            kept.set_counts(kept.servers, cell, found.servers)
+        if self._looks_at_images:
+            _count_images(kept, cell, found.images)
+
+    def _reading(self, since: float) -> Body[Found]:
+        async def body(tx: Tx) -> Found:
+            now = await tx.now()
+            counted = await tx.one(_NUMBER)
+            found = Found(counted["number"] if counted is not None else 0, now)
+            seen = await observation(tx, now, self._down_after)
+            for row in await tx.all(_UNUSUAL, silent_since=now - self._down_after):
+                state = judge(facts_of(row), seen, now, self._down_after)
+                if state.word != UP:
+                    found.odd[row["name"]] = Odd(state.word, state.sentence)
+                if row["failed_builds"]:
+                    found.failed[row["name"]] = row["failed_builds"]
+            found.reported = await tx.all(_REPORTED, since=since)
+            found.busy = _counted(await tx.all(_BUSY, tasks=list(BUSY_TASKS)))
+            found.servers = _counted(await tx.all(_SERVERS)) if self._counts_servers else {}
+            found.images = await tx.all(_IMAGES) if self._looks_at_images else ()
+            return found
+
+        return body
+
+
+def _counted(rows: Sequence[Row]) -> dict[str, int]:
+    return {row["host"]: row["number"] for row in rows}
+
+
+def _view(cell: str, row: Row) -> HostView:
+    hypervisor = msgspec.json.decode(row["hypervisor"], type=Hypervisor) if row["hypervisor"] else Hypervisor()
+    return HostView(provider=row["provider_id"], cell=cell, hypervisor=hypervisor, address=row["address"] or "")
+
+
+def _count_images(kept: Hosts, cell: str, rows: Sequence[Row]) -> None:
+    for name in [name for name in kept.image_values if kept.views[kept.index[name]].cell == cell]:
+        del kept.image_values[name]
+    for row in rows:
+        if row["host"] in kept.index:
+            there = kept.image_values.setdefault(row["host"], {})
+            for pair in details_from(row["details"]).image_properties.items():
+                there[pair] = there.get(pair, 0) + 1

@@ -1,0 +1,98 @@
+"""The field of one request: all hosts, what placement knows of them, and what surrounds the request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from kilonova.placement.snapshot import Bits, Bools, ClassColumns, Ints, Snapshot
+from kilonova.scheduler.hosts import Hosts
+from kilonova.scheduler.surroundings import NOBODY, Surroundings
+
+CAPACITY, USED, MIN_UNIT, MAX_UNIT, STEP = range(len(ClassColumns.NAMES))
+
+
+class Field:
+    """Every column has one element per host, in the order of their names."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        hosts: Hosts,
+        *,
+        cells: Collection[str] | None = None,
+        around: Surroundings = NOBODY,
+    ) -> None:
+        self.snapshot = snapshot
+        self.hosts = hosts
+        self.around = around
+        self.names = hosts.names
+        self.rows: Ints = hosts.rows(snapshot)
+        self.known: Bools = self.rows >= 0
+        self.all_known = bool(self.known.all())
+        self.here: Bools | None = None if cells is None else hosts.cells.judged(lambda cell: cell in cells)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def considered(self) -> int:
+        return len(self) if self.here is None else int(np.count_nonzero(self.here))
+
+    def none(self) -> Bools:
+        return np.zeros(len(self), dtype=np.bool_)
+
+    def all(self) -> Bools:
+        return np.ones(len(self), dtype=np.bool_)
+
+    def only(self, name: str | None) -> Bools:
+        """True for the one host of that name."""
+        found = self.none()
+        if name is not None and name in self.hosts.index:
+            found[self.hosts.index[name]] = True
+        return found
+
+    def gathered(self, truths: Bools) -> Bools:
+        """A truth per place of the snapshot as one per host; False where placement does not know it."""
+        if not len(truths):
+            return self.none()
+        found: Bools = truths[self.rows]
+        return found if self.all_known else found & self.known
+
+    def of_providers(self, providers: Iterable[str]) -> Bools:
+        """True for the hosts of these root providers."""
+        truths: Bools = np.zeros(self.snapshot.rows, dtype=np.bool_)
+        places = self.snapshot.index
+        truths[[places[provider] for provider in providers if provider in places]] = True
+        return self.gathered(truths)
+
+    def with_names(self, bits: Bits) -> Bools:
+        return self.gathered(self.snapshot.truths(bits))
+
+    def fits(self, resource_class: str, amount: int) -> Bools:
+        """The host's own provider has room for that much in one piece."""
+        columns = self.snapshot.classes.get(resource_class)
+        if columns is None:
+            return self.none()
+        return self.gathered(columns.fits(amount, slice(self.snapshot.rows)))
+
+    def free(self, resource_class: str, hosts: Ints | None = None) -> Ints:
+        """Of these hosts, or of all; 0 where there is none, and where a host is over its capacity."""
+        columns = self.snapshot.classes.get(resource_class)
+        rows = self.rows if hosts is None else self.rows[hosts]
+        if columns is None:
+            return np.zeros(len(rows), dtype=np.int64)
+        capacity, used = columns.table[CAPACITY, rows], columns.table[USED, rows]
+        free: Ints = np.maximum(capacity - used, 0)
+        if not self.all_known:
+            free[rows < 0] = 0
+        return free
+
+    def number(self, resource_class: str, which: int, at: int) -> int:
+        """One number of one host."""
+        columns, row = self.snapshot.classes.get(resource_class), int(self.rows[at])
+        return 0 if columns is None or row < 0 else int(columns.table[which, row])
+
+    def provider(self, at: int) -> str:
+        return self.hosts.views[at].provider

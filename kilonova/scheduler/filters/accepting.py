@@ -1,0 +1,23 @@
+"""Accepting: whether a host's provider takes new claims at all. The claim would refuse it; also when it is forced."""
+
+from __future__ import annotations
+
+from kilonova.placement.snapshot import Bools
+from kilonova.scheduler.field import Field
+from kilonova.scheduler.filters.base import Filter
+from kilonova.scheduler.request import ResourceRequest
+
+
+class Accepting(Filter):
+    name = "accepting"
+    about_state = True
+
+    def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
+        passed = field.gathered(field.snapshot.accepting[: field.snapshot.rows])
+        return None if passed.all() else passed
+
+    def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
+        if not field.known[at]:
+            return "placement does not know this host"
+        takes = field.snapshot.accepting[field.rows[at]]
+        return "it accepts claims" if takes else "it accepts no new claims"

@@ -1,0 +1,51 @@
+"""What may be asked of a value: `>= 4`, `<in> avx`, `<or> a <or> b`, `s== text`, or the text itself."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+NUMBERS: dict[str, Callable[[float, float], bool]] = {
+    "=": operator.ge,  # so it is in Nova: at least
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+TEXTS: dict[str, Callable[[str, str], bool]] = {
+    "s==": operator.eq,
+    "s!=": operator.ne,
+    "s<": operator.lt,
+    "s<=": operator.le,
+    "s>": operator.gt,
+    "s>=": operator.ge,
+}
+
+
+def matches(value: Any, asked: str) -> bool:
+    """What cannot be compared does not match."""
+    words = asked.split()
+    if not words:
+        return str(value) == asked
+    first, rest = words[0], words[1:]
+    if first == "<or>":
+        return str(value) in [word for word in rest if word != "<or>"]
+    if first in ("<in>", "<all-in>"):
+        return all(_is_in(value, word) for word in rest if word != first) and bool(rest)
+    if first in NUMBERS and len(rest) == 1:
+        return _compared(NUMBERS[first], value, rest[0])
+    if first in TEXTS and rest:
+        return TEXTS[first](str(value), " ".join(rest))
+    return str(value) == asked
+
+
+def _is_in(value: Any, word: str) -> bool:
+    return word in value if isinstance(value, list | tuple | set | dict) else word in str(value)
+
+
+def _compared(compare: Callable[[float, float], bool], value: Any, word: str) -> bool:
+    try:
+        return compare(float(value), float(word))
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,97 @@
+"""Host x stage: who passes what. Every stage judges all hosts, so that the reasons are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from kilonova.placement.snapshot import Bools, Ints
+from kilonova.scheduler.field import Field
+from kilonova.scheduler.offers import NAME as CAPACITY
+from kilonova.scheduler.offers import Offers
+from kilonova.scheduler.verdict import FilterCount, Verdict
+
+
+class Stage(NamedTuple):
+    name: str
+    mask: Bools | None  # None: all pass
+    sentence: Callable[[int], str]
+    remedy: Callable[[int], str | None]
+    about_state: bool = False
+
+    def passes(self, at: int) -> bool:
+        return self.mask is None or bool(self.mask[at])
+
+
+class Matrix:
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        self.stages: list[Stage] = []
+        self.fits: Bools = field.all() if field.here is None else field.here.copy()
+        self._told: Bools | None = None  # hosts whose state some stage has spoken against
+
+    def add(self, stage: Stage) -> None:
+        if stage.about_state and stage.mask is not None:
+            told = self._told
+            self._told = ~stage.mask if told is None else told | ~stage.mask
+            self.fits &= stage.mask
+            stage = stage if told is None else stage._replace(mask=stage.mask | told)
+        self.stages.append(stage)
+        if stage.mask is not None:
+            self.fits &= stage.mask
+
+    def counts(self) -> Iterable[FilterCount]:
+        considered, here = self.field.considered, self.field.here
+        for stage in self.stages:
+            mask = stage.mask if here is None or stage.mask is None else stage.mask & here
+            passed = considered if mask is None else int(np.count_nonzero(mask))
+            yield FilterCount(stage.name, passed, considered - passed)
+
+    def failures(self, hosts: Ints) -> Ints:
+        """How many stages reject each of these."""
+        found: Ints = np.zeros(len(hosts), dtype=np.int64)
+        for stage in self.stages:
+            if stage.mask is not None:
+                found += ~stage.mask[hosts]
+        return found
+
+    def nearest(self, offers: Offers, limit: int | None) -> list[int]:
+        """Hosts that do not fit, nearest first: rejected by the fewest stages, then lacking the least."""
+        here = self.field.here
+        rejected = np.flatnonzero(~self.fits if here is None else here & ~self.fits)
+        if not len(rejected):
+            return []
+        distance = self.failures(rejected).astype(np.float64)
+        missing = offers.shortage(rejected)
+        distance += missing / (1.0 + missing)  # below 1: it only decides among those rejected as often
+        if limit is not None and limit < len(rejected):
+            near = np.sort(np.argpartition(distance, limit)[:limit])
+            rejected, distance = rejected[near], distance[near]
+        found: list[int] = rejected[np.argsort(distance, kind="stable")].tolist()
+        return found
+
+    def rejections(self, at: int) -> list[Stage]:
+        return [stage for stage in self.stages if not stage.passes(at)]
+
+    def verdicts(self, taken: Iterable[int], others: Iterable[int]) -> Iterable[Verdict]:
+        """Of who is taken, every stage; of the others, what speaks against them."""
+        names = self.field.names
+        for at in taken:
+            for stage in self.stages:
+                yield Verdict(names[at], stage.name, True, stage.sentence(at))
+        for at in others:
+            for stage in self.rejections(at):
+                yield Verdict(names[at], stage.name, False, stage.sentence(at))
+
+
+def capacity_stage(offers: Offers) -> Stage:
+    return Stage(CAPACITY, offers.fits, offers.sentence, lambda at: _more(offers, at))
+
+
+def _more(offers: Offers, at: int) -> str | None:
+    lacking = offers.lacking(at)
+    words = {"VCPU": "more VCPU", "MEMORY_MB": "MB more memory", "DISK_GB": "GB more disk"}
+    told = [f"{amount} {words.get(name, f'more {name}')}" for name, amount in sorted(lacking.items())]
+    return f"{' and '.join(told)} free on {offers.field.names[at]}" if told else None

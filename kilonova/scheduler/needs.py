@@ -1,0 +1,106 @@
+"""What a flavor and an image ask of placement: resources, traits and how they belong together. A pure function.
+
+Plain sizes go into the group without a suffix. Extra specs change them: `resources[$S]:CLASS=N` replaces or adds (0
+takes away), `trait[$S]:NAME=required|forbidden`, `group_policy=none|isolate`; some `hw:` keys stand for both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from kilonova.domain.server import Flavor
+from kilonova.placement.candidates import Group, Query
+from kilonova.placement.classes import DISK_GB, MEMORY_MB, VCPU
+from kilonova.scheduler.cpu_needs import PCPU, cpu_traits, pinned
+
+SUFFIX = "[a-zA-Z0-9_-]{1,64}"
+RESOURCES = re.compile(rf"^resources({SUFFIX})?:([A-Z0-9_]+)$")
+TRAIT = re.compile(rf"^trait({SUFFIX})?:([A-Z0-9_]+)$")
+ADDRESS_SPACES = {"passthrough": "COMPUTE_ADDRESS_SPACE_PASSTHROUGH", "emulate": "COMPUTE_ADDRESS_SPACE_EMULATED"}
+REQUIRED, FORBIDDEN = "required", "forbidden"
+Amounts = dict[str, int]
+
+
+def needs_of(flavor: Flavor, image: Mapping[str, str], *, volume_backed: bool = False) -> Query:
+    """The same flavor asked again is answered from memory: servers have few different ones."""
+    return _needs(
+        flavor.vcpus, flavor.memory_mb, _disk(flavor, volume_backed), _items(flavor.extra_specs), _items(image)
+    )
+
+
+def _items(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, str(value)) for key, value in values.items()))
+
+
+def _disk(flavor: Flavor, volume_backed: bool) -> int:
+    """Swap is given in MB and rounded up; a root disk that is a volume is not the host's."""
+    return (0 if volume_backed else flavor.disk_gb) + flavor.ephemeral_gb + -(-flavor.swap_mb // 1024)
+
+
+@lru_cache(maxsize=1000)
+def _needs(
+    vcpus: int, memory_mb: int, disk_gb: int, specs: tuple[tuple[str, str], ...], image: tuple[tuple[str, str], ...]
+) -> Query:
+    extra, properties = dict(specs), dict(image)
+    resources: dict[str, Amounts] = {"": {VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb}}
+    resources[""] |= _special(extra, properties, vcpus)
+    required: dict[str, set[str]] = {"": set(cpu_traits(extra, properties)[0]) | _special_traits(extra, properties)}
+    forbidden: dict[str, set[str]] = {"": set(cpu_traits(extra, properties)[1])}
+    for key, value in specs:
+        if found := RESOURCES.match(key):
+            resources.setdefault(found[1] or "", {})[found[2]] = int(value) if value.isdigit() else 0
+        elif found := TRAIT.match(key):
+            wanted = required if value == REQUIRED else forbidden if value == FORBIDDEN else {}
+            wanted.setdefault(found[1] or "", set()).add(found[2])
+    required[""] |= {key[len("trait:") :] for key, value in image if key.startswith("trait:") and value == REQUIRED}
+    suffixes = ["", *sorted((resources.keys() | required.keys() | forbidden.keys()) - {""})]
+    groups = (_group(name, resources, required, forbidden) for name in suffixes)
+    return Query(
+        groups=tuple(group for group in groups if group.resources or group.required or group.forbidden),
+        isolate=extra.get("group_policy") == "isolate",
+    )
+
+
+def _group(
+    suffix: str, resources: Mapping[str, Amounts], required: Mapping[str, set[str]], forbidden: Mapping[str, set[str]]
+) -> Group:
+    return Group(
+        suffix=suffix,
+        resources={name: amount for name, amount in resources.get(suffix, {}).items() if amount},
+        required=tuple(frozenset([trait]) for trait in sorted(required.get(suffix, ()))),
+        forbidden=frozenset(forbidden.get(suffix, ())),
+    )
+
+
+def _special(extra: Mapping[str, str], image: Mapping[str, str], vcpus: int) -> Amounts:
+    """What `hw:` keys make of the processors, and what else they need."""
+    dedicated, shared = pinned(extra, image, vcpus)
+    amounts: Amounts = {VCPU: shared, PCPU: dedicated} if dedicated else {}
+    if _is_true(extra.get("hw:mem_encryption") or image.get("hw_mem_encryption")):
+        amounts["MEM_ENCRYPTION_CONTEXT"] = 1
+    for label in (extra.get("hw:pmem") or "").split(","):
+        if label.strip():
+            name = f"CUSTOM_PMEM_NAMESPACE_{re.sub('[^A-Z0-9]', '_', label.strip().upper())}"
+            amounts[name] = amounts.get(name, 0) + 1
+    return amounts
+
+
+def _special_traits(extra: Mapping[str, str], image: Mapping[str, str]) -> set[str]:
+    traits: set[str] = set()
+    if version := extra.get("hw:tpm_version") or image.get("hw_tpm_version"):
+        traits.add(f"COMPUTE_SECURITY_TPM_{version.replace('.', '_')}")
+    if model := extra.get("hw:tpm_model") or image.get("hw_tpm_model"):
+        traits.add(f"COMPUTE_SECURITY_TPM_{model.upper().replace('TPM-', '')}")
+    if (extra.get("os:secure_boot") or image.get("os_secure_boot")) == REQUIRED:
+        traits.add("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
+    if mode := extra.get("hw:maxphysaddr_mode") or image.get("hw_maxphysaddr_mode"):
+        traits |= {ADDRESS_SPACES[mode]} if mode in ADDRESS_SPACES else set()
+    if _is_true(image.get("hw_firmware_stateless")):
+        traits.add("COMPUTE_SECURITY_STATELESS_FIRMWARE")
+    return traits
+
+
+def _is_true(value: str | None) -> bool:
+    return (value or "").lower() in ("1", "t", "true", "on", "y", "yes")

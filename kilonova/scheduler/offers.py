@@ -1,0 +1,141 @@
+"""Who can give what is asked, and how: the last stage, decided by the same search as placement's own API.
+
+A host whose tree is one provider is judged by its own numbers, all such hosts at once. One with nested or sharing
+providers is searched, and only if nothing else speaks against it: that is the only part that costs time per host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kilonova.placement.candidates import Candidate, Group, Query, in_trees, standing_alone
+from kilonova.placement.candidates.conditions import all_of
+from kilonova.placement.refusals import unit_fault
+from kilonova.placement.snapshot import Bools, Ints
+from kilonova.scheduler.field import CAPACITY, MAX_UNIT, MIN_UNIT, STEP, USED, Field
+from kilonova.scheduler.weighers.base import Floats
+
+UNITS = {"MEMORY_MB": "MB", "DISK_GB": "GB"}
+NAME = "capacity"
+Allocations = dict[str, dict[str, int]]  # by provider: class → amount
+
+
+class Offers:
+    def __init__(self, field: Field, query: Query, *, among: Bools, limit: int | None) -> None:
+        """`among`: hosts that nothing else speaks against. `limit`: of trees that are searched with success."""
+        self.field, self.query = field, query
+        self._group = query.groups[0] if query.groups and not query.groups[0].suffix else Group()
+        self._trees: dict[int, Candidate] = {}
+        self._alone = field.gathered(standing_alone(field.snapshot, query)) if query.groups else field.known
+        self.fits: Bools = self._fitting_alone()
+        if not self._alone.all():
+            self._search(among & ~self._alone & field.known, limit)
+
+    def _fitting_alone(self) -> Bools:
+        field, group = self.field, self._group
+        fits: Bools = self._alone.copy()
+        for resource_class, amount in group.resources.items():
+            fits &= field.fits(resource_class, amount)
+        bits = all_of(field.snapshot.with_trait, group.required, group.forbidden)
+        if bits is not None:
+            fits &= field.with_names(bits)
+        return fits
+
+    def _search(self, among: Bools, limit: int | None) -> None:
+        """What was not searched counts as fitting unless it is `among` the rest: nobody has looked."""
+        field, snapshot = self.field, self.field.snapshot
+        self.fits |= ~self._alone & field.known & ~among
+        hosts = np.flatnonzero(among)
+        if not len(hosts):
+            return
+        host_of = dict(zip(field.rows[hosts].tolist(), hosts.tolist(), strict=True))
+        roots: Bools = np.zeros(snapshot.rows, dtype=np.bool_)
+        roots[field.rows[hosts]] = True
+        handled = standing_alone(snapshot, self.query)
+        for root, candidates in in_trees(snapshot, self.query, roots, handled):
+            found = next(candidates, None)
+            if found is not None:
+                self._trees[host_of[root]] = found
+                self.fits[host_of[root]] = True
+            if limit is not None and len(self._trees) >= limit:
+                return
+
+    def allocations(self, at: int) -> Allocations:
+        """What would be claimed there."""
+        tree = self._trees.get(at)
+        if tree is None:
+            return {self.field.provider(at): dict(self._group.resources)}
+        uuids = self.field.snapshot.uuids
+        return {uuids[place]: dict(resources) for place, resources in tree.allocations.items()}
+
+    def mappings(self, at: int) -> dict[str, list[str]]:
+        """Which providers serve which group with a suffix."""
+        tree = self._trees.get(at)
+        uuids = self.field.snapshot.uuids
+        return {
+            suffix: [uuids[place] for place in places]
+            for suffix, places in (tree.mappings if tree is not None else {}).items()
+            if suffix
+        }
+
+    def shortage(self, hosts: Ints) -> Floats:
+        """How far these are from fitting: missing amounts relative to the needs, 0 when nothing is missing."""
+        missing: Floats = np.zeros(len(hosts), dtype=np.float64)
+        for resource_class, amount in self._group.resources.items():
+            missing += np.maximum(amount - self.field.free(resource_class, hosts), 0) / amount
+        return missing
+
+    def sentence(self, at: int) -> str:
+        """What is wrong; when nothing is, all the numbers."""
+        field = self.field
+        if not field.known[at]:
+            return "placement does not know this host"
+        if not self._alone[at]:
+            return self._sentence_of_tree(at)
+        lacking = self._missing_traits(at)
+        numbers = []
+        for resource_class, amount in self._group.resources.items():
+            free, capacity = self._free(resource_class, at), field.number(resource_class, CAPACITY, at)
+            numbers.append(f"needs {amount} {_unit(resource_class)}, {free} free of {capacity}")
+            lacking += [numbers[-1]] if free < amount else self._unit_faults(resource_class, amount, at)
+        return "; ".join(lacking or numbers) or "needs nothing"
+
+    def _sentence_of_tree(self, at: int) -> str:
+        asked = "; ".join(filter(None, (_told(group) for group in self.query.groups)))
+        if at in self._trees:
+            return f"needs {asked}: given by {len(self._trees[at].allocations)} of its providers"
+        return f"needs {asked}: {'not looked at' if self.fits[at] else 'no providers of its tree give that together'}"
+
+    def _free(self, resource_class: str, at: int) -> int:
+        number = self.field.number
+        return max(number(resource_class, CAPACITY, at) - number(resource_class, USED, at), 0)
+
+    def _unit_faults(self, resource_class: str, amount: int, at: int) -> list[str]:
+        low, high, step = (self.field.number(resource_class, which, at) for which in (MIN_UNIT, MAX_UNIT, STEP))
+        fault = unit_fault(amount, low, high, max(step, 1))
+        return [f"{resource_class} {fault}"] if fault else []
+
+    def _missing_traits(self, at: int) -> list[str]:
+        has = set(self.field.snapshot.traits[self.field.rows[at]])
+        missing = sorted(next(iter(names)) for names in self._group.required if not names & has)
+        return [f"lacks {name}" for name in missing] + [f"has {name}" for name in sorted(self._group.forbidden & has)]
+
+    def lacking(self, at: int) -> dict[str, int]:
+        """How much more of each class would have to be free there."""
+        if not self.field.known[at] or not self._alone[at] or self._missing_traits(at):
+            return {}
+        needs: Mapping[str, int] = self._group.resources
+        missing = {name: amount - self._free(name, at) for name, amount in needs.items()}
+        return {name: amount for name, amount in missing.items() if amount > 0}
+
+
+def _unit(resource_class: str) -> str:
+    return UNITS.get(resource_class, resource_class)
+
+
+def _told(group: Group) -> str:
+    parts = [f"{amount} {_unit(name)}" for name, amount in group.resources.items()]
+    parts += [next(iter(names)) for names in group.required] + [f"no {name}" for name in sorted(group.forbidden)]
+    return ", ".join(parts) + (f" (group {group.suffix})" if group.suffix and parts else "")

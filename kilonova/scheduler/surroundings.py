@@ -1,0 +1,82 @@
+"""What a single request needs to know besides hosts: where the servers are that its hints and its group speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from kilonova.scheduler.request import ResourceRequest
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.placement import group_use, resource_providers
+from kilonova.world import Row, Stores, Tx
+
+NEIGHBOURS = ("same_host", "different_host")  # hints that name servers
+
+_MEMBERS = Sql(
+    select(group_use.c.server_id, resource_providers.c.uuid)
+    .join(resource_providers, resource_providers.c.id == group_use.c.root_id)
+    .where(group_use.c.group_id == bindparam("group"))
+)
+_MAPPED = Sql(
+    select(*control.server_mappings.c["server_id", "cell", "project_id"]).where(
+        in_list(control.server_mappings.c.server_id, "ids")
+    )
+)
+_WHERE = Sql(
+    select(*cell.servers.c["id", "host"]).where(in_list(cell.servers.c.id, "ids"), cell.servers.c.deleted == 0)
+)
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    members: dict[str, frozenset[str]] = {}  # root provider: servers of the request's group there
+    hosts: dict[str, str] = {}  # server that a hint names: its host
+
+    def others(self, provider: str, server: str) -> int:
+        """Members of the group there, besides this server."""
+        return len(self.members.get(provider, frozenset()) - {server})
+
+    def joined_by(self, provider: str, server: str) -> Surroundings:
+        there = self.members.get(provider, frozenset()) | {server}
+        return msgspec.structs.replace(self, members={**self.members, provider: there})
+
+
+NOBODY = Surroundings()
+
+
+async def look_around(stores: Stores, request: ResourceRequest) -> Surroundings:
+    if request.group is None and not any(request.hints.get(name) for name in NEIGHBOURS):
+        return NOBODY
+    members = await _members(stores, request.group.group) if request.group is not None else {}
+    named = sorted({server for name in NEIGHBOURS for server in request.hints.get(name, ())})
+    return Surroundings(members, await _hosts(stores, named) if named else {})
+
+
+async def _members(stores: Stores, group: str) -> dict[str, frozenset[str]]:
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_MEMBERS, group=group)
+
+    found: dict[str, set[str]] = {}
+    for row in await stores.placement.read(body, few=True):
+        found.setdefault(row["uuid"], set()).add(row["server_id"])
+    return {provider: frozenset(servers) for provider, servers in found.items()}
+
+
+async def _hosts(stores: Stores, servers: list[str]) -> dict[str, str]:
+    async def mapped(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_MAPPED, ids=servers)
+
+    by_cell: dict[str, list[str]] = {}
+    for row in await stores.control.read(mapped, few=True):
+        if row["cell"] is not None:
+            by_cell.setdefault(row["cell"], []).append(row["server_id"])
+    found: dict[str, str] = {}
+    for name, ids in by_cell.items():
+
+        async def where(tx: Tx, ids: list[str] = ids) -> Sequence[Row]:
+            return await tx.all(_WHERE, ids=ids)
+
+        found |= {row["id"]: row["host"] for row in await stores.cell(name).read(where, few=True) if row["host"]}
+    return found

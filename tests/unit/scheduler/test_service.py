@@ -1,0 +1,184 @@
+"""The scheduler over real databases: what it reads, when it reads again, and what a request needs to know."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilonova.placement.aggregates import join_aggregate
+from kilonova.placement.inventories import set_accepting
+from kilonova.production import SystemClock, Uuids
+from kilonova.scheduler.service import Scheduler
+from kilonova.services.compute.aggregates import Aggregates
+from kilonova.settings import FilterOptions, Settings
+from kilonova.store import rows
+from kilonova.store.open import OpenStores, open_stores
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+from tests.unit.operations.cloud_rows import add_host, add_mapping, add_server
+from tests.unit.scheduler.worlds import FLAVOR, asked
+
+SMALL = asked(flavor=FLAVOR.__class__(name="s", vcpus=1, memory_mb=128, disk_gb=1))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def now(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+class Lab:
+    def __init__(self, stores: OpenStores, settings: Settings) -> None:
+        self.stores, self.clock = stores, Clock()
+        self.scheduler = Scheduler(stores, self.clock, random.Random(1), 60.0, settings)
+        self.aggregates = Aggregates(stores.control, SystemClock(), Uuids())
+
+    async def chosen(self, request: Any = SMALL) -> str | None:
+        found = (await self.scheduler.place(request, ["cell1"])).decision.chosen
+        return found.host if found else None
+
+    async def change(self, table: Any, values: dict[str, Any], **keys: Any) -> None:
+        async def body(tx: Tx) -> None:
+            await rows.change(tx, table, values, **keys)
+
+        await self.stores.cell("cell1").write(body)
+
+
+Story = Callable[[Lab], Awaitable[None]]
+Run = Callable[..., None]
+NAMES = ("control", "placement", "cell0", "cell1")
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in NAMES}
+    if request.param == "postgres":
+        base = request.getfixturevalue("fast_postgres").create_database(f"scheduler_{next(NUMBERS)}")
+        urls = {name: f"{base}?schema={name}" for name in NAMES}
+
+    async def whole(story: Story, settings: Settings) -> None:
+        stores = await open_stores(urls, clock=SystemClock(), upgrading=True)
+        try:
+            await story(Lab(stores, settings))
+        finally:
+            await stores.close()
+
+    return lambda story, settings=None: asyncio.run(whole(story, settings or Settings()))
+
+
+def test_hosts_that_come_change_and_go(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        assert await lab.chosen() is None
+        ids = await add_host(lab.stores, "a")
+        assert await lab.chosen() == "a", "nothing fitted, so hosts were read again"
+        await lab.change(cell.hosts, {"disabled": 1}, name="a")
+        assert await lab.chosen() == "a", "what is remembered is a second old at most"
+        lab.clock.at += 2
+        assert await lab.chosen() is None
+        await lab.change(cell.hosts, {"disabled": 0}, name="a")
+        assert await lab.chosen() == "a"
+        await set_accepting(lab.stores.placement, ids["provider_id"], False)
+        assert await lab.chosen() is None, "placement is asked each time"
+
+        async def drop(tx: Tx) -> None:
+            await rows.remove(tx, cell.hosts, name="a")
+
+        await lab.stores.cell("cell1").write(drop)
+        placing = await lab.scheduler.place(SMALL, ["cell1"])
+        assert placing.decision.considered == 0
+
+    run(story)
+
+
+def test_a_silent_host_is_on_its_way_until_it_surely_is_not(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        await add_host(lab.stores, "a", seen=100)
+        placing = await lab.scheduler.place(SMALL, ["cell1"])
+        assert placing.decision.chosen is None and placing.on_their_way == ("a",)
+        assert lab.scheduler.may_wait("op")
+        lab.clock.at += 61
+        assert not lab.scheduler.may_wait("op")
+
+    run(story)
+
+
+def test_a_zone_counts_as_soon_as_it_is_made(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        for name in ("a", "b"):
+            ids = await add_host(lab.stores, name)
+        assert await lab.chosen() == "a"
+        made = await lab.aggregates.create("rack", "east")
+        await join_aggregate(lab.stores.placement, ids["provider_id"], made.uuid)
+        await lab.aggregates.add_host(made.id, "b")
+        assert await lab.chosen(asked(flavor=SMALL.flavor, zone="east")) == "b"
+        assert await lab.scheduler.zone_of("b") == "east" and await lab.scheduler.zone_of("a") == "nova"
+
+    run(story)
+
+
+def test_servers_are_counted_where_somebody_asks(run: Run) -> None:
+    settings = Settings(
+        filter_scheduler=FilterOptions(enabled_filters=("NumInstancesFilter",), max_instances_per_host=1)
+    )
+
+    async def story(lab: Lab) -> None:
+        for name in ("a", "b"):
+            await add_host(lab.stores, name)
+        await add_server(lab.stores, "s1", "a")
+        assert await lab.chosen() == "b"
+
+    run(story, settings)
+
+
+def test_busy_and_failing_hosts_come_last(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        for name in ("a", "b"):
+            await add_host(lab.stores, name)
+        busy = await add_server(lab.stores, "s1", "a", task_state="rebuilding")
+        assert await lab.chosen() == "b"
+        await lab.change(cell.servers, {"task_state": None}, id=busy)
+        await lab.change(cell.hosts, {"failed_builds": 1}, name="b")
+        lab.clock.at += 2
+        assert await lab.chosen() == "a"
+
+    run(story)
+
+
+def test_neighbours_are_found_in_their_cells(run: Run) -> None:
+    settings = Settings(filter_scheduler=FilterOptions(enabled_filters=("DifferentHostFilter", "SameHostFilter")))
+
+    async def story(lab: Lab) -> None:
+        for name in ("a", "b"):
+            await add_host(lab.stores, name)
+        server = await add_server(lab.stores, "s1", "a")
+        await add_mapping(lab.stores, server)
+        assert await lab.chosen(asked(flavor=SMALL.flavor, hints={"different_host": [server]})) == "b"
+        assert await lab.chosen(asked(flavor=SMALL.flavor, hints={"same_host": [server]})) == "a"
+
+    run(story, settings)
+
+
+def test_several_at_once(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        for name in ("a", "b"):
+            await add_host(lab.stores, name)
+        large = FLAVOR.__class__(name="l", vcpus=8, memory_mb=128, disk_gb=1)
+        requests = [asked(flavor=large, server=f"s{n}") for n in range(2)]
+        placed = await lab.scheduler.place_many(requests, ["cell1"])
+        assert [placing.decision.chosen.host for placing in placed if placing.decision.chosen] == ["a", "b"]
+        three = [*requests, asked(flavor=large, server="s2")]
+        assert (await lab.scheduler.place_many(three, ["cell1"]))[-1].decision.chosen is None
+
+    run(story)
