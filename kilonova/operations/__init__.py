@@ -11,6 +11,7 @@ from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.evacuate_host import EvacuateHost
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.place import Place
+from kilonova.operations.place_many import PlaceMany
 from kilonova.operations.reboot import HardReboot, SoftReboot
 from kilonova.operations.rebuild import Rebuild
 from kilonova.operations.restore import Restore
@@ -23,6 +24,7 @@ REGISTRY: Registry = {
     operation.name: operation
     for operation in (
         Place(),
+        PlaceMany(),
         Build(),
         Delete(),
         SoftDelete(),

@@ -34,6 +34,7 @@ NO_VALID_HOST = "no_valid_host"
 # What the owner may read; the whole reason is for the administrator.
 SAFE_WORDS = {"quota_exceeded": "Quota exceeded.", "cancelled": CANCELLED}
 
+UNPLACED = Where("control", lambda facts: [] if facts.get("destination") else [Target("")])
 # Nothing to bury when the owner deleted the server meanwhile.
 UNLESS_DELETED = Where("control", lambda facts: [] if facts.get("deleted") else [Target("")])
 
@@ -43,11 +44,17 @@ def flavor_of(ctx: Context) -> Flavor:
 
 
 async def select_host(ctx: Context) -> Facts:
+    """Not when `place_many` has found a place for it among others, or none."""
+    if refused := ctx.facts.get("refused"):
+        raise Failed(refused["code"], refused["message"], final=True, details=refused["details"])
     cells = [name for name in ctx.world.db.cells() if name != "cell0"]
     return await choose(ctx, flavor_of(ctx), cells, {}, ctx.params.get("host"))
 
 
 async def claim_host(ctx: Context) -> Facts:
+    """One of many was claimed with the others; from here on it is this operation's to give back."""
+    if ctx.facts.get("destination"):
+        return {}
     outcome = await claims.claim(
         ctx.world.db.placement,
         ctx.fence,
@@ -262,7 +269,7 @@ class Place(Operation):
     safe_words = "No valid host was found."
 
     steps = [
-        Step("select_destinations", select_host, on=CONTROL, plan=True),
+        Step("select_destinations", select_host, on=UNPLACED, plan=True),
         Step("claim", claim_host, on=CONTROL, undo=release_all, tries_elsewhere=True),
         Step("insert_server", insert_server, on=CONTROL, undo=remove_server),
         Step("recheck_quota", recheck_quota, on=CONTROL),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -60,10 +60,11 @@ async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None =
 async def create_many(
     engine: Engine, wanted: NewServers, cause: Cause, key: Key | None = None
 ) -> list[tuple[str, Accepted]]:
-    """One control transaction: how many, and per server its build request, mapping, request spec, `place` and its first
-    step."""
+    """One control transaction: how many, per server its build request, mapping and request spec, and `place` for the
+    one, `place_many` for all of them together."""
     now, uuid = engine.world.clock.now(), engine.world.ids.uuid
     ids: list[tuple[str, str]] = []  # of servers and operations; the same ones whenever this is tried again
+    together: list[str] = []  # likewise, the id of `place_many`
     made: list[tuple[str, Accepted]] = []
     held = await held_in_placement(engine.world.db.placement, engine.limits, cause.project_id, cause.user_id)
 
@@ -77,18 +78,19 @@ async def create_many(
         ids.extend((new.id or uuid(), uuid()) for new in servers[len(ids) :])
         if servers[0].group is not None:
             await _join_group(engine, tx, servers[0].group, [server for server, _ in ids[: len(servers)]], cause, now)
-        made.clear()
-        for n, new in enumerate(servers):
-            ask = _asked(ids[n], new, cause, now, key if n == 0 else None)
-            await _insert_unplaced(tx, ask, new.flavor, ids[n][1], now)
-            op = _fresh(engine, ask, ids[n][1], turn=1)
-            await store_operation(engine, tx, engine.world.db.control, engine.operation("place"), op, ask, now)
-            made.append((ask.server_id, Accepted(op.id)))
+        asks = [_asked(ids[n], new, cause, now, key) for n, new in enumerate(servers)]
+        if len(asks) > 1 and not together:
+            together.append(uuid())
+        ask = asks[0] if len(asks) == 1 else _together(together[0], asks)
+        for one, new in zip(asks, servers, strict=True):
+            await _insert_unplaced(tx, one, new.flavor, ask.operation_id or "", now)
+        op = _fresh(engine, ask, ask.operation_id or "", turn=1)
+        await store_operation(engine, tx, engine.world.db.control, engine.operation(ask.kind), op, ask, now)
+        made[:] = [(one.server_id, Accepted(op.id)) for one in asks]
         return made
 
     accepted = await engine.write(engine.world.db.control, body)
-    for _, one in accepted:
-        await engine.wake("control", one.operation_id)
+    await engine.wake("control", accepted[0][1].operation_id)
     return accepted
 
 
@@ -128,14 +130,23 @@ def _asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: 
     )
 
 
+def _together(operation_id: str, asks: Sequence[Ask]) -> Ask:
+    """What they have in common is the first one's; each begins its own `place` under the id that it has here."""
+    servers = [{"server_id": a.server_id, "operation_id": a.operation_id, "params": a.params} for a in asks]
+    params = {**asks[0].params, "servers": servers}
+    whole: Ask = msgspec.structs.replace(
+        asks[0], kind="place_many", server_id="", operation_id=operation_id, params=params
+    )
+    return whole
+
+
 async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
-    """The servers of the request that carried the same key: those of one request have its id in common."""
+    """The servers of the request that carried the same key."""
     first = await rows.fetch(tx, operations, id=known.operation_id)
     if first is None:
         return []
-    same = await rows.fetch_all(tx, operations, request_id=first["request_id"], kind="place")
-    ordered = sorted(same, key=lambda row: (row["id"] != first["id"], row["server_id"]))
-    return [(row["server_id"], Accepted(row["id"], joined=True)) for row in ordered]
+    servers = from_json(first["params"], {}).get("servers", [{"server_id": first["server_id"]}])
+    return [(one["server_id"], Accepted(first["id"], joined=True)) for one in servers]
 
 
 async def _how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, held: Held) -> int:
@@ -244,7 +255,7 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
             return await _running_delete(tx, ask, now)
         await rows.remove(tx, control.build_requests, server_id=ask.server_id)
         placing = await log.load(tx, request["operation_id"], lock=True)
-        if placing is not None and placing.is_live:
+        if placing is not None and placing.is_live and placing.server_id == ask.server_id:
             await supersede(tx, placing, operation, operation_id, now)
         op = _fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
         op.committed = True  # the build request is gone
@@ -286,7 +297,6 @@ async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause,
             return Accepted(running, joined=True)
         await require_dead(engine, tx, host)
         op = _fresh(engine, ask, operation_id, turn=0)
-        op.server_id = None
         await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
         return Accepted(operation_id)
 
@@ -315,7 +325,7 @@ def _fresh(engine: Engine, ask: Ask, operation_id: str, *, turn: int, kind: str 
         id=operation_id,
         kind=operation.name,
         version=operation.version,
-        server_id=ask.server_id,
+        server_id=ask.server_id or None,  # None: of several
         turn=turn,
         state="accepted",
         ordinal=0,

@@ -70,7 +70,7 @@ async def claim(
             return NotClaimed(tuple(choice.refused))
         kept = _without(server.rows, own)
         change = ConsumerChange(fence.server, kept | choice.rows, project, user, server.type_id)
-        await ledger.apply(tx, holdings, [change], accepting=_must_accept(choice, own), origin=_by("claim", fence))
+        await ledger.apply(tx, holdings, [change], accepting=must_accept(choice, own), origin=_by("claim", fence))
         await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
         return Claimed(choice.room.uuid, "", tuple(choice.refused))
 
@@ -103,9 +103,7 @@ async def claim_move(
             ConsumerChange(migration, source, project, user, moving.type_id),
             ConsumerChange(fence.server, _without(server.rows, own) | choice.rows, project, user, server.type_id),
         ]
-        await ledger.apply(
-            tx, holdings, changes, accepting=_must_accept(choice, freed), origin=_by("claim_move", fence)
-        )
+        await ledger.apply(tx, holdings, changes, accepting=must_accept(choice, freed), origin=_by("claim_move", fence))
         here = {*_providers(source), choice.room.provider}
         await groups.resettle(tx, standing, gone=_providers(freed), here=here)
         return Claimed(choice.room.uuid, migration, tuple(choice.refused))
@@ -181,7 +179,7 @@ async def claim_evacuation(
         rows = _without(server.rows, own) | _held_for(evacuation, leaving) | choice.rows
         change = ConsumerChange(fence.server, rows, project, user, server.type_id)
         await ledger.apply(
-            tx, holdings, [change], accepting=_must_accept(choice, freed), origin=_by("claim_evacuation", fence)
+            tx, holdings, [change], accepting=must_accept(choice, freed), origin=_by("claim_evacuation", fence)
         )
         await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
         return Claimed(choice.room.uuid, evacuation, tuple(choice.refused))
@@ -268,7 +266,7 @@ def _leaving(own: Rows, *, again: bool) -> tuple[Rows, Rows]:
     return ({}, own) if again else (own, {})
 
 
-def _must_accept(choice: Choice, own: Rows) -> set[int]:
+def must_accept(choice: Choice, own: Rows) -> set[int]:
     """Who gives more than the server had there, and the host itself: a claim renewed is no new claim."""
     more = {key[0] for key, amount in choice.rows.items() if amount > own.get(key, 0)}
     return more | {choice.room.provider} if more and choice.room is not None else more

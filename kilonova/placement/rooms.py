@@ -99,7 +99,13 @@ async def choose(
     if lock is not None:
         await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=sorted(lock))
     rooms = await read_rooms(tx, uuids)
-    credit = {(provider, class_): amount for (provider, class_, _), amount in own.items()}
+    return first_fitting(candidates, rooms, standing, own)
+
+
+def first_fitting(
+    candidates: Sequence[Candidate], rooms: Mapping[str, Room], standing: Standing, own: Rows | None = None
+) -> Choice:
+    credit = {(provider, class_): amount for (provider, class_, _), amount in (own or {}).items()}
     choice = Choice()
     for candidate in candidates:
         refusal = _refusal(candidate, rooms, standing, credit)

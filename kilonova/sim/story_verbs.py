@@ -14,7 +14,7 @@ from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations import hosts
-from kilonova.operations.submit import NewServer, create, evacuate_host, remove, submit
+from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.sim.story_file import StoryError
@@ -67,17 +67,24 @@ class Verbs:
         networks: int = 0,
         port: str = "",
         group: str = "",
+        together: bool = False,
     ) -> list[Answer]:
-        """With a count: that many at once, named server1, server2, … Each with so many ports of its own; `port` is one
-        that it is given, `group` the server group it joins."""
+        """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
+        ports of its own; `port` is one that it is given, `group` the server group it joins."""
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
         wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
-        return [self._create(name, flavor, host, wanted, group) for name in names]
+        new = [self._new(name, flavor, host, wanted, group) for name in names]
+        return [self._create(new)] if together else [self._create([one]) for one in new]
 
-    def _create(self, server: str, flavor: str, host: str | None, ports: list[dict[str, Any]], group: str) -> Answer:
-        new = NewServer(
+    def _create(self, new: list[NewServer]) -> Answer:
+        cause = self.cloud.cause()
+        wanted = NewServers(flavor=new[0].flavor, least=len(new), most=len(new), make=lambda count: new)
+        return self._ask(lambda engine: create_many(engine, wanted, cause))
+
+    def _new(self, server: str, flavor: str, host: str | None, ports: list[dict[str, Any]], group: str) -> NewServer:
+        return NewServer(
             id=self.player.names.server_id(server),
             name=server,
             flavor=self.player.flavors[flavor],
@@ -87,8 +94,6 @@ class Verbs:
             group=group or None,
             details=Details(scheduler_hints={"group": [group]} if group else {}),
         )
-        cause = self.cloud.cause()
-        return self._ask(lambda engine: create(engine, new, cause))
 
     def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
         """A server group; its name is its id."""

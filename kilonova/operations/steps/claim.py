@@ -15,10 +15,10 @@ from kilonova.world import Tx
 
 
 def wanted(ctx: Context, flavor: Flavor) -> list[Candidate]:
-    return [_candidate(told, flavor) for told in ctx.facts["candidates"]]
+    return [candidate_of(told, flavor) for told in ctx.facts["candidates"]]
 
 
-def _candidate(told: dict[str, Any], flavor: Flavor) -> Candidate:
+def candidate_of(told: dict[str, Any], flavor: Flavor) -> Candidate:
     parts = dict(told.get("allocations") or {told["provider"]: flavor.resources()})
     return Candidate(told["provider"], parts.pop(told["provider"], {}), parts)
 
@@ -26,12 +26,21 @@ def _candidate(told: dict[str, Any], flavor: Flavor) -> Candidate:
 def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, Any]:
     """Facts of the candidate that was claimed; all full meanwhile: a fresh query may find others."""
     if isinstance(outcome, NotClaimed):
-        why = outcome.sentence()
-        for candidate in ctx.facts["candidates"]:  # people know hosts, not providers
-            why = why.replace(f"provider {candidate['provider']}", candidate["host"])
-        raise Failed("claim_refused", f"No valid host was found. {why}", elsewhere=True, final=True)
+        raise refused(outcome, ctx.facts["candidates"])
     found = next(c for c in ctx.facts["candidates"] if c["provider"] == outcome.provider)
-    return {"destination": found["host"], "cell": found["cell"], "claimed": _claimed(found)}
+    return facts_of(found)
+
+
+def refused(outcome: NotClaimed, candidates: list[dict[str, Any]], for_whom: str = "") -> Failed:
+    why = outcome.sentence()
+    for candidate in candidates:  # people know hosts, not providers
+        why = why.replace(f"provider {candidate['provider']}", candidate["host"])
+    return Failed("claim_refused", f"No valid host was found{for_whom}. {why}", elsewhere=True, final=True)
+
+
+def facts_of(told: dict[str, Any]) -> dict[str, Any]:
+    """Of a candidate that was claimed."""
+    return {"destination": told["host"], "cell": told["cell"], "claimed": _claimed(told)}
 
 
 def _claimed(told: dict[str, Any]) -> str | None:

@@ -1,0 +1,173 @@
+"""Place many: the servers of one request find their hosts together, all of them or none.
+
+select all -> claim all in one transaction -> one `place` per server goes on from there, each on its own
+There is no room for all of them, or the request is cancelled: everything is released, and each `place` buries its
+server with the reason. A server that is deleted meanwhile is left out; the others do not care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import NotYet, NoValidHost
+from kilonova.domain.server import Flavor
+from kilonova.engine.context import Context, Newborn
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.operations.steps.claim import candidate_of, facts_of, refused
+from kilonova.operations.steps.select import candidates, request_for
+from kilonova.placement import claims
+from kilonova.placement.batch import Member, claim_many
+from kilonova.placement.claims import Claimed, Fence, NotClaimed
+from kilonova.placement.groups import GroupRule
+from kilonova.services.compute.server_groups import group_of_server
+from kilonova.store import rows
+from kilonova.store.tables import control
+from kilonova.store.tables.journal import operations
+from kilonova.world import Tx
+
+FIRST_TURN = 1
+
+
+def _servers(ctx: Context) -> list[dict[str, Any]]:
+    """Of the request: server_id, operation_id and params of each."""
+    servers: list[dict[str, Any]] = ctx.params["servers"]
+    return servers
+
+
+def _flavor(ctx: Context) -> Flavor:
+    return Flavor(**ctx.params["flavor"])
+
+
+async def _group(ctx: Context) -> GroupRule | None:
+    """They joined it together, so what binds the first binds all."""
+    group = await group_of_server(ctx.world.db.control, _servers(ctx)[0]["server_id"])
+    return None if group is None else GroupRule(group.id, group.policy, group.max_server_per_host or 1)
+
+
+async def select_hosts(ctx: Context) -> Facts:
+    assert ctx.scheduler is not None
+    cells = [name for name in ctx.world.db.cells() if name != "cell0"]
+    asked = request_for(ctx, _flavor(ctx), {}, ctx.params.get("host"), await _group(ctx))
+    requests = [msgspec.structs.replace(asked, server=one["server_id"]) for one in _servers(ctx)]
+    placings = await ctx.scheduler.place_many(requests, cells, alternates=ctx.limits.max_attempts - 1)
+    last = placings[-1]
+    decision = msgspec.to_builtins(last.decision)
+    if last.decision.chosen is None:
+        if last.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):
+            raise NotYet(f"{', '.join(last.on_their_way[:5])} to be heard: no other host fits", 1.0)
+        why = f"No valid host was found for {len(requests)} servers at once: {len(placings) - 1} would fit."
+        raise NoValidHost(f"{why} {last.decision.sentence()}", details={"decision": decision})
+    found = {
+        one["server_id"]: candidates(placing, _flavor(ctx))
+        for one, placing in zip(_servers(ctx), placings, strict=True)
+    }
+    return {"decision": decision, "candidates": found}
+
+
+async def claim_hosts(ctx: Context) -> Facts:
+    members = [
+        Member(
+            Fence(server, FIRST_TURN, ctx.ordinal),
+            tuple(candidate_of(told, _flavor(ctx)) for told in ctx.facts["candidates"][server]),
+        )
+        for server in ctx.facts["candidates"]
+    ]
+    outcomes = await claim_many(
+        ctx.world.db.placement,
+        members,
+        project=ctx.params["project_id"],
+        user=ctx.params["user_id"],
+        group=await _group(ctx),
+    )
+    found: dict[str, Facts] = {}
+    for server, outcome in outcomes.items():
+        if isinstance(outcome, NotClaimed):
+            raise refused(outcome, ctx.facts["candidates"][server], f" for {len(members)} servers at once")
+        found[server] = _taken(ctx, server, outcome)
+    return {"places": found}
+
+
+def _taken(ctx: Context, server: str, outcome: Claimed) -> Facts:
+    return facts_of(next(told for told in ctx.facts["candidates"][server] if told["provider"] == outcome.provider))
+
+
+async def release_hosts(ctx: Context) -> Facts:
+    for one in _servers(ctx):
+        fence = Fence(one["server_id"], FIRST_TURN, ctx.ordinal)
+        await claims.release(ctx.world.db.placement, fence, [one["server_id"]])
+    return {}
+
+
+async def start_placing(ctx: Context) -> Facts:
+    """From here on each server has an operation of its own."""
+    places = ctx.facts["places"]
+    decision = ctx.facts["decision"]
+    begun = await _begin(
+        ctx,
+        lambda server: {**places[server], "candidates": ctx.facts["candidates"][server], "decision": decision},
+        [one for one in _servers(ctx) if one["server_id"] in places],
+    )
+    return {"begun": begun}
+
+
+async def start_burying(ctx: Context) -> Facts:
+    problem = ctx.problem
+    assert problem is not None
+    told = {"code": problem.code, "message": problem.message, "details": problem.details}
+    return {"begun": await _begin(ctx, lambda server: {"refused": told}, _servers(ctx))}
+
+
+async def _begin(ctx: Context, facts: Callable[[str], Facts], servers: list[dict[str, Any]]) -> int:
+    """Under ids that were given with the request, so that asking twice is harmless; not for servers that were deleted
+    meanwhile."""
+    assert ctx.begin is not None
+
+    async def body(tx: Tx) -> list[str]:
+        begun = []
+        for one in servers:
+            child, server = one["operation_id"], one["server_id"]
+            if await rows.fetch(tx, operations, id=child) is not None:
+                begun.append(child)
+            elif await rows.change(tx, control.build_requests, {"operation_id": child}, server_id=server, turn=1):
+                await ctx.begin(tx, ctx.journal, _newborn(ctx, one, facts(server)))  # type: ignore[misc]
+                begun.append(child)
+        return begun
+
+    begun = await ctx.journal.write(body)
+    for child in begun if ctx.wake is not None else ():
+        await ctx.wake(ctx.journal.name, child)  # type: ignore[misc]
+    return len(begun)
+
+
+def _newborn(ctx: Context, one: dict[str, Any], facts: Facts) -> Newborn:
+    """Counting on from here: fences compare ordinals."""
+    return Newborn(
+        kind="place",
+        id=one["operation_id"],
+        server_id=one["server_id"],
+        turn=FIRST_TURN,
+        ordinal=ctx.ordinal,
+        params=one["params"],
+        facts=facts,
+        cause=ctx.cause,
+        sealed=ctx.sealed,
+    )
+
+
+class PlaceMany(Operation):
+    name = "place_many"
+    task_state = "scheduling"
+    again_from = "select_destinations"
+    safe_words = "No valid host was found."
+
+    steps = [
+        Step("select_destinations", select_hosts, on=CONTROL, plan=True),
+        Step("claim", claim_hosts, on=CONTROL, undo=release_hosts, tries_elsewhere=True),
+        Step("start_placing", start_placing, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True),
+    ]
+    ending = [
+        Step("start_burying", start_burying, on=CONTROL, with_secrets=True),
+    ]

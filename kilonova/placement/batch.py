@@ -1,0 +1,137 @@
+"""Several servers of one request, claimed in one transaction: all of them or none (DESIGN section 5).
+
+Every lock is taken before anything is looked at, in the ledger's order, so what is found free stays free: fences, the
+group, consumers, providers. A server that has gone its own way meanwhile (its fence is higher: it was deleted) is left
+out; the others do not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from kilonova.placement import groups, ledger
+from kilonova.placement.claims import must_accept
+from kilonova.placement.fence import LOCK_FENCE, RECORD, Fence
+from kilonova.placement.groups import GroupRule, Standing
+from kilonova.placement.history import Origin
+from kilonova.placement.ledger import ConsumerChange
+from kilonova.placement.outcomes import Claimed, NotClaimed, Refusal
+from kilonova.placement.rooms import LOCK_PROVIDERS, Candidate, Choice, Room, first_fitting, read_rooms
+from kilonova.world import Row, Store, Tx
+
+Outcome = Claimed | NotClaimed
+Outcomes = dict[str, Outcome]  # by server; one that has gone its own way is missing
+
+
+class Member(msgspec.Struct, frozen=True):
+    fence: Fence
+    candidates: tuple[Candidate, ...]  # best first
+
+
+class _NoRoomForAll(Exception):
+    """Nothing is written; `refused` is of the first that found no room."""
+
+    def __init__(self, refused: Sequence[Refusal]) -> None:
+        super().__init__()
+        self.refused = tuple(refused)
+
+
+async def claim_many(
+    store: Store, members: Sequence[Member], *, project: str, user: str, group: GroupRule | None = None
+) -> Outcomes:
+    """Asked again for the same (turn, ordinal), the recorded outcomes are the answer."""
+    ordered = sorted(members, key=lambda member: member.fence.server)
+    try:
+        return await store.write(lambda tx: _claim(tx, ordered, project, user, group))
+    except _NoRoomForAll as why:
+        refused = NotClaimed(why.refused)
+        return await store.write(lambda tx: _record_all(tx, ordered, refused))
+
+
+async def _claim(tx: Tx, members: Sequence[Member], project: str, user: str, group: GroupRule | None) -> Outcomes:
+    known, waiting = await _fenced(tx, members)
+    if not waiting:
+        return known
+    standings = [
+        await groups.stand(tx, member.fence.server, group) if group else Standing(member.fence.server)
+        for member in waiting
+    ]
+    holdings = await ledger.lock(tx, [member.fence.server for member in waiting])
+    choices = await _choices(tx, waiting, standings)
+    changes = [
+        ConsumerChange(member.fence.server, choice.rows, project, user)
+        for member, choice in zip(waiting, choices, strict=True)
+    ]
+    accepting = {provider for choice in choices for provider in must_accept(choice, {})}
+    first = waiting[0].fence
+    origin = Origin("claim", turn=first.turn, ordinal=first.ordinal)
+    await ledger.apply(tx, holdings, changes, accepting=accepting, origin=origin)
+    for member, standing, choice in zip(waiting, standings, choices, strict=True):
+        assert choice.room is not None
+        await groups.resettle(tx, standing, gone=(), here=[choice.room.provider])
+        known[member.fence.server] = Claimed(choice.room.uuid, "", tuple(choice.refused))
+    await _record(tx, waiting, known)
+    return known
+
+
+async def _fenced(tx: Tx, members: Sequence[Member]) -> tuple[Outcomes, list[Member]]:
+    """What was recorded for this very step, and who is still to be served."""
+    known: Outcomes = {}
+    waiting: list[Member] = []
+    for member in members:
+        row: Row | None = await tx.one(LOCK_FENCE, server_id=member.fence.server)
+        assert row is not None, "an upsert gives its row back"
+        reached, asked = (row["turn"], row["ordinal"]), (member.fence.turn, member.fence.ordinal)
+        if reached == asked:
+            known[member.fence.server] = msgspec.json.decode(row["outcome"], type=Outcome)
+        elif reached < asked:
+            waiting.append(member)
+    return known, waiting
+
+
+async def _choices(tx: Tx, members: Sequence[Member], standings: Sequence[Standing]) -> list[Choice]:
+    uuids = list(dict.fromkeys(uuid for member in members for each in member.candidates for uuid in each.parts()))
+    await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=[])
+    rooms = await read_rooms(tx, uuids)
+    choices: list[Choice] = []
+    for number, (member, standing) in enumerate(zip(members, standings, strict=True)):
+        choice = first_fitting(member.candidates, rooms, standing)
+        if choice.room is None:
+            raise _NoRoomForAll(choice.refused)
+        _take(rooms, choice)
+        for other in standings[number + 1 :]:
+            other.others.setdefault(choice.room.root, set()).add(member.fence.server)
+        choices.append(choice)
+    return choices
+
+
+def _take(rooms: Mapping[str, Room], choice: Choice) -> None:
+    """What one has taken, the next does not find."""
+    by_id = {room.provider: room for room in rooms.values()}
+    for (provider, class_id, _), amount in choice.rows.items():
+        shelves = by_id[provider].shelves
+        for name, shelf in shelves.items():
+            if shelf.class_id == class_id:
+                shelves[name] = replace(shelf, used=shelf.used + amount)
+
+
+async def _record_all(tx: Tx, members: Sequence[Member], outcome: Outcome) -> Outcomes:
+    known, waiting = await _fenced(tx, members)
+    await _record(tx, waiting, outcomes := {member.fence.server: outcome for member in waiting})
+    return known | outcomes
+
+
+async def _record(tx: Tx, members: Sequence[Member], outcomes: Outcomes) -> None:
+    rows = [
+        {
+            "server": member.fence.server,
+            "turn": member.fence.turn,
+            "ordinal": member.fence.ordinal,
+            "outcome": msgspec.json.encode(outcomes[member.fence.server]).decode(),
+        }
+        for member in members
+    ]
+    await tx.many(RECORD, rows)
