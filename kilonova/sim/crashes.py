@@ -11,7 +11,7 @@ from kilonova.domain.errors import KilonovaError
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
-from kilonova.operations.submit import NewServer, create, submit
+from kilonova.operations.submit import NewServer, NewServers, create, create_many, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Process
@@ -23,6 +23,7 @@ SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of ru
 PLAIN = CloudShape(limits=SPARING)
 NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
+MANY = 3
 
 
 @dataclass
@@ -134,6 +135,12 @@ def creating(cloud: SimCloud) -> None:
     cloud.ask(lambda engine: create(engine, _new(cloud), cloud.cause())).add_done_callback(_no_matter)
 
 
+def creating_many(cloud: SimCloud) -> None:
+    new = [NewServer(id=f"{SERVER[:-1]}{n}", name=f"a{n}", flavor=SMALL, image="img") for n in range(MANY)]
+    wanted = NewServers(flavor=SMALL, least=MANY, most=MANY, make=lambda count: new)
+    cloud.ask(lambda engine: create_many(engine, wanted, cloud.cause())).add_done_callback(_no_matter)
+
+
 def host_dies(cloud: SimCloud) -> None:
     """The server's host loses power and everybody has noticed."""
     server = read_records(cloud).server(SERVER)
@@ -170,12 +177,21 @@ def _created_or_never(records: Records) -> Iterator[str]:
         yield f"the server is {server['vm_state']}"
 
 
+def _all_or_none(records: Records) -> Iterator[str]:
+    states = [server["vm_state"] for server in records.table("servers")]
+    if states not in ([], ["active"] * MANY):
+        yield f"the servers are {states}"
+    if not states and records.table("server_mappings"):
+        yield "the create was accepted but the servers are gone"
+
+
 def _failed(records: Records) -> Iterator[str]:
     return (f"the server is {s['vm_state']}" for s in records.table("servers") if s["vm_state"] != "error")
 
 
 SCENARIOS = [
     Scenario("create", [], creating, _created_or_never),
+    Scenario("create_many", [], creating_many, _all_or_none),
     Scenario("delete", [created], asking("delete"), _one_server("active", "deleted")),
     Scenario("migrate", [created], asking("migrate"), _one_server("active", "resized")),
     Scenario("confirm", [created, asked("migrate")], asking("confirm_resize"), _one_server("active", "resized"), PLAIN),
