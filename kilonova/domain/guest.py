@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware
+
 
 class Copy(msgspec.Struct, frozen=True):
     """One copy of a guest on a host, numbered by the turn that made it (law 4)."""
@@ -21,6 +23,7 @@ class CopyReport(msgspec.Struct, frozen=True):
     whole: bool  # the disk is complete
     marker: str = ""
     defined: bool = True
+    claim: HostClaim | None = None  # what of the host's hardware it holds
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,8 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int
     disk_gb: int
     image: str = ""
+    wish: HardwareWish | None = None  # what it asks of the host's hardware
+    claim: HostClaim | None = None  # what the host gave for it
 
 
 class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,8 +51,10 @@ class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HostInventory(msgspec.Struct, frozen=True):
-    """What a host offers to placement, per resource class: total, reserved, allocation_ratio; what it is and can."""
+    """What a host offers to placement, per resource class: total, reserved, allocation_ratio; what it is and can; and
+    the hardware that its own claims are made on."""
 
     classes: dict[str, tuple[int, int, float]]
     traits: list[str] = []
     hypervisor: Hypervisor = Hypervisor()
+    hardware: HostHardware = HostHardware()

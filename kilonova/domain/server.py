@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from kilonova.domain.hardware import HardwareWish
+
 ACTIVE, BUILDING, STOPPED, RESIZED, ERROR, DELETED = "active", "building", "stopped", "resized", "error", "deleted"
 SOFT_DELETED = "soft-delete"
 
@@ -34,11 +36,14 @@ class Flavor(msgspec.Struct, frozen=True):
     ephemeral_gb: int = 0
     swap_mb: int = 0
     extra_specs: dict[str, str] = {}
+    wish: HardwareWish | None = None  # by these and the image, when the server was made
 
     def resources(self) -> dict[str, int]:
         """Per resource class, zero amounts left out: placement refuses them."""
         disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
-        amounts = {"VCPU": self.vcpus, "MEMORY_MB": self.memory_mb, "DISK_GB": disk}
+        shared = self.vcpus - sum(len(cell.dedicated) for cell in self.wish.cells) if self.wish else self.vcpus
+        dedicated = self.wish.dedicated_cpus if self.wish else 0
+        amounts = {"VCPU": shared, "PCPU": dedicated, "MEMORY_MB": self.memory_mb, "DISK_GB": disk}
         return {name: amount for name, amount in amounts.items() if amount}
 
 

@@ -1,0 +1,56 @@
+"""Sockets, cores and threads that a guest sees: what flavor and image prefer, within what they allow."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from kilonova.domain.hardware import CpuTopology
+from kilonova.domain.two_sources import TwoSources, bad
+
+PARTS = ("sockets", "cores", "threads")
+NO_LIMIT = 65536
+
+
+def topology_of(asked: TwoSources, vcpus: int) -> CpuTopology | None:
+    """None when nobody says anything. An image may only lower the flavor's limits."""
+    limits = _limits(asked)
+    flavor = [asked.numbers(f"cpu_{part}")[0] for part in PARTS]
+    image = [asked.numbers(f"cpu_{part}")[1] for part in PARTS]
+    for part, wanted, limit in zip(PARTS, image, limits, strict=True):
+        if wanted > limit:
+            raise bad(f"hw_cpu_{part}", str(wanted), f"at most {limit} {part} are allowed")
+    if any(wanted > limit for wanted, limit in zip(flavor, limits, strict=True)):
+        flavor = [0, 0, 0]  # the image has lowered the limits: what the flavor prefers no longer counts
+    if not any((*flavor, *image, *(limit != NO_LIMIT for limit in limits))):
+        return None
+    return _best(vcpus, limits, image if any(image) else flavor)
+
+
+def _limits(asked: TwoSources) -> list[int]:
+    limits = []
+    for part in PARTS:
+        flavor, image = asked.numbers(f"cpu_max_{part}")
+        if flavor and image > flavor:
+            raise bad(f"hw_cpu_max_{part}", str(image), f"the flavor says hw:cpu_max_{part}={flavor}; say that or less")
+        limits.append(image or flavor or NO_LIMIT)
+    return limits
+
+
+def _best(vcpus: int, limits: list[int], preferred: list[int]) -> CpuTopology:
+    """As much as preferred as possible, then few threads, then many sockets."""
+    factors = [number for number in range(1, vcpus + 1) if vcpus % number == 0]
+    possible = [
+        (sockets, cores, vcpus // (sockets * cores))
+        for sockets, cores in product(factors, factors)
+        if vcpus % (sockets * cores) == 0
+    ]
+    possible = [parts for parts in possible if all(n <= limit for n, limit in zip(parts, limits, strict=True))]
+    if not possible:
+        text = ":".join(str(min(limit, vcpus)) for limit in limits)
+        raise bad("hw:cpu_max_sockets:cores:threads", text, f"{vcpus} vCPUs cannot be divided so; allow more")
+
+    def order(parts: tuple[int, int, int]) -> tuple[int, int, int]:
+        as_wished = sum(bool(wish) and wish == part for wish, part in zip(preferred, parts, strict=True))
+        return as_wished, -parts[2], parts[0]
+
+    return CpuTopology(*max(possible, key=order))

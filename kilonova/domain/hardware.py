@@ -1,0 +1,156 @@
+"""What a host's hardware is, what a guest asks of it, and what the host gave: its host claim.
+
+Placement counts amounts; which CPUs, which cell, which device is decided here, by one pure function. The scheduler asks
+it over the facts of all hosts, the host itself when it takes the claim: the host decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+
+import msgspec
+
+from kilonova.domain.numa import CellClaim, CellRules, FreeCell, GuestCell, HostCell, fit_cell, seat
+from kilonova.domain.pci import DeviceClaim, DeviceWish, Nearness, PciDevice, free_devices, pick
+
+
+class HostHardware(msgspec.Struct, frozen=True, omit_defaults=True):
+    """As the host reports it; only what guests may have."""
+
+    cells: tuple[HostCell, ...] = ()
+    devices: tuple[PciDevice, ...] = ()
+
+
+class CpuTopology(msgspec.Struct, frozen=True):
+    """How the guest sees its CPUs."""
+
+    sockets: int
+    cores: int
+    threads: int
+
+
+class HardwareWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What flavor and image ask for beyond amounts. Kept with the server's flavor."""
+
+    cells: tuple[GuestCell, ...] = ()
+    rules: CellRules = CellRules()
+    emulator_threads: str = ""  # isolate: a dedicated CPU of its own; share: the host's shared ones
+    realtime: tuple[int, ...] = ()
+    devices: tuple[DeviceWish, ...] = ()
+    topology: CpuTopology | None = None
+
+    @property
+    def needs_claim(self) -> bool:
+        return bool(self.cells or self.devices)
+
+    @property
+    def emulator_cpus(self) -> int:
+        return int(self.emulator_threads == "isolate" and any(cell.dedicated for cell in self.cells))
+
+    @property
+    def dedicated_cpus(self) -> int:
+        return sum(len(cell.dedicated) for cell in self.cells) + self.emulator_cpus
+
+
+class HostClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host gave to one copy of a guest."""
+
+    cells: tuple[CellClaim, ...] = ()  # in the order of the guest's cells
+    devices: tuple[DeviceClaim, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(device.address for device in self.devices)
+
+
+def fit(wish: HardwareWish, hardware: HostHardware, claims: Sequence[HostClaim]) -> HostClaim | str:
+    """The claim, or a sentence with the numbers that fail. The same facts give the same claim."""
+    taken = {address for claim in claims for address in claim.addresses}
+    devices = free_devices(hardware.devices, taken)
+    if not wish.cells:
+        picked = pick(wish.devices, devices, Nearness(None, {}))
+        return picked if isinstance(picked, str) else HostClaim((), picked)
+    if len(hardware.cells) < len(wish.cells):
+        return f"needs {len(wish.cells)} NUMA cells, it has {len(hardware.cells)}"
+    free = _ordered(wish, hardware, claims, devices)
+    tries = [[_fit_one(wish, number, cell) for cell in free] for number in range(len(wish.cells))]
+    sockets = {cell.id: cell.socket for cell in hardware.cells}
+    lacking = ""
+    for seats in _seatings(tries):
+        given = [tries[number][at] for number, at in enumerate(seats)]
+        near = Nearness({free[at].host.id for at in seats}, sockets)
+        picked = pick(wish.devices, devices, near)
+        if not isinstance(picked, str):
+            return HostClaim(tuple(claim for claim in given if isinstance(claim, CellClaim)), picked)
+        lacking = lacking or picked
+    return lacking or _why_not(tries)
+
+
+def lacking_devices(wish: HardwareWish, hardware: HostHardware, claims: Sequence[HostClaim]) -> str | None:
+    """Why the devices alone cannot be had, wherever the guest's cells might be."""
+    taken = {address for claim in claims for address in claim.addresses}
+    picked = pick(wish.devices, free_devices(hardware.devices, taken), Nearness(None, {}))
+    return picked if isinstance(picked, str) else None
+
+
+def free_cells(hardware: HostHardware, claims: Iterable[HostClaim]) -> list[FreeCell]:
+    given = [cell for claim in claims for cell in claim.cells]
+    return [FreeCell.of(cell, given) for cell in hardware.cells]
+
+
+def _ordered(
+    wish: HardwareWish, hardware: HostHardware, claims: Iterable[HostClaim], devices: Sequence[PciDevice]
+) -> list[FreeCell]:
+    """The emptiest cells first; those with suitable devices before all others, or after them if none is wanted."""
+
+    def order(cell: FreeCell) -> tuple[int, ...]:
+        here = [device for device in devices if device.cell == cell.host.id]
+        suitable = sum(any(wanted.matches(device) for wanted in wish.devices) for device in here)
+        cpus = len(cell.dedicated) if wish.dedicated_cpus else cell.shared
+        return (-suitable if wish.devices else len(here), -cpus, -cell.free_mb, cell.host.id)
+
+    return sorted(free_cells(hardware, claims), key=order)
+
+
+def _fit_one(wish: HardwareWish, number: int, cell: FreeCell) -> CellClaim | str:
+    """The emulator's CPU is in the cell of the guest's first one, so that everybody knows where."""
+    return fit_cell(cell, wish.cells[number], wish.rules, wish.emulator_cpus if number == 0 else 0)
+
+
+def _seatings(tries: Sequence[Sequence[CellClaim | str]]) -> Iterator[list[int]]:
+    """For each set of host cells one way to sit on them: devices only care which cells they are."""
+    for chosen in combinations(range(len(tries[0])), len(tries)):
+        seats = seat([[at for at in chosen if isinstance(row[at], CellClaim)] for row in tries])
+        if seats is not None:
+            yield seats
+
+
+def _why_not(tries: Sequence[Sequence[CellClaim | str]]) -> str:
+    """Of the first guest cell that no host cell takes; each may fit somewhere, and yet not all together."""
+    for row in tries:
+        reasons = [why for why in row if isinstance(why, str)]
+        if len(reasons) == len(row):
+            return "; ".join(reasons)
+    all_reasons = dict.fromkeys(why for row in tries for why in row if isinstance(why, str))
+    return f"needs {len(tries)} NUMA cells at a time: {'; '.join(all_reasons)}"
+
+
+def conflicts(hardware: HostHardware, claims: Sequence[tuple[str, HostClaim]]) -> list[str]:
+    """What two servers hold both: (server, claim) of all copies on one host. Copies of one server may hold the same
+    thing when they never run together, and then they hold all of it (rebuild)."""
+    found = []
+    for at, (server, claim) in enumerate(claims):
+        for other, earlier in claims[:at]:
+            if other == server and claim == earlier:
+                continue
+            found += [f"{what} is given to {other} and to {server}" for what in sorted(_both(hardware, claim, earlier))]
+    return found
+
+
+def _both(hardware: HostHardware, one: HostClaim, other: HostClaim) -> set[str]:
+    cpus = [{cpu for cell in claim.cells for cpu in cell.host_cpus} for claim in (one, other)]
+    left = {device.address for device in free_devices(hardware.devices, one.addresses)}
+    known = {device.address for device in hardware.devices}
+    devices = {a for a in other.addresses if a in one.addresses or (a in known and a not in left)}
+    return {f"CPU {cpu}" for cpu in cpus[0] & cpus[1]} | {f"device {address}" for address in devices}

@@ -1,0 +1,179 @@
+"""PCI devices of a host: which may be given to guests, what a guest asks for, and picking them.
+
+A physical function (type-PF) and its virtual ones (type-VF) exclude each other: who has the one has the others too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import combinations
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from kilonova.domain.numa import seat
+
+STANDARD, PHYSICAL, VIRTUAL = TYPES = ("type-PCI", "type-PF", "type-VF")
+REQUIRED, PREFERRED, LEGACY, SOCKET = AFFINITIES = ("required", "preferred", "legacy", "socket")
+
+Hex4 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{4}$")]
+Hex4OrAny = Annotated[str, Meta(pattern=r"^([0-9a-fA-F]{4}|\*)$")]
+_ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
+
+
+class PciDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    address: str  # domain:bus:slot.function
+    vendor_id: str
+    product_id: str
+    type: str = STANDARD
+    cell: int | None = None  # None: the machine does not say
+    parent: str = ""  # of a virtual function: the address of its physical one
+
+
+class PciAlias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A name for devices that flavors may ask for; several entries of one name are alternatives."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256, pattern="^[^:,]+$")]
+    vendor_id: Hex4
+    product_id: Hex4
+    device_type: Annotated[str, Meta(pattern="^(type-PCI|type-PF|type-VF)$")] | None = None
+    numa_policy: Annotated[str, Meta(pattern="^(required|preferred|legacy|socket)$")] = LEGACY
+
+
+class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which devices of a host may be given away; `address` as 0000:81:00.*, parts may be `*` or left out."""
+
+    vendor_id: Hex4OrAny = "*"
+    product_id: Hex4OrAny = "*"
+    address: Annotated[str, Meta(pattern=r"^[0-9a-fA-F*]*(:[0-9a-fA-F*]*){0,2}(\.[0-7*]?)?$")] = "*:*:*.*"
+
+    def matches(self, device: PciDevice) -> bool:
+        return (
+            fnmatchcase(device.vendor_id, self.vendor_id.lower())
+            and fnmatchcase(device.product_id, self.product_id.lower())
+            and fnmatchcase(device.address, self._pattern)
+        )
+
+    @property
+    def _pattern(self) -> str:
+        place, _, function = self.address.lower().partition(".")
+        parts = ["*"] * (2 - place.count(":")) + [part or "*" for part in place.split(":")]
+        return f"{':'.join(parts)}.{function or '*'}"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One sort of device that will do."""
+
+    vendor_id: str
+    product_id: str
+    type: str | None = None  # None: any but a physical function, which is a whole card
+
+    def matches(self, device: PciDevice) -> bool:
+        fits = device.type != PHYSICAL if self.type is None else device.type == self.type
+        return fits and (device.vendor_id, device.product_id) == (self.vendor_id, self.product_id)
+
+
+class DeviceWish(msgspec.Struct, frozen=True):
+    alias: str
+    count: int
+    kinds: tuple[Kind, ...]
+    affinity: str = LEGACY
+
+    def matches(self, device: PciDevice) -> bool:
+        return any(kind.matches(device) for kind in self.kinds)
+
+
+class DeviceClaim(msgspec.Struct, frozen=True):
+    alias: str
+    address: str
+
+
+class Nearness:
+    """How the chosen NUMA cells of a guest stand to devices. `cells` None: it has none, and any device is near."""
+
+    def __init__(self, cells: Collection[int] | None, sockets: Mapping[int, int]) -> None:
+        self._cells = cells
+        self._sockets = sockets  # socket of each host cell
+
+    @cached_property
+    def _on_socket(self) -> set[int]:
+        near = {self._sockets[cell] for cell in self._cells or ()}
+        return {cell for cell, socket in self._sockets.items() if socket in near}
+
+    def allows(self, device: PciDevice, affinity: str) -> bool:
+        if self._cells is None or affinity == PREFERRED or device.cell in self._cells:
+            return True
+        return (affinity == LEGACY and device.cell is None) or (affinity == SOCKET and device.cell in self._on_socket)
+
+    def distance(self, device: PciDevice) -> int:
+        if self._cells is None or device.cell in self._cells:
+            return 0
+        return 1 if device.cell is None else 2
+
+
+def is_address(text: str) -> bool:
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def usable(devices: Iterable[PciDevice], specs: Sequence[DeviceSpec]) -> tuple[PciDevice, ...]:
+    """Those that the operator lets guests have."""
+    return tuple(device for device in devices if any(spec.matches(device) for spec in specs))
+
+
+def free_devices(devices: Sequence[PciDevice], taken: Collection[str]) -> list[PciDevice]:
+    """Neither given away themselves, nor part of one that is."""
+    parents = {device.parent for device in devices if device.address in taken and device.parent}
+    return [
+        device
+        for device in devices
+        if device.address not in taken and device.address not in parents and device.parent not in taken
+    ]
+
+
+def pick(wishes: Sequence[DeviceWish], free: Sequence[PciDevice], near: Nearness) -> tuple[DeviceClaim, ...] | str:
+    """Devices for all wishes, none twice, the nearest first; or which wish cannot be met."""
+    for wish in wishes:
+        suitable = [device for device in free if wish.matches(device)]
+        allowed = [device for device in suitable if near.allows(device, wish.affinity)]
+        if len(allowed) < wish.count:
+            where = "" if len(allowed) == len(suitable) else f" near enough ({wish.affinity}), {len(suitable)} in all"
+            return f"needs {wish.count} of {wish.alias}, {len(allowed)} free{where}"
+    single = [wish for wish in wishes for _ in range(wish.count)]
+    cards = [wish for wish in single if _takes_cards(wish)]
+    rest = [wish for wish in single if not _takes_cards(wish)]
+    for given in _cards(cards, free, near):
+        left = free_devices(free, {device.address for device in given})
+        matched = _match(rest, left, near)
+        if matched is not None:
+            chosen = [*zip(cards, given, strict=True), *zip(rest, matched, strict=True)]
+            return tuple(DeviceClaim(wish.alias, device.address) for wish, device in chosen)
+    return "needs " + " and ".join(f"{wish.count} of {wish.alias}" for wish in wishes) + ", not free together"
+
+
+def _takes_cards(wish: DeviceWish) -> bool:
+    return any(kind.type == PHYSICAL for kind in wish.kinds)
+
+
+def _cards(wishes: list[DeviceWish], free: Sequence[PciDevice], near: Nearness) -> Iterator[list[PciDevice]]:
+    """Every way to give whole cards: it decides which virtual functions are left. Guests ask for few of them."""
+    cards = [device for device in free if any(_suits(wish, device, near) for wish in wishes)]
+    cards.sort(key=lambda device: (near.distance(device), device.address))
+    for chosen in combinations(cards, len(wishes)):
+        given = _match(wishes, chosen, near)
+        if given is not None:
+            yield given
+
+
+def _match(wishes: list[DeviceWish], free: Sequence[PciDevice], near: Nearness) -> list[PciDevice] | None:
+    """Each a device of its own; wishes may overlap. A card and its functions never meet here: cards are given first."""
+    order = sorted(range(len(free)), key=lambda at: (near.distance(free[at]), free[at].address))
+    places = seat([[at for at in order if _suits(wish, free[at], near)] for wish in wishes])
+    return None if places is None else [free[at] for at in places]
+
+
+def _suits(wish: DeviceWish, device: PciDevice, near: Nearness) -> bool:
+    return wish.matches(device) and near.allows(device, wish.affinity)
