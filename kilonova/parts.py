@@ -75,6 +75,7 @@ def make_service(
         public_url=url,
         clouds_file=path / CLOUDS_NAME,
         unready=unready,
+        pci_aliases=settings.pci.alias,
     )
 
 
@@ -83,11 +84,16 @@ def make_room(
 ) -> Room:
     from kilonova.compute.agent import Agent
     from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+    from kilonova.compute.offer import Offer
     from kilonova.compute.room import Room
     from kilonova.operations import REGISTRY
 
+    offer = Offer.of(settings)
+    for host in hardware.hosts():
+        offer.check(host, range(settings.simulated.vcpus))
+
     def make_agent(host: str, bus: Bus) -> Agent:
-        driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None)
+        driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None, offer)
         world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
         return Agent(world, host, REGISTRY, report_interval=interval, storage=storage)
@@ -207,6 +213,8 @@ async def open_nats(settings: Settings, name: str) -> AsyncIterator[Bus]:
 
 
 def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
+    from kilonova.compute.drivers.board import Board
+
     shape = settings.simulated
     hardware.add_host(
         host,
@@ -216,6 +224,7 @@ def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
         shared_storage=shape.shared_storage,
         boot_seconds=shape.boot_seconds,
         copy_seconds=shape.copy_seconds,
+        board=Board(shape.numa_nodes, shape.cpu_threads, shape.huge_pages, shape.pci),
     )
 
 

@@ -10,12 +10,22 @@ import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.hardware_options import (
+    Aliases,
+    Cards,
+    Cpus,
+    DeviceSpecs,
+    Pages,
+    check_aliases,
+    check_cpus,
+    check_machine,
+)
 
 FILE_NAME = "kilonova.toml"
 
@@ -68,6 +78,8 @@ class FilterOptions(Section, frozen=True, kw_only=True):
         "ImagePropertiesFilter",
         "ServerGroupAntiAffinityFilter",
         "ServerGroupAffinityFilter",
+        "PciPassthroughFilter",
+        "NUMATopologyFilter",
     )
     host_subset_size: Count = 1
     shuffle_best_same_weighed_hosts: Flag = False
@@ -103,6 +115,8 @@ class MetricsOptions(Section, frozen=True, kw_only=True):
 
 class ComputeOptions(Section, frozen=True, kw_only=True):
     consecutive_build_service_disable_threshold: Amount = 10
+    cpu_dedicated_set: Cpus = ""
+    cpu_shared_set: Cpus = ""
 
 
 class PlacementOptions(Section, frozen=True, kw_only=True):
@@ -130,6 +144,15 @@ class Simulated(Section, frozen=True, kw_only=True):
     shared_storage: Word = ""
     boot_seconds: Pause = 0.0
     copy_seconds: Pause = 0.0
+    numa_nodes: Count = 2
+    cpu_threads: Count = 2
+    huge_pages: Pages = {}
+    pci: Cards = []
+
+
+class PciOptions(Section, frozen=True, kw_only=True):
+    alias: Aliases = []
+    device_spec: DeviceSpecs = []
 
 
 class DatabaseOptions(Section, frozen=True, kw_only=True):
@@ -206,6 +229,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     conductor: ConductorOptions = ConductorOptions()
     audit: AuditOptions = AuditOptions()
     simulated: Simulated = Simulated()
+    pci: PciOptions = PciOptions()
     database: DatabaseOptions = DatabaseOptions()
     bus: BusOptions = BusOptions()
     secrets: Secrets = Secrets()
@@ -316,8 +340,10 @@ def _typed(section: str, option: str, value: Any, source: str, *, strict: bool) 
     if form is Words and isinstance(value, str) and not strict:
         value = [word.strip() for word in value.split(",") if word.strip()]
     try:
-        return msgspec.convert(value, form, strict=strict)
-    except msgspec.ValidationError:
+        if not strict and get_origin(get_args(form)[0]) in (list, dict):  # typed in a shell: lists and tables are JSON
+            value = msgspec.json.decode(value)
+        return msgspec.convert(value, form, strict=strict, str_keys=True)
+    except (msgspec.ValidationError, msgspec.DecodeError):
         allowed = get_args(form)[1].description
         raise _bad(f"{source}: [{section}] {option} = {value!r} is not allowed; it must be {allowed}") from None
 
@@ -330,6 +356,10 @@ def _checked(settings: Settings) -> Settings:
             f"[DEFAULT] service_down_time = {default.service_down_time:g} must be more than report_interval = "
             f"{default.report_interval:g}: a host would be down between two heartbeats"
         )
+    check_cpus(settings.compute.cpu_dedicated_set, settings.compute.cpu_shared_set)
+    check_aliases(settings.pci.alias)
+    machine = settings.simulated
+    check_machine(machine.numa_nodes, machine.memory_mb, machine.huge_pages, machine.pci)
     return settings
 
 

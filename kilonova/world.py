@@ -15,6 +15,7 @@ from kilonova.domain.guest import Copy as Copy
 from kilonova.domain.guest import CopyReport as CopyReport
 from kilonova.domain.guest import GuestSpec as GuestSpec
 from kilonova.domain.guest import HostInventory as HostInventory
+from kilonova.domain.hardware import HardwareWish, HostClaim
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.domain.volume import Attached, BootSource, VolumeState
 
@@ -240,7 +241,8 @@ class Volume(Protocol):
 
 
 class HostMemory(Protocol):
-    """What an agent keeps on its own host across restarts, by name: its identity and the highest turn per server."""
+    """What an agent keeps on its own host across restarts, by name: its identity, the highest turn per server, and what
+    of the hardware each copy holds."""
 
     def load(self) -> dict[str, Any]: ...
 
@@ -248,6 +250,17 @@ class HostMemory(Protocol):
         """Costs the same however much else is kept: it is done at every order."""
 
     def drop(self, name: str) -> None: ...
+
+
+class Claims(Protocol):
+    """What of a host's hardware its copies hold; see compute/host_claims.py."""
+
+    def of(self, server: str, copy: int) -> HostClaim | None: ...
+
+    def take(self, server: str, copy: int, wish: HardwareWish | None, *, beside: int | None = None) -> HostClaim | None:
+        """Kept when this returns; raises `Failed` when the hardware does not do."""
+
+    def drop(self, server: str, copy: int) -> None: ...
 
 
 class Fence(Protocol):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from kilonova.domain.caller import Caller
+from kilonova.domain.pci import PciAlias
 from kilonova.engine.core import Engine
 from kilonova.policy.enforcer import Policy
 from kilonova.quota.service import Quotas
@@ -61,6 +62,7 @@ class Service:
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end
     clouds_file: Path  # how to log in, on the machine that serves
     unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is
+    pci_aliases: Sequence[PciAlias] = ()
     faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port
 
     @property

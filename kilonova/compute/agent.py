@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kilonova.bus import host_subject, question_subject
+from kilonova.compute.host_claims import PREFIX, HostClaims
 from kilonova.compute.settling import carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.messages import (
@@ -63,10 +64,12 @@ class Agent:
         self._epoch = 0
         self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
         self._key = ""
-        for name, value in world.memory.load().items():
+        kept = world.memory.load()
+        self.claims = HostClaims(world.memory, kept)
+        for name, value in kept.items():
             if name == KEY:
                 self._key = value
-            else:
+            elif not name.startswith(PREFIX):
                 self._turns[name] = tuple(value)
         self._running: dict[str, Running] = {}
         self._refusal = ""  # why a result was not taken, the last time
@@ -158,12 +161,14 @@ class Agent:
     # -- registering --------------------------------------------------------------------------------------------
 
     async def _register(self) -> None:
+        inventory = await self.driver.inventory()
+        self.claims.hardware = inventory.hardware
         report = Register(
             host=self.host,
             session=self.session,
             key=self._key,
-            copies=list(await self.driver.copies()),
-            inventory=await self.driver.inventory(),
+            copies=self.claims.told(await self.driver.copies()),
+            inventory=inventory,
             storage=self._storage,
         )
         answer = await self._ask("conductor.register", report, Registered)
@@ -174,7 +179,7 @@ class Agent:
             if verdict.word in ("stop", "destroy") or verdict.run:
                 await self._abort(verdict.server)
         running = {(copy.server, copy.copy) for copy in report.copies if copy.power == "on"}
-        done = await carry_out(self.driver, answer.verdicts, running)
+        done = await carry_out(self.driver, self.claims, answer.verdicts, running)
         message = Returned(
             host=self.host,
             session=self.session,
@@ -237,6 +242,7 @@ class Agent:
     async def _perform(self, order: StepOrder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         host = HostContext(
             driver=self.driver,
+            claims=self.claims,
             host=self.host,
             server=order.server,
             copy=order.copy,

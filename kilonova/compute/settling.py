@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kilonova.domain.messages import Verdict
-from kilonova.world import Driver
+from kilonova.world import Claims, Driver
 
 
 @dataclass
@@ -16,7 +16,9 @@ class Settled:
     adopted: list[tuple[str, int, bool]] = field(default_factory=list)
 
 
-async def carry_out(driver: Driver, verdicts: Sequence[Verdict], running: set[tuple[str, int]]) -> Settled:
+async def carry_out(
+    driver: Driver, claims: Claims, verdicts: Sequence[Verdict], running: set[tuple[str, int]]
+) -> Settled:
     """Quarantined copies are left exactly as they are."""
     done = Settled()
     for verdict in verdicts:
@@ -26,6 +28,7 @@ async def carry_out(driver: Driver, verdicts: Sequence[Verdict], running: set[tu
     for verdict in verdicts:
         if verdict.word == "destroy":
             await driver.ensure_absent(verdict.server, verdict.copy)
+            claims.drop(verdict.server, verdict.copy)
             done.destroyed.append((verdict.server, verdict.copy))
     for verdict in verdicts:
         if verdict.word == "adopt":

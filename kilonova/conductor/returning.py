@@ -29,6 +29,7 @@ from kilonova.placement.inventories import ensure_provider, set_accepting
 from kilonova.placement.reporting import take_report
 from kilonova.placement.traits import DISABLED
 from kilonova.store import rows
+from kilonova.store.host_hardware import note_hardware, touch
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
 
@@ -49,6 +50,7 @@ async def register(engine: Engine, message: Register) -> Registered:
     await set_accepting(placement, row["provider_id"], False)
     traits = {*message.inventory.traits, *([DISABLED] if row["disabled"] else [])}
     await take_report(placement, row["provider_id"], dict(message.inventory.classes), traits)
+    hardware = to_json(message.inventory.hardware)
 
     async def body(tx: Tx) -> Registered:
         now = await tx.now()
@@ -61,6 +63,7 @@ async def register(engine: Engine, message: Register) -> Registered:
         if host["session"] != message.session:
             values["session_since"] = now
         await rows.change(tx, cell.hosts, values, name=message.host)
+        await note_hardware(tx, message.host, hardware, message.copies)
         resumes = engine.limits.resume_guests_state_on_host_boot
         verdicts = [await _verdict(tx, message.host, report, resumes) for report in message.copies]
         verdicts += await _unreported_debts(tx, message.host, message.copies)
@@ -266,6 +269,7 @@ async def _paid(engine: Engine, journal: Store, message: Returned, server: str, 
         now = engine.world.clock.now()
         await rows.remove(tx, cell.debts, host=message.host, server_id=server, copy=copy, verb="ensure_absent")
         await rows.remove(tx, cell.copies, host=message.host, server_id=server, copy=copy)
+        await touch(tx, message.host)
         if evacuation:
             done = {"status": "completed", "open": 0, "updated_at": now}
             await rows.change(tx, cell.migrations, done, id=evacuation, status="done")

@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import GuestSpec
+from kilonova.domain.hardware import HostClaim
 from kilonova.domain.host import HostState
 from kilonova.domain.server import Flavor, flavor_from, from_json
 from kilonova.engine.course import Problem
@@ -19,8 +22,9 @@ from kilonova.engine.model import Target
 from kilonova.placement.fence import Fence
 from kilonova.scheduler.service import Scheduler
 from kilonova.store import rows
+from kilonova.store.host_hardware import claim_document, touch
 from kilonova.store.tables import cell
-from kilonova.world import Driver, Row, Store, Tx, World
+from kilonova.world import Claims, Driver, Row, Store, Tx, World
 
 Change = Callable[[Tx, float], Awaitable[None]]
 Begin = Callable[[Tx, Store, "Newborn"], Awaitable[None]]
@@ -125,27 +129,32 @@ class Context:
 
         self.changes.append(change)
 
-    def set_copy(self, copy: int, host: str, state: str) -> None:
+    def set_copy(self, copy: int, host: str, state: str, claim: HostClaim | None = None) -> None:
+        """`claim`: what the host says the copy holds of its hardware; without one, what was told before stands."""
+
         async def change(tx: Tx, now: float) -> None:
             await rows.put_or_change(
                 tx,
                 cell.copies,
-                ("state",),
+                ("state",) if claim is None else ("state", "claim"),
                 server_id=self.server_id,
                 copy=copy,
                 host=host,
                 state=state,
+                claim=claim_document(claim),
                 operation_id=self.operation_id,
                 created_at=now,
             )
 
         self.changes.append(change)
+        self._claims_change(host)
 
     def drop_copy(self, copy: int, host: str) -> None:
         async def change(tx: Tx, now: float) -> None:
             await rows.remove(tx, cell.copies, server_id=self.server_id, copy=copy, host=host)
 
         self.changes.append(change)
+        self._claims_change(host)
 
     def forget_planned_copy(self, copy: int, host: str) -> None:
         """The copy that was going to be made, if nobody has begun to."""
@@ -154,6 +163,17 @@ class Context:
             await rows.remove(tx, cell.copies, server_id=self.server_id, copy=copy, host=host, state="making")
 
         self.changes.append(change)
+        self._claims_change(host)
+
+    def _claims_change(self, host: str) -> None:
+        """Whoever chooses a host looks again at this one; most servers ask nothing of its hardware."""
+        wish = self.server.flavor.wish if self.server is not None else None
+        if wish is not None and wish.needs_claim:
+
+            async def change(tx: Tx, now: float) -> None:
+                await touch(tx, host)
+
+            self.changes.append(change)
 
     async def apply(self, tx: Tx, now: float) -> None:
         """Run by the engine inside the finishing transaction."""
@@ -171,6 +191,7 @@ class HostContext:
     """One step on a host: the driver, the copy it is about, and the facts it was sent."""
 
     driver: Driver
+    claims: Claims
     host: str
     server: str
     copy: int
@@ -182,7 +203,7 @@ class HostContext:
     def spec(self) -> GuestSpec:
         if self.guest is None:
             raise Superseded(f"server {self.server} is gone")
-        return self.guest
+        return msgspec.structs.replace(self.guest, claim=self.claims.of(self.server, self.copy))
 
 
 def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> GuestSpec:
@@ -195,6 +216,7 @@ def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> Gu
         memory_mb=chosen.memory_mb,
         disk_gb=chosen.disk_gb,
         image=server.image_ref,
+        wish=chosen.wish,
     )
 
 

@@ -54,6 +54,7 @@ async def forget_host(engine: Engine, cell_name: str, name: str, provider: str) 
     async def drop(tx: Tx) -> None:
         await rows.fetch(tx, cell.hosts, lock=True, name=name)
         await check(tx)
+        await rows.remove(tx, cell.host_hardware, host=name)
         await rows.remove(tx, cell.hosts, name=name)
 
     async def unmap(tx: Tx) -> None:

@@ -18,6 +18,7 @@ from kilonova.engine.model import CONTROL, DESTINATION, FAIL, SOURCE, Facts, Ope
 from kilonova.operations.steps.claim import close_migration, open_migration, return_move, taken, wanted
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import (
+    copy_begun,
     copy_gone,
     copy_whole,
     finish_guest,
@@ -62,6 +63,7 @@ def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
 
 
 def migrating(ctx: Context, result: dict[str, Any]) -> None:
+    copy_begun(ctx, result)
     ctx.set_migration(status="migrating")
 
 

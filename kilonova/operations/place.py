@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from kilonova.domain.errors import Failed
 from kilonova.domain.server import BUILDING, ERROR, Flavor, to_json
 from kilonova.engine.context import Context, Newborn
@@ -40,7 +42,7 @@ UNLESS_DELETED = Where("control", lambda facts: [] if facts.get("deleted") else 
 
 
 def flavor_of(ctx: Context) -> Flavor:
-    return Flavor(**ctx.params["flavor"])
+    return msgspec.convert(ctx.params["flavor"], Flavor)
 
 
 async def select_host(ctx: Context) -> Facts:

@@ -14,12 +14,14 @@ from kilonova.engine.context import Context, HostContext, Subject
 from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FAIL, FOREVER, SOURCE, Facts, Operation, Step
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import (
+    copy_begun,
     copy_gone,
     copy_whole,
     power_of,
     remove_guest,
     start_guest,
     stop_guest,
+    take_claim,
 )
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.power import its_copy
@@ -47,10 +49,11 @@ async def restore_image(ctx: Context) -> Facts:
 
 
 async def make_copy(host: HostContext) -> Facts:
-    """A disk from the image and a definition; not started: the old copy runs."""
+    """A disk from the image and a definition; not started: the old copy runs, on the same share of the hardware."""
+    taken = take_claim(host, beside=host.facts["source_copy"])
     made = await host.driver.ensure_disk(host.spec)
     await host.driver.ensure_defined(host.spec)
-    return {"disk": made}
+    return {"disk": made, **taken}
 
 
 async def give_to_new(ctx: Context) -> Facts:
@@ -114,6 +117,7 @@ class Rebuild(Operation):
             make_copy,
             on=DESTINATION,
             undo=remove_guest,
+            record=copy_begun,
             record_undo=copy_gone,
             when_silent=FAIL,
             undo_debt=True,

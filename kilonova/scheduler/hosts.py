@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kilonova.domain.guest import Hypervisor
 from kilonova.placement.snapshot import Bools, Ints, Snapshot
+from kilonova.scheduler.hardware import HardwareBook
 from kilonova.services.compute.aggregates import Aggregate
 
 UP = "up"
@@ -83,6 +84,7 @@ class Hosts:
 
     def __init__(self, views: Mapping[str, HostView] | None = None) -> None:
         self.layout = 0  # raised whenever hosts come or go
+        self.hardware = HardwareBook()
         self.load(views or {})
 
     def load(self, views: Mapping[str, HostView]) -> None:
@@ -166,5 +168,6 @@ class Hosts:
     def filled(self) -> Hosts:
         """One whose counts are its own, to be filled on trial."""
         same = object.__new__(Hosts)
-        same.__dict__ = self.__dict__ | {"servers": self.servers.copy(), "busy": self.busy.copy()}
+        own = {"servers": self.servers.copy(), "busy": self.busy.copy(), "hardware": self.hardware.filled()}
+        same.__dict__ = self.__dict__ | own
         return same

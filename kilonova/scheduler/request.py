@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kilonova.domain.hardware import HardwareWish
 from kilonova.domain.server import Flavor
 from kilonova.placement.candidates import Query
 from kilonova.placement.groups import GroupRule
@@ -38,6 +39,11 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
     def without(self, host: str, why: str = "it is excluded by the request") -> ResourceRequest:
         return msgspec.structs.replace(self, excluded={**self.excluded, host: why})
+
+    @property
+    def wish(self) -> HardwareWish | None:
+        """Of CPUs, cells, pages and devices; None: any will do."""
+        return self.flavor.wish if self.flavor.wish is not None and self.flavor.wish.needs_claim else None
 
     @property
     def only_host(self) -> str | None:

@@ -182,20 +182,22 @@ def select_many(
         made.append(decision)
         if decision.chosen is None:
             return made
-        _consume(trial, filled, decision.chosen)
+        _consume(trial, filled, decision.chosen, request)
         if request.group is not None:
             around = around.joined_by(decision.chosen.provider, request.server)
     chosen = {decision.chosen.host for decision in made if decision.chosen}
     return [_with_alternates(decision, chosen, alternates) for decision in made]
 
 
-def _consume(trial: Snapshot, filled: Hosts, choice: Choice) -> None:
+def _consume(trial: Snapshot, filled: Hosts, choice: Choice, request: ResourceRequest) -> None:
     for provider, resources in choice.allocations.items():
         for name, amount in resources.items():
             trial.classes[name].table[1, trial.index[provider]] += amount
     at = filled.index[choice.host]
     filled.servers[at] += 1
     filled.busy[at] += 1
+    if request.wish is not None:
+        filled.hardware.take(choice.host, request.wish)
 
 
 def _with_alternates(decision: Decision, taken: set[str], alternates: int) -> Decision:

@@ -91,6 +91,10 @@ class Scheduler:
         self, requests: Sequence[ResourceRequest], cells: Sequence[str], alternates: int, *, fresh: bool
     ) -> list[Placing]:
         hosts = await self._hosts(cells, fresh)
+        if any(request.wish is not None for request in requests):
+            for cell in cells:
+                await hosts.hardware.sync(self._stores.cell(cell))
+            hosts.devices = hosts.hardware.free_devices(hosts.names)
         around = await look_around(self._stores, requests[0])
         await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
         parts = (self._snapshot, hosts)

@@ -141,7 +141,7 @@ def from_request(row: Row) -> Record:
         host=None,
         copy=None,
         image_ref=server["image"],
-        flavor=Flavor(**server["flavor"]),
+        flavor=msgspec.convert(server["flavor"], Flavor),
         details=msgspec.convert(server.get("details", {}), Details),
         vifs=[],
         created_at=row["created_at"],

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import networks_for
 from kilonova.api.compute.services import COMPUTE, read_services
 from kilonova.api.rejected import Rejected
@@ -46,6 +47,7 @@ async def create(call: Call) -> Response:
     flavor = await _flavor(call, wish)
     image = await _image(call, wish)
     check_fit(call, flavor, image)
+    flavor = with_hardware(call, flavor, image)
     _check_devices(wish, image)
     host = await _host(call, wish)
     networks = await networks_for(call, wish, most)

@@ -20,6 +20,7 @@ from kilonova.api.compute.server_create import (
     plain_address,
     sealed_user_data,
 )
+from kilonova.api.compute.server_hardware import check_same_hardware
 from kilonova.api.compute.server_view import ServerView, find_zones, groups_of
 from kilonova.api.routes import Route
 from kilonova.engine.accept import Ask
@@ -37,6 +38,7 @@ async def rebuild(call: Call) -> Response:
     check_unlocked(call, record)
     image = await find_image(call, wish["imageRef"])
     check_fit(call, record.flavor, image)
+    check_same_hardware(record.flavor, image)
     await check_files(call, wish)
     params: dict[str, Any] = {
         "image": image.id,

@@ -15,12 +15,15 @@ from typing import Any
 
 import msgspec
 
+from kilonova.compute.drivers.board import Board
 from kilonova.compute.drivers.faults import Faults
 from kilonova.compute.drivers.shelf import Shelf
 from kilonova.compute.drivers.storage import Disk, Storage
 from kilonova.domain.errors import Refused
+from kilonova.domain.hardware import HostClaim
 from kilonova.world import CopyReport, GuestSpec
 
+PLAIN = Board()
 CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log file is rotated
 
 
@@ -52,6 +55,7 @@ class Host:
     boot_seconds: float
     copy_seconds: float
     switches: Switches
+    board: Board
     session: int = 0  # one more at each power cut: what began before it can never end
     guests: dict[tuple[str, int], Guest] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)  # at hand, so that a disk is made without fetching
@@ -67,6 +71,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool
     marker: str
     defined: bool
+    claim: HostClaim | None = None
 
 
 PowerHook = Callable[[bool], object]
@@ -108,11 +113,12 @@ class Hardware:
         shared_storage: str = "",
         boot_seconds: float = 0.0,
         copy_seconds: float = 0.0,
+        board: Board = PLAIN,
     ) -> Host:
         """Put a machine into the room; one that stood here before is found as it was left."""
         pool = f"shared:{shared_storage}" if shared_storage else f"local:{name}"
         switches = next((kept for _, _, kept in self._shelf.all("host", Switches, name)), None) or Switches()
-        host = Host(name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches)
+        host = Host(name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches, board)
         self._hosts[name] = host
         for _, _, guest in self._shelf.all("guest", Guest, name):
             host.guests[guest.server, guest.copy] = guest
@@ -239,6 +245,7 @@ class Hardware:
             whole=disk is not None and disk.whole,
             marker="" if disk is None else disk.marker,
             defined=defined,
+            claim=None if guest.spec is None else guest.spec.claim,
         )
 
     # --- what a host remembers by itself ----------------------------------------------------------------------------

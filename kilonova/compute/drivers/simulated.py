@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from kilonova.compute.drivers.board import hardware_of
 from kilonova.compute.drivers.hardware import Guest, Hardware, Host
 from kilonova.compute.drivers.storage import Disk
+from kilonova.compute.offer import Offer, cpu_classes
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.guest import Hypervisor
 from kilonova.domain.machine import SentDisk
 from kilonova.world import CopyReport, GuestSpec, HostInventory
 
+EVERYTHING = Offer()
+HYPERTHREADING = "HW_CPU_HYPERTHREADING"
 KIND, VERSION, ARCHITECTURE = "simulated", 1, "x86_64"
 SUPPORTED = [(ARCHITECTURE, "simulated", "hvm"), (ARCHITECTURE, "qemu", "hvm"), (ARCHITECTURE, "kvm", "hvm")]
 TRAITS = (  # what it does, and what it pretends to do for the sake of images that ask for it
@@ -58,20 +62,23 @@ class Elsewhere(Protocol):
 class SimulatedDriver:
     """`world.Driver` for one host of the simulated hardware."""
 
-    def __init__(self, hardware: Hardware, host: str, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(
+        self, hardware: Hardware, host: str, elsewhere: Elsewhere | None = None, offer: Offer = EVERYTHING
+    ) -> None:
         self._hardware = hardware
         self._host = hardware.host(host)
         self._elsewhere = elsewhere
+        self._offer = offer
 
     async def inventory(self) -> HostInventory:
         await (await self._begin("inventory")).half_done()
         host = self._host
-        classes = {
-            "VCPU": (host.vcpus, 0, 1.0),
-            "MEMORY_MB": (host.memory_mb, 0, 1.0),
-            "DISK_GB": (host.disk_gb, 0, 1.0),
-        }
-        return HostInventory(classes, sorted(TRAITS), self._hypervisor())
+        hardware = hardware_of(host.board, host.vcpus, host.memory_mb, self._offer)
+        amounts = {"MEMORY_MB": (host.memory_mb, 0, 1.0), "DISK_GB": (host.disk_gb, 0, 1.0)}
+        threads = [HYPERTHREADING] if any(cell.threads > 1 for cell in hardware.cells) else []
+        return HostInventory(
+            {**cpu_classes(hardware), **amounts}, sorted([*TRAITS, *threads]), self._hypervisor(), hardware
+        )
 
     def _hypervisor(self) -> Hypervisor:
         """Its one measurement: how many of its processors belong to guests that run."""

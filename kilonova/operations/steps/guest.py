@@ -4,31 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from kilonova.domain.hardware import HostClaim
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED
 from kilonova.engine.context import Context, HostContext
 
 
+def take_claim(host: HostContext, *, beside: int | None = None) -> dict[str, Any]:
+    """What the copy holds of the host's hardware, taken before anything of it is made: another host may do better."""
+    claim = host.claims.take(host.server, host.copy, host.spec.wish, beside=beside)
+    return {} if claim is None else {"claim": msgspec.to_builtins(claim)}
+
+
+def claim_in(result: dict[str, Any]) -> HostClaim | None:
+    return msgspec.convert(result["claim"], HostClaim) if "claim" in result else None
+
+
 async def build_guest(host: HostContext) -> dict[str, Any]:
-    """A disk from the image, a definition, power."""
+    """Its share of the hardware, a disk from the image, a definition, power."""
+    taken = take_claim(host)
     made = await host.driver.ensure_disk(host.spec)
     await host.driver.ensure_defined(host.spec)
     await host.driver.ensure_power(host.server, host.copy, on=True)
-    return {"disk": made}
+    return {"disk": made, **taken}
 
 
 async def rebuild_guest(host: HostContext) -> dict[str, Any]:
     """The same after the source died: its disk is taken over where this host can see it, else made anew."""
+    taken = take_claim(host)
     made = await host.driver.ensure_disk(host.spec, adopt=host.facts["source_copy"])
     await host.driver.ensure_defined(host.spec)
     if host.facts["was"] != STOPPED:
         await host.driver.ensure_power(host.server, host.copy, on=True)
-    return {"disk": made}
+    return {"disk": made, **taken}
 
 
 async def prepare_guest(host: HostContext) -> dict[str, Any]:
-    """The definition; the disk comes from the source."""
+    """Its share of the hardware and the definition; the disk comes from the source."""
+    taken = take_claim(host)
     await host.driver.ensure_defined(host.spec)
-    return {}
+    return taken
 
 
 async def stop_and_send(host: HostContext) -> dict[str, Any]:
@@ -59,8 +75,9 @@ async def stop_guest(host: HostContext) -> dict[str, Any]:
 
 
 async def remove_guest(host: HostContext) -> dict[str, Any]:
-    """This copy only."""
+    """This copy only; then what it held of the hardware is free."""
     await host.driver.ensure_absent(host.server, host.copy)
+    host.claims.drop(host.server, host.copy)
     return {"removed": True}
 
 
@@ -73,7 +90,12 @@ def copy_gone(ctx: Context, result: dict[str, Any]) -> None:
 
 
 def copy_whole(ctx: Context, result: dict[str, Any]) -> None:
-    ctx.set_copy(ctx.target.copy, ctx.target.host, "whole")
+    ctx.set_copy(ctx.target.copy, ctx.target.host, "whole", claim_in(result))
+
+
+def copy_begun(ctx: Context, result: dict[str, Any]) -> None:
+    """Not whole yet, but what it holds of the hardware is known."""
+    ctx.set_copy(ctx.target.copy, ctx.target.host, "making", claim_in(result))
 
 
 def power_of(vm_state: str) -> int:

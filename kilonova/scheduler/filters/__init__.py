@@ -25,6 +25,8 @@ from kilonova.scheduler.filters.isolated_hosts import IsolatedHostsFilter
 from kilonova.scheduler.filters.json_filter import JsonFilter
 from kilonova.scheduler.filters.metrics import MetricsFilter
 from kilonova.scheduler.filters.num_instances import NumInstancesFilter
+from kilonova.scheduler.filters.numa_topology import NUMATopologyFilter
+from kilonova.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from kilonova.scheduler.filters.same_host import SameHostFilter
 from kilonova.scheduler.filters.server_group_affinity import ServerGroupAffinityFilter
 from kilonova.scheduler.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
@@ -39,6 +41,8 @@ KNOWN: tuple[type[Filter], ...] = (
     ImagePropertiesFilter,
     ServerGroupAntiAffinityFilter,
     ServerGroupAffinityFilter,
+    PciPassthroughFilter,
+    NUMATopologyFilter,
     DifferentHostFilter,
     SameHostFilter,
     SimpleCIDRAffinityFilter,

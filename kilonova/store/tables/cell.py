@@ -65,6 +65,7 @@ copies = Table(
     Column("copy", BigInteger, nullable=False),
     Column("host", Text, nullable=False),
     Column("state", Text, nullable=False),  # making | whole | leaving
+    Column("claim", Text),  # JSON: what of the host's hardware it holds, as the host told; domain/hardware.py
     Column("operation_id", Text, nullable=False),
     Column("created_at", Float(53), nullable=False),
     PrimaryKeyConstraint("server_id", "copy", "host"),
@@ -183,6 +184,14 @@ hosts = Table(
 )
 
 Index("hosts_identity", hosts.c.identity)
+
+host_hardware = Table(
+    "host_hardware",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("document", Text, nullable=False),  # JSON: domain/hardware.py
+    Column("version", BigInteger, nullable=False),  # raised when the hardware, or a claim on it, changes
+)
 
 observers = Table(
     "observers",

@@ -18,6 +18,7 @@ from kilonova.operations import REGISTRY, forget_host
 from kilonova.placement.claims import Candidate, Fence, claim
 from kilonova.placement.inventories import ensure_provider
 from kilonova.store import rows
+from kilonova.store.host_hardware import versions
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.placement import inventories, resource_providers
@@ -58,8 +59,11 @@ def test_nothing_is_left_of_it(databases: Run) -> None:
         ids = await add_host(stores, "a", seen=SILENT)
         await add_host(stores, "b", seen=SILENT)
         await add_server(stores, "old", "a", deleted=1)
+        for host in ("a", "b"):
+            await add_row(stores, cell.host_hardware, host=host, document="{}", version=1)
         await forget(stores, ids)
         assert await left(stores) == (1, 1, 1, 3)
+        assert await stores.cell("cell1").read(versions) == {"b": 1}
         await forget(stores, ids)  # said twice
         assert await left(stores) == (1, 1, 1, 3)
         await add_host(stores, "a")  # the name is free again

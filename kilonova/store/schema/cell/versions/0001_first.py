@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("copy", sa.BigInteger(), nullable=False),
         sa.Column("host", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("claim", sa.Text(), nullable=True),
         sa.Column("operation_id", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("server_id", "copy", "host"),
@@ -77,6 +78,13 @@ def upgrade() -> None:
         sa.Column("turn", sa.BigInteger(), nullable=False),
         sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("server_id"),
+    )
+    op.create_table(
+        "host_hardware",
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("host"),
     )
     op.create_table(
         "hosts",

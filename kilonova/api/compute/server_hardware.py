@@ -1,0 +1,93 @@
+"""What flavor and image of a server ask of a host's hardware, and /servers/{server}/topology: what it got."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.compute.server import server_of
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
+from kilonova.domain.hardware import HardwareWish, HostClaim
+from kilonova.domain.hardware_wish import check_same_wish, wish_of
+from kilonova.domain.numa import CellClaim, GuestCell
+from kilonova.domain.server import Flavor
+from kilonova.services.image.image import Image
+from kilonova.store.host_hardware import claim_of
+from kilonova.store.server_records import Record
+from kilonova.world import Tx
+
+RULE = "compute:server:topology:"
+
+
+def with_hardware(call: Call, flavor: Flavor, image: Image | None) -> Flavor:
+    """The flavor with what it and the image ask for; whatever is wrong with that is the caller's to put right."""
+    properties = dict(image.properties) if image is not None else {}
+    with faults_of_the_caller():
+        wish = wish_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, properties, call.service.pci_aliases)
+    return msgspec.structs.replace(flavor, wish=wish)
+
+
+def check_same_hardware(flavor: Flavor, image: Image) -> None:
+    """A rebuild stays on its host, so the new image may not ask for anything else of it."""
+    with faults_of_the_caller():
+        check_same_wish(flavor, dict(image.properties), image.id)
+
+
+@contextlib.contextmanager
+def faults_of_the_caller() -> Iterator[None]:
+    try:
+        yield
+    except Refused as why:
+        raise Rejected(400, why.message) from None
+
+
+async def show(call: Call) -> Response:
+    record = await server_of(call)
+    wish = record.flavor.wish
+    if wish is None or not wish.cells:
+        return answer({"nodes": [], "pagesize_kb": None})
+    claim = await _claim(call, record)
+    hosts_too = call.allows(f"{RULE}host:index", project_id=record.project_id)
+    given = claim.cells if claim is not None else [None] * len(wish.cells)
+    nodes = [_node(wish, cell, got, hosts_too) for cell, got in zip(wish.cells, given, strict=True)]
+    return answer({"nodes": nodes, "pagesize_kb": _page_kb(wish, claim)})
+
+
+def _node(wish: HardwareWish, cell: GuestCell, got: CellClaim | None, hosts_too: bool) -> dict[str, Any]:
+    threads = wish.topology.threads if wish.topology is not None else 1
+    pairs = [list(cell.cpus[at : at + threads]) for at in range(0, len(cell.cpus), threads)] if threads > 1 else []
+    node: dict[str, Any] = {"memory_mb": cell.memory_mb, "vcpu_set": list(cell.cpus), "siblings": pairs}
+    if hosts_too:
+        node["cpu_pinning"] = {} if got is None else {str(vcpu): cpu for vcpu, cpu in got.pinning}
+        node |= {} if got is None else {"host_node": got.cell}
+    return node
+
+
+def _page_kb(wish: HardwareWish, claim: HostClaim | None) -> int | None:
+    """Only where a size was asked for: otherwise the guest does not know of it."""
+    if wish.rules.page_size.isdigit():
+        return int(wish.rules.page_size)
+    return claim.cells[0].page_kb if claim is not None and wish.rules.page_size else None
+
+
+async def _claim(call: Call, record: Record) -> HostClaim | None:
+    host, copy = record.host, record.copy
+    if record.cell is None or host is None or copy is None:
+        return None
+
+    async def body(tx: Tx) -> HostClaim | None:
+        return await claim_of(tx, record.id, copy, host)
+
+    return await call.db.cell(record.cell).read(body, few=True)
+
+
+ROUTES = [
+    Route(method="GET", path="/servers/{server}/topology", handler=show, since=(2, 78), rule=f"{RULE}index"),
+]

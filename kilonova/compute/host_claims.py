@@ -1,0 +1,78 @@
+"""What of this host's CPUs, memory pages and PCI devices each copy of a guest holds.
+
+The host decides: a claim is fitted here, against what is held here, and kept before anything of the copy is made. It is
+taken once per copy, found again after a crash, and dropped with the copy; while a server moves, both of its copies hold
+theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import Failed
+from kilonova.domain.guest import CopyReport
+from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit
+from kilonova.world import HostMemory
+
+PREFIX = "claim/"  # of what is kept in the host's memory
+
+
+class HostClaims:
+    """`world.Claims` of one agent."""
+
+    def __init__(self, memory: HostMemory, kept: Mapping[str, Any]) -> None:
+        self._memory = memory
+        self._claims: dict[tuple[str, int], HostClaim] = {}
+        self.hardware = HostHardware()  # as the driver last said
+        for name, value in kept.items():
+            if name.startswith(PREFIX):
+                server, _, copy = name.removeprefix(PREFIX).rpartition("/")
+                self._claims[server, int(copy)] = msgspec.convert(value, HostClaim)
+
+    def of(self, server: str, copy: int) -> HostClaim | None:
+        return self._claims.get((server, copy))
+
+    def take(self, server: str, copy: int, wish: HardwareWish | None, *, beside: int | None = None) -> HostClaim | None:
+        """`beside`: the copy that this one replaces and never runs together with; they hold the same."""
+        if wish is None or not wish.needs_claim:
+            return None
+        held = self.of(server, copy)
+        if held is None and beside is not None:
+            held = self.of(server, beside)
+        if held is None:
+            found = fit(wish, self.hardware, list(self._claims.values()))
+            if isinstance(found, str):
+                raise Failed("no_hardware", f"the host's hardware does not do: {found}", elsewhere=True)
+            held = found
+        self._keep(server, copy, held)
+        return held
+
+    def drop(self, server: str, copy: int) -> None:
+        if self._claims.pop((server, copy), None) is not None:
+            self._memory.drop(_name(server, copy))
+
+    def told(self, reports: Sequence[CopyReport]) -> list[CopyReport]:
+        """The copies with what they hold. What a guest is defined with is true, also where the memory of it was lost; a
+        claim without a copy is told as a copy of which nothing is there, so that somebody says what becomes of it."""
+        for report in reports:
+            if report.claim is not None and (report.server, report.copy) not in self._claims:
+                self._keep(report.server, report.copy, report.claim)
+        found = {(report.server, report.copy) for report in reports}
+        lone = [
+            CopyReport(server, copy, "absent", whole=False, defined=False, claim=claim)
+            for (server, copy), claim in sorted(self._claims.items(), key=lambda item: item[0])
+            if (server, copy) not in found
+        ]
+        return [msgspec.structs.replace(r, claim=self._claims.get((r.server, r.copy))) for r in reports] + lone
+
+    def _keep(self, server: str, copy: int, claim: HostClaim) -> None:
+        if self._claims.get((server, copy)) != claim:
+            self._memory.keep(_name(server, copy), msgspec.to_builtins(claim))
+            self._claims[server, copy] = claim
+
+
+def _name(server: str, copy: int) -> str:
+    return f"{PREFIX}{server}/{copy}"

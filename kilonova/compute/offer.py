@@ -1,0 +1,52 @@
+"""What of a host's hardware guests may have, as the operator says: [compute] and [pci] device_spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kilonova.domain.cpus import parse_cpus, told
+from kilonova.domain.errors import Refused
+from kilonova.domain.hardware import HostHardware
+from kilonova.domain.pci import DeviceSpec
+from kilonova.settings import Settings
+
+Classes = dict[str, tuple[int, int, float]]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Without either set every CPU is shared; with a set of dedicated ones alone, no CPU is."""
+
+    dedicated: frozenset[int] = frozenset()
+    shared: frozenset[int] | None = None
+    devices: tuple[DeviceSpec, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Offer:
+        compute = settings.compute
+        dedicated = parse_cpus(compute.cpu_dedicated_set)
+        named = parse_cpus(compute.cpu_shared_set) if compute.cpu_shared_set else None
+        return cls(dedicated, frozenset() if named is None and dedicated else named, tuple(settings.pci.device_spec))
+
+    def check(self, host: str, cpus: Iterable[int]) -> None:
+        there = frozenset(cpus)
+        for option, wanted in (("cpu_dedicated_set", self.dedicated), ("cpu_shared_set", self.shared or frozenset())):
+            if missing := wanted - there:
+                text = f"[compute] {option} names CPU {told(missing)}; {host} has the CPUs {told(there)}"
+                raise Refused("bad_configuration", text)
+
+    def shared_of(self, cpus: Iterable[int]) -> tuple[int, ...]:
+        return tuple(cpu for cpu in cpus if self.shared is None or cpu in self.shared)
+
+    def dedicated_of(self, cpus: Iterable[int]) -> tuple[int, ...]:
+        return tuple(cpu for cpu in cpus if cpu in self.dedicated)
+
+
+def cpu_classes(hardware: HostHardware) -> Classes:
+    """VCPU and PCPU, each where there is one: placement takes no empty inventory."""
+    amounts = {
+        "VCPU": sum(len(cell.shared) for cell in hardware.cells),
+        "PCPU": sum(len(cell.dedicated) for cell in hardware.cells),
+    }
+    return {name: (amount, 0, 1.0) for name, amount in amounts.items() if amount}
