@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
+from kilonova.compute.drivers.board import Board
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.offer import Offer
 from kilonova.conductor.service import Conductor
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import KilonovaError
@@ -83,6 +85,8 @@ class CloudShape:
     copy_seconds: float = 1.0
     addresses: int = 0  # of its network; without any it has none
     ports: int = 0  # that lie there to be given to servers; each has one of the addresses
+    board: Board = field(default_factory=Board)  # NUMA cells, threads and cards of each host
+    offer: Offer = field(default_factory=Offer)  # and what of them guests may have
     limits: Limits = field(default_factory=Limits)
 
 
@@ -132,6 +136,7 @@ class SimCloud:
             shared_storage=shape.shared_storage,
             boot_seconds=shape.boot_seconds,
             copy_seconds=shape.copy_seconds,
+            board=shape.board,
         )
         self.hardware.on_power(host, lambda on: self._power(host, on))
         self.hardware.on_crash(host, lambda: self.crash(host))
@@ -176,7 +181,7 @@ class SimCloud:
             random=source,
             bus=MemoryBus(self.hub, name),
             stores=stores,
-            driver=SimulatedDriver(self.hardware, name) if is_host else None,
+            driver=SimulatedDriver(self.hardware, name, offer=self.shape.offer) if is_host else None,
             memory=SimulatedMemory(self.hardware, name) if is_host else None,
             fence=None if is_host else SimulatedFence(self.hardware),
             network=None if stores is None else Networks(stores.control, clock, ids),

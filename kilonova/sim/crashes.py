@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kilonova.domain.errors import KilonovaError
-from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
 from kilonova.operations.submit import NewServer, NewServers, create, create_many, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.flavors import BOARD, OFFER, PINNED, SMALL, VCPUS
 from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Process
 from kilonova.sim.records import Records, is_idle, read_records
 from kilonova.sim.rest import come_to_rest
 
-SMALL = Flavor("small", 1, 1024, 10)
 SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of runs
 PLAIN = CloudShape(limits=SPARING)
 NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
+PINNING = CloudShape(vcpus=VCPUS, board=BOARD, offer=OFFER, limits=SPARING)
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
 MANY = 3
 
@@ -114,9 +114,10 @@ def created(cloud: SimCloud) -> None:
 
 
 def _new(cloud: SimCloud) -> NewServer:
-    """Where there is a network: with a port of its own and one that it is given."""
+    """Where there is a network: with a port of its own and one that it is given. Where CPUs may be pinned: pinned."""
     networks = cloud.laid.wanted(1, cloud.laid.ports) if cloud.laid.network else []
-    return NewServer(id=SERVER, name="a", flavor=SMALL, image="img", networks=networks)
+    flavor = PINNED if cloud.shape.offer.dedicated else SMALL
+    return NewServer(id=SERVER, name="a", flavor=flavor, image="img", networks=networks)
 
 
 def asked(kind: str, **params: Any) -> Callable[[SimCloud], None]:
@@ -213,6 +214,10 @@ SCENARIOS = [
         _one_server("active"),
         CloudShape(shared_storage="pool", limits=SPARING),
     ),
+    Scenario("create_pinned", [], creating, _created_or_never, PINNING),
+    Scenario("migrate_pinned", [created], asking("migrate"), _one_server("active", "resized"), PINNING),
+    Scenario("rebuild_pinned", [created], asking("rebuild", image="another"), _one_server("active"), PINNING),
+    Scenario("delete_pinned", [created], asking("delete"), _one_server("active", "deleted"), PINNING),
     Scenario("no_room", [], creating, _failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
     Scenario("no_address", [], creating, _failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
 ]

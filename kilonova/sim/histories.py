@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kilonova.engine.limits import Limits
+from kilonova.sim import hardware_claims
 from kilonova.sim.acts import History
 from kilonova.sim.acts import draw as draw
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.faults import CommitLuck, Weather
+from kilonova.sim.flavors import BOARD, OFFER, VCPUS
 from kilonova.sim.history_player import Player
 from kilonova.sim.invariants import overbooked, under_way, violations
 from kilonova.sim.records import Records, read_records
@@ -43,7 +45,9 @@ def run(history: History) -> Told:
     shape = CloudShape(
         hosts=history.hosts,
         conductors=history.conductors,
-        vcpus=4,
+        vcpus=VCPUS,
+        board=BOARD,
+        offer=OFFER,
         shared_storage="pool" if history.shared else "",
         addresses=history.addresses + ports if history.addresses else 0,
         ports=ports,
@@ -67,6 +71,7 @@ def _play(cloud: SimCloud, history: History) -> Told:
         if number % LOOK_EVERY == 0:  # nothing happens at this instant, so what is read belongs together
             seen += [f"before act {number}: {what}" for what in under_way(read_records(cloud), cloud)]
         player.perform(act)
+        seen += [f"after act {number}: {what}" for what in hardware_claims.at_any_time(cloud)]
     player.stop()
     records = come_to_rest(cloud)
     found = [*seen, *violations(records, cloud, at_rest=True), *overbooked(records), *player.lost(records)]

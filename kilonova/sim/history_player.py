@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
-from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.operations.hosts import declare_down, declare_up
@@ -17,8 +16,11 @@ from kilonova.operations.submit import NewServer, create, evacuate_host, submit
 from kilonova.sim.acts import NEMESES, Act
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.faults import Weather
+from kilonova.sim.flavors import PINNED, SMALL
 from kilonova.sim.loop import Process, current_process
 from kilonova.sim.records import Records
+
+PINNED_EVERY = 2  # every so many servers ask for CPUs and a device of their own
 
 
 class Player:
@@ -89,7 +91,8 @@ class Player:
         server = None if act.again else f"00000000-0000-4000-8000-{act.server:06d}{life:06d}"
         if server is not None:
             self.ids[act.server] = server
-        flavor, secrets = Flavor("small", 1, 1024, 10), {"admin_pass": f"{act.server}-{life}"}
+        flavor = PINNED if act.server % PINNED_EVERY == 1 else SMALL
+        secrets = {"admin_pass": f"{act.server}-{life}"}
         networks = self._wanted(act)
         new = NewServer(
             id=server, name=f"s{act.server}", flavor=flavor, image="img", networks=networks, secrets=secrets

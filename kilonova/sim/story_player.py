@@ -8,10 +8,15 @@ from typing import Any
 
 import msgspec
 
+from kilonova.compute.drivers.board import Board
+from kilonova.compute.offer import Offer
 from kilonova.domain.errors import KilonovaError
-from kilonova.domain.server import Flavor
+from kilonova.domain.hardware_options import SimulatedCard
+from kilonova.domain.pci import DeviceSpec
 from kilonova.engine.limits import Limits
+from kilonova.settings import ComputeOptions, PciOptions, Settings
 from kilonova.sim.cloud import CloudShape
+from kilonova.sim.flavors import LARGE, PINNED, SMALL, flavor
 from kilonova.sim.loop import TimeLimit
 from kilonova.sim.story_file import Lined, Story, StoryError, fill_in
 from kilonova.sim.story_names import Names
@@ -20,10 +25,30 @@ from kilonova.sim.story_trouble import StoryCloud
 from kilonova.sim.story_verbs import Answer, Verbs
 from kilonova.sim.story_watch import Event, Watch
 
-FLAVORS = {"small": Flavor("small", 1, 1024, 10), "large": Flavor("large", 4, 8192, 40)}
+FLAVORS = {"small": SMALL, "large": LARGE, "pinned": PINNED}
 START_UP = 20.0  # virtual seconds before a story begins: all hosts have registered
 PATIENCE = 600.0  # virtual seconds for an answer or an `until`
 QUIET = (*Verbs.LET_TIME_PASS, "parallel", "expect_refused", "audit")  # they speak for themselves in the log
+
+
+class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The inside of each host; without it, CPUs are all alike and for everybody."""
+
+    numa_nodes: int = 1
+    cpu_threads: int = 1
+    cpu_dedicated_set: str = ""
+    cpu_shared_set: str = ""
+    pci: list[SimulatedCard] = []
+
+    @property
+    def board(self) -> Board:
+        return Board(self.numa_nodes, self.cpu_threads, {}, self.pci)
+
+    @property
+    def offer(self) -> Offer:
+        """All of its cards are for guests."""
+        compute = ComputeOptions(cpu_dedicated_set=self.cpu_dedicated_set, cpu_shared_set=self.cpu_shared_set)
+        return Offer.of(Settings(compute=compute, pci=PciOptions(device_spec=[DeviceSpec()])))
 
 
 @dataclass
@@ -41,7 +66,7 @@ class Player:
         self.script: list[Lined] = fill_in(story.script, values)
         self.then: dict[str, Any] = fill_in(story.then, values)
         cluster = dict(fill_in(story.cluster, values))
-        self.flavors = {**FLAVORS, **{name: Flavor(name, *size) for name, size in cluster.pop("flavors", {}).items()}}
+        self.flavors = {**FLAVORS, **{name: flavor(name, *size) for name, size in cluster.pop("flavors", {}).items()}}
         self.cloud = StoryCloud(_shape(story, cluster), story.name)
         self.names = Names()
         self.watch = Watch(self.cloud, self.names, self.tell, self._cue)
@@ -226,6 +251,7 @@ def told(what: Any) -> str:
 def _shape(story: Story, cluster: dict[str, Any]) -> CloudShape:
     try:
         limits = msgspec.convert(cluster.pop("limits", {}), Limits, strict=False)
-        return CloudShape(**cluster, limits=limits)
+        machine = msgspec.convert(cluster.pop("machine", {}), Machine, strict=False)
+        return CloudShape(**cluster, limits=limits, board=machine.board, offer=machine.offer)
     except (TypeError, msgspec.ValidationError) as error:
         raise StoryError(story.where(story.cluster), f"cluster: {error}") from None

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kilonova.domain.cpus import told
+from kilonova.domain.hardware import HostClaim
 from kilonova.domain.server import Flavor, from_json
 from kilonova.sim.records import Records, read_records
 from kilonova.sim.story_names import Names
 from kilonova.sim.story_trouble import StoryCloud
 from kilonova.sim.story_watch import Watch
+from kilonova.store.host_hardware import claim_from
 
-ALL_OF_IT = ("claims", "used", "counts", "ports")  # what is not named must not be there
+ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware")  # what is not named must not be there
 
 
 @dataclass
@@ -167,6 +170,15 @@ class Scene:
                 used[host] = used.get(host, 0) + amounts.get("VCPU", 0)
         return used
 
+    def hardware(self) -> dict[str, list[str]]:
+        """What of its host's hardware each copy holds: `host1/1 cell 0 CPU 2-3, device 0000:81:00.1`."""
+        found = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
+        return self._by_server(
+            (row["server_id"], f"{row['host']}/{row['copy']} {_held(claim)}")
+            for row in found
+            if (claim := claim_from(row["claim"])) is not None
+        )
+
     # -- the machine room ---------------------------------------------------------------------------------------
 
     def disks(self) -> dict[str, list[str]]:
@@ -190,6 +202,11 @@ class Scene:
         for server_id, text in told:
             found.setdefault(self.names.of(server_id), []).append(text)
         return found
+
+
+def _held(claim: HostClaim) -> str:
+    cells = [f"cell {cell.cell} CPU {told(cell.host_cpus) or 'any'}" for cell in claim.cells]
+    return ", ".join([*cells, *(f"device {address}" for address in claim.addresses)])
 
 
 WORDS = [name for name in vars(Scene) if not name.startswith("_") and callable(getattr(Scene, name))]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from kilonova.domain.hardware import fit
 from kilonova.sim import acts
 from kilonova.sim.acts import Act, History, draw
 from kilonova.sim.histories import run, shrink
@@ -122,3 +123,16 @@ def test_histories_have_ports_of_every_sort():
     wanted = {(act.ports, act.given) for history in drawn for act in history.acts if act.do == "create"}
     assert wanted == {(made, given) for made in (0, 1, 2) for given in (False, True)}
     assert {history.addresses for history in drawn} == set(acts.ADDRESSES)
+
+
+def test_a_host_that_gives_a_cpu_twice_is_noticed(monkeypatch):
+    """Negative control: two pinned servers are proposed the same host at once, and it does not look who is there."""
+    creates = [Act(after=0.0, do="create", server=number) for number in (1, 3, 5)]
+    history = History(seed="pinned", hosts=2, conductors=2, shared=False, acts=creates)
+    assert run(history).found == []
+
+    def forgetful(wish, hardware, claims):
+        return fit(wish, hardware, [])
+
+    monkeypatch.setattr("kilonova.compute.host_claims.fit", forgetful)
+    assert any("is given to" in sentence for sentence in run(history).found)

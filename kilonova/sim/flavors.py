@@ -1,0 +1,38 @@
+"""The flavors of simulated servers, and machines that have what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kilonova.compute.drivers.board import Board
+from kilonova.compute.offer import Offer
+from kilonova.domain.hardware_options import SimulatedCard
+from kilonova.domain.hardware_wish import wish_of
+from kilonova.domain.pci import VIRTUAL, DeviceSpec, PciAlias
+from kilonova.domain.server import Flavor
+
+NIC = PciAlias(name="nic", vendor_id="8086", product_id="154c", device_type=VIRTUAL)
+CARD = SimulatedCard(vendor_id="8086", product_id="1572", numa_node=1, vfs=2, vf_product_id="154c")
+
+
+def flavor(
+    name: str,
+    vcpus: int,
+    memory_mb: int,
+    disk_gb: int,
+    extra_specs: Mapping[str, str] | None = None,
+    aliases: Sequence[PciAlias] = (NIC,),
+) -> Flavor:
+    specs = dict(extra_specs or {})
+    wish = wish_of(vcpus, memory_mb, specs, {}, aliases)
+    return Flavor(name, vcpus, memory_mb, disk_gb, extra_specs=specs, wish=wish)
+
+
+SMALL = flavor("small", 1, 1024, 10)
+LARGE = flavor("large", 4, 8192, 40)
+PINNED = flavor("pinned", 2, 1024, 10, {"hw:cpu_policy": "dedicated", "pci_passthrough:alias": "nic:1"})
+
+# Four CPUs for everybody, four to be pinned in two cells, one card with two functions.
+BOARD = Board(nodes=2, cards=(CARD,))
+OFFER = Offer(frozenset({2, 3, 6, 7}), frozenset({0, 1, 4, 5}), (DeviceSpec(vendor_id="8086"),))
+VCPUS = 8
