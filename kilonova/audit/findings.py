@@ -71,10 +71,11 @@ class Report(msgspec.Struct, frozen=True):
     unknown: list[str]  # their cell does not answer
     unreachable: dict[str, str]  # cell → why
     foreign: list[str]  # hold something, and never were a server or migration of this cloud
+    hardware: list[str] = []  # host claims that cannot be
 
     @property
     def is_clean(self) -> bool:
-        return not (self.findings or self.unbalanced or self.miscounted)
+        return not (self.findings or self.unbalanced or self.miscounted or self.hardware)
 
 
 def finding_of(reading: Reading, consumer: str) -> Finding:

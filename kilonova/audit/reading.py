@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
+from kilonova.audit.hardware import differences
 from kilonova.domain.errors import StoreError
 from kilonova.domain.owned import owned_by
 from kilonova.domain.server import from_json
@@ -22,7 +23,8 @@ from kilonova.world import Row, Store, Stores, Tx
 _SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "claimed", "turn", "deleted", "project_id", "user_id"]))
 _MOVE = ("id", "server_id", "kind", "source_host", "old_flavor", "old_claimed", "open")
 _MIGRATIONS = Sql(select(*cell.migrations.c[_MOVE]))
-_COPIES = Sql(select(*cell.copies.c["server_id", "host"]))
+_COPIES = Sql(select(*cell.copies.c["server_id", "copy", "host", "claim"]))
+_HARDWARE = Sql(select(cell.host_hardware))
 _LIVE = Sql(select(*operations.c["server_id", "facts"]).where(operations.c.live == 1))
 _UNPLACED = Sql(select(control.build_requests.c.server_id))
 _MAPPINGS = Sql(select(*control.server_mappings.c["server_id", "cell"]))
@@ -51,6 +53,7 @@ class Reading:
     copies: set[tuple[str, str]] = field(default_factory=set)  # server, host
     mapped: dict[str, str | None] = field(default_factory=dict)  # server → cell
     unreachable: dict[str, str] = field(default_factory=dict)  # cell → why
+    hardware: set[str] = field(default_factory=set)  # what is wrong with what copies hold of it
 
     def suspects(self) -> set[str]:
         """Consumers at rest that hold something else than they own."""
@@ -107,10 +110,12 @@ async def read_all(stores: Stores) -> Reading:
 
 async def _read_cell(store: Store, reading: Reading) -> None:
     async def body(tx: Tx) -> tuple[Sequence[Row], ...]:
-        return await tx.all(_SERVERS), await tx.all(_MIGRATIONS), await tx.all(_COPIES), await tx.all(_LIVE)
+        statements = (_SERVERS, _MIGRATIONS, _COPIES, _LIVE, _HARDWARE)
+        return tuple([await tx.all(statement) for statement in statements])
 
-    servers, migrations, copies, live = await store.read(body)
+    servers, migrations, copies, live, hosts = await store.read(body)
     _add_live(reading, live)
+    reading.hardware |= differences(hosts, copies, {row["id"]: row for row in servers}, reading.busy)
     reading.copies |= {(row["server_id"], row["host"]) for row in copies}
     by_server: dict[str, list[Row]] = {}
     for row in migrations:

@@ -26,7 +26,7 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
     """Raises StoreError when placement or control cannot be read."""
     began = clock.now()
     first = await read_all(stores)
-    second = await read_all(stores) if first.suspects() else first
+    second = await read_all(stores) if first.suspects() or first.hardware else first
     both = sorted(first.suspects() & second.suspects())
     agreed = [consumer for consumer in both if _is_same(first, second, consumer)]
     unknown = [consumer for consumer in agreed if second.is_unknown(consumer)]
@@ -49,6 +49,7 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
         unknown=unknown,
         unreachable=second.unreachable,
         foreign=foreign,
+        hardware=sorted(first.hardware & second.hardware),
     )
 
 

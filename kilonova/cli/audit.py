@@ -48,6 +48,7 @@ def told(found: dict[str, Any]) -> list[str]:
         f"its servers have {_amounts(one['counted'])}"
         for one in found["miscounted"]
     ]
+    lines += [f"found: {sentence}" for sentence in found["hardware"]]
     for cell, why in found["unreachable"].items():
         lines.append(f"cell {cell} does not answer: {why}")
     if found["unknown"]:
@@ -59,7 +60,7 @@ def told(found: dict[str, Any]) -> list[str]:
 
 
 def _count(found: dict[str, Any]) -> int:
-    return sum(len(found[kind]) for kind in ("findings", "unbalanced", "miscounted"))
+    return sum(len(found[kind]) for kind in ("findings", "unbalanced", "miscounted", "hardware"))
 
 
 def _amounts(amounts: dict[str, int]) -> str:

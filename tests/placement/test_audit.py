@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +17,10 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import NewServer, create, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.flavors import BOARD, OFFER, PINNED, VCPUS
 
 SMALL = Flavor("small", 1, 1024, 10)
-A = "5e7e0000-0000-4000-8000-00000000000a"
+A, B = "5e7e0000-0000-4000-8000-00000000000a", "5e7e0000-0000-4000-8000-00000000000b"
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def test_a_second_claim_elsewhere_is_dropped(cloud: SimCloud) -> None:
 
 def test_a_second_claim_is_left_where_a_copy_is(cloud: SimCloud) -> None:
     leak(cloud, A, "host2")
-    tamper(cloud, "cell1", f"INSERT INTO copies VALUES ('{A}', 99, 'host2', 'whole', 'op', 0)")
+    tamper(cloud, "cell1", f"INSERT INTO copies VALUES ('{A}', 99, 'host2', 'whole', NULL, 'op', 0)")
     assert mended(cloud) == [("excess", "left", "a copy of the server is still recorded on host2")]
 
 
@@ -231,3 +233,36 @@ def test_the_audit_that_runs_by_itself(cloud: SimCloud) -> None:
     assert found(cloud) == []
     with sqlite3.connect(cloud.directory / "control.db") as connection:
         assert [row[0] for row in connection.execute("SELECT key FROM idempotency_keys")] == ["new"]
+
+
+@pytest.fixture
+def pinning() -> Iterator[SimCloud]:
+    """A and B are pinned, each on a host of its own."""
+    cloud = SimCloud(CloudShape(hosts=2, vcpus=VCPUS, board=BOARD, offer=OFFER))
+    cloud.start_all()
+    cloud.loop.run_for(15.0)
+    for server, host in ((A, "host1"), (B, "host2")):
+        new = NewServer(id=server, name=server[-1], flavor=PINNED, image="img", host=host)
+        cloud.do(functools.partial(create, new=new, cause=cloud.cause()))
+    cloud.loop.run_for(10.0)
+    assert audited(cloud).is_clean
+    yield cloud
+    cloud.close()
+
+
+def test_a_copy_that_lost_its_hardware_is_found(pinning: SimCloud) -> None:
+    tamper(pinning, "cell1", f"UPDATE copies SET claim = NULL WHERE server_id = '{A}'")
+    (sentence,) = audited(pinning).hardware
+    assert sentence.startswith(f"copy 1 of {A} on host1 asks for hardware, and holds none")
+    pinning.crash("host1")
+    pinning.loop.run_for(20.0)
+    assert audited(pinning).is_clean, "the host tells what it holds when it registers"
+
+
+def test_what_two_servers_hold_is_found(pinning: SimCloud) -> None:
+    tamper(pinning, "cell1", f"UPDATE copies SET host = 'host1' WHERE server_id = '{B}'")
+    assert [sentence.partition(" by the")[0] for sentence in audited(pinning).hardware] == [
+        f"host1: CPU 6 is given to {A} and to {B}",
+        f"host1: CPU 7 is given to {A} and to {B}",
+        f"host1: device 0000:81:00.1 is given to {A} and to {B}",
+    ]

@@ -1,0 +1,38 @@
+"""What copies hold of their hosts' hardware, by the records: everyone who asks for it has it, and nobody has what
+another one has. The host itself decides and tells what it decided whenever it registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kilonova.domain.hardware import HostClaim, HostHardware, conflicts
+from kilonova.domain.server import flavor_from
+from kilonova.store.host_hardware import claim_from
+from kilonova.world import Row
+
+NEXT = "restart the agent there: it tells again what it holds"
+
+
+def differences(hosts: Iterable[Row], copies: Iterable[Row], servers: Mapping[str, Row], busy: set[str]) -> set[str]:
+    """Of one cell. Servers that an operation is at work on are passed over."""
+    found: set[str] = set()
+    held: dict[str, list[tuple[str, HostClaim]]] = {}
+    for row in copies:
+        server, claim = servers.get(row["server_id"]), claim_from(row["claim"])
+        if claim is not None:
+            held.setdefault(row["host"], []).append((row["server_id"], claim))
+        elif server is not None and row["server_id"] not in busy and _asks(server["flavor"]):
+            copy = f"copy {row['copy']} of {row['server_id']} on {row['host']}"
+            found.add(f"{copy} asks for hardware, and holds none by the records; {NEXT}")
+    for host in hosts:
+        hardware = msgspec.json.decode(host["document"], type=HostHardware)
+        twice = conflicts(hardware, sorted(held.get(host["host"], []), key=lambda pair: pair[0]))
+        found |= {f"{host['host']}: {what} by the records; {NEXT}" for what in twice}
+    return found
+
+
+def _asks(flavor: str) -> bool:
+    wish = flavor_from(flavor).wish
+    return wish is not None and wish.needs_claim
