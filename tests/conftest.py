@@ -26,22 +26,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL that keeps what it acknowledged: fsync and synchronous_commit are on."""
-    yield from _running(Postgres)
+    yield from running(Postgres)
 
 
 @pytest.fixture(scope="session")
 def fast_postgres() -> Iterator[Postgres]:
     """The same with fsync off. A group whose tests crash no server may choose it for all of them in its conftest:
     a session fixture `postgres(fast_postgres)` that returns it."""
-    yield from _running(lambda: Postgres(fsync=False))
+    yield from running(lambda: Postgres(fsync=False))
 
 
 @pytest.fixture(scope="session")
 def nats() -> Iterator[Nats]:
-    yield from _running(Nats)
+    yield from running(Nats)
 
 
-def _running(make: Callable[[], S]) -> Iterator[S]:
+def running(make: Callable[[], S]) -> Iterator[S]:
     """As root or in CI a server that is not to be had is a failure: there nothing may be skipped in silence."""
     try:
         server = make()

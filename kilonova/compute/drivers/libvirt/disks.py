@@ -1,0 +1,88 @@
+"""Disks of copies: a directory per server and copy, a file per disk. Half a disk has another name than a whole one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from kilonova.compute.drivers.libvirt.programs import run
+from kilonova.domain.errors import Failed
+
+DISK, HALF, CONSOLE = "disk.qcow2", "disk.half", "console.log"
+MAKING_SECONDS = 3600.0
+GIB = 1024**3
+
+
+class Disks:
+    """Below `root`, which hosts may share; a host's copies are in a directory of its own."""
+
+    def __init__(self, root: Path, host: str, images: Path) -> None:
+        self._root = root
+        self._host = host
+        self._images = images
+
+    def place(self, server: str, copy: int, host: str = "") -> Path:
+        return self._root / (host or self._host) / server / str(copy)
+
+    def disk(self, server: str, copy: int) -> Path:
+        return self.place(server, copy) / DISK
+
+    def is_whole(self, server: str, copy: int) -> bool:
+        return self.disk(server, copy).is_file()
+
+    def all(self) -> list[tuple[str, int]]:
+        """Every copy that has a directory here."""
+        found = [path for path in (self._root / self._host).glob("*/*") if path.name.isdigit()]
+        return sorted((path.parent.name, int(path.name)) for path in found)
+
+    async def make(self, server: str, copy: int, image: str, disk_gb: int) -> None:
+        source = self._images / image
+        if not source.is_file():
+            raise Failed("no_image", f"image {image} is not on {self._host}", elsewhere=True)
+        await self._write(server, copy, source, self._host, disk_gb)
+
+    async def send(self, server: str, copy: int, to_host: str, to_copy: int) -> None:
+        """To a host whose directory is seen from here."""
+        if not (self._root / to_host).is_dir():
+            text = f"{self._host} cannot send a disk to {to_host}: they share no directory {self._root.name}/{to_host}"
+            raise Failed("unreachable", text, final=True)
+        if not (self.place(server, to_copy, to_host) / DISK).is_file():
+            await self._write(server, to_copy, self.disk(server, copy), to_host, 0)
+
+    def adopt(self, server: str, copy: int, other: int) -> bool:
+        """The disk of another copy, if it is seen from here, gets one more name, and stays when the other name goes."""
+        for directory in sorted(self._root.glob(f"*/{server}/{other}")):
+            if (directory / DISK).is_file():
+                self.place(server, copy).mkdir(parents=True, exist_ok=True)
+                os.link(directory / DISK, self.disk(server, copy))
+                return True
+        return False
+
+    def remove(self, server: str, copy: int) -> None:
+        """The disk last: while it lies there, the copy is one that somebody still has to remove."""
+        place = self.place(server, copy)
+        if not place.is_dir():
+            return
+        for path in sorted(place.iterdir(), key=lambda path: path.name == DISK):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+        if place.parent.is_dir() and not any(place.parent.iterdir()):
+            place.parent.rmdir()
+
+    def console(self, server: str, copy: int) -> str:
+        try:
+            return (self.place(server, copy) / CONSOLE).read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    async def _write(self, server: str, copy: int, source: Path, host: str, disk_gb: int) -> None:
+        place = self.place(server, copy, host)
+        place.mkdir(parents=True, exist_ok=True)
+        half = place / HALF
+        half.unlink(missing_ok=True)  # of one who died over it
+        half.touch()  # with the rights that new files have here; qemu-img's own would keep others out
+        await run("qemu-img", "convert", "-O", "qcow2", str(source), str(half), seconds=MAKING_SECONDS)
+        if disk_gb:
+            await run("qemu-img", "resize", "-q", str(half), str(disk_gb * GIB))
+        half.rename(place / DISK)
