@@ -38,7 +38,7 @@ def _servers(ctx: Context) -> list[dict[str, Any]]:
 
 
 def _flavor(ctx: Context) -> Flavor:
-    return Flavor(**ctx.params["flavor"])
+    return msgspec.convert(ctx.params["flavor"], Flavor)
 
 
 async def _group(ctx: Context) -> GroupRule | None:

@@ -124,3 +124,21 @@ def test_a_rebuild_may_not_ask_for_other_hardware() -> None:
         assert why.startswith(f"Image {image['id']} asks for another NUMA topology, CPU policy or page size")
 
     run(story, *HARDWARE, hosts=1)
+
+
+def test_several_at_once_each_get_their_own() -> None:
+    async def story(cloud: Cloud) -> None:
+        pair = await flavor(cloud, "pair", 2, hw__cpu_policy="dedicated")
+        first = await made(cloud, "many", flavorRef=pair, min_count=2, max_count=2)
+        both = [server["id"] for server in (await cloud.get("member", "/servers"))["servers"]]
+        assert first in both and len(both) == 2
+        await cloud.api.until(lambda: _all_run(cloud, both))
+        pinned = [(await topology(cloud, "admin", server))["nodes"][0]["cpu_pinning"] for server in both]
+        assert sorted(sorted(one.values()) for one in pinned) == [[2, 3], [6, 7]]
+
+    run(story, *HARDWARE, hosts=1)
+
+
+async def _all_run(cloud: Cloud, servers: list[str]) -> bool:
+    shown = [(await cloud.get("member", f"/servers/{server}"))["server"] for server in servers]
+    return all(server["status"] == "ACTIVE" for server in shown)
