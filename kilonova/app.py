@@ -198,6 +198,7 @@ def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ov
 def agent(
     *,
     host: str,
+    cell: str | None = None,
     data: Data | None = None,
     driver: Literal["simulated"] = "simulated",
     config: Config = None,
@@ -208,12 +209,13 @@ def agent(
     Parameters
     ----------
     host: Its name in the cloud.
+    cell: The cell it belongs to; else [compute] cell, else where it was, or the first one.
     driver: What makes guests.
     """
     from kilonova.settings import load, need_bus
 
     place = data or DEFAULT_DATA / "hosts" / host
-    settings = load(place, config, overrides or [])
+    settings = load(place, config, [*(overrides or []), *([] if cell is None else [f"compute.cell={cell}"])])
     need_bus(settings)
     if settings.simulated.shared_storage:
         text = "[simulated] shared_storage needs all its hosts in one process: use kilonova serve"
@@ -244,7 +246,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
 
     async with contextlib.AsyncExitStack() as closing:
         seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
-        stores = await closing.enter_async_context(open_all(database.addresses(settings, data.path), upgrading=True))
+        stores = await closing.enter_async_context(open_all(settings, data.path))
         hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
         closing.callback(hardware.close)
         for number in range(1, settings.simulated.hosts + 1):
@@ -276,7 +278,7 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
     stopping = stop_signal()
     with DataDirectory(path) as data:
         async with contextlib.AsyncExitStack() as closing:
-            stores = await closing.enter_async_context(open_all(database.addresses(settings, path), upgrading=False))
+            stores = await closing.enter_async_context(open_all(settings, path))
             bus = await closing.enter_async_context(open_nats(settings, "api"))
 
             async def unready() -> str:
@@ -337,7 +339,7 @@ async def _conductor(settings: Settings) -> None:
     stopping, worker = stop_signal(), Uuids().uuid()
     async with contextlib.AsyncExitStack() as closing:
         seal = seal_of(settings)
-        stores = await closing.enter_async_context(open_all(database.addresses(settings, Path()), upgrading=False))
+        stores = await closing.enter_async_context(open_all(settings, Path()))
         bus = await closing.enter_async_context(open_nats(settings, f"conductor-{worker}"))
         works = Conductor(make_engine(make_world(bus, stores), settings, seal, worker=worker))
         closing.push_async_callback(works.stop)

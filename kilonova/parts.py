@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +90,17 @@ def make_room(
         driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None)
         world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
-        return Agent(world, host, REGISTRY, report_interval=interval, storage=storage)
+        cell = settings.compute.cell or simulated_cell(settings, host)
+        return Agent(world, host, REGISTRY, report_interval=interval, storage=storage, cell=cell)
 
     return Room(hardware, make_bus=make_bus, make_agent=make_agent)
+
+
+def simulated_cell(settings: Settings, host: str) -> str:
+    """host1, host2, … are dealt out to the cells of `kilonova serve` one after the other."""
+    number = host.removeprefix("host")
+    count = settings.simulated.cells
+    return f"cell{(int(number) - 1) % count + 1}" if count > 1 and number.isdigit() else ""
 
 
 def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") -> Engine:
@@ -168,6 +176,7 @@ def limits_of(settings: Settings) -> Limits:
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
         reclaim_instance_interval=default.reclaim_instance_interval,
         counts_failed_builds=settings.compute.consecutive_build_service_disable_threshold > 0,
+        list_records_by_skipping_down_cells=settings.api.list_records_by_skipping_down_cells,
         quota=_quota_of(settings),
         count_usage_from_placement=settings.quota.count_usage_from_placement,
     )
@@ -184,10 +193,19 @@ def _quota_of(settings: Settings) -> dict[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def open_all(urls: Mapping[str, str], *, upgrading: bool) -> AsyncIterator[OpenStores]:
+async def open_all(settings: Settings, path: Path) -> AsyncIterator[OpenStores]:
+    """Those of the configuration, else the files of the directory; only these are brought up to date here."""
+    from kilonova.cli.database import addresses
     from kilonova.store.open import open_stores
 
-    stores = await open_stores(urls, clock=SystemClock(), upgrading=upgrading)
+    is_fleet, seconds = settings.database.is_set, settings.database.cell_timeout
+    stores = await open_stores(
+        addresses(settings, path),
+        None if is_fleet else path,
+        clock=SystemClock(),
+        upgrading=not is_fleet,
+        cell_timeout=seconds,
+    )
     try:
         yield stores
     finally:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = App(name="db", help="Databases: bring their schema up to date, or say how it stands.")
 
-EMBEDDED = ("control", "placement", "cell0", "cell1")
+EMBEDDED = ("control", "placement", "cell0")
 
 
 def addresses(settings: Settings, data: Path) -> dict[str, str]:
@@ -22,7 +22,10 @@ def addresses(settings: Settings, data: Path) -> dict[str, str]:
     database = settings.database
     if database.is_set:
         return {"control": database.control, "placement": database.placement, **database.cells}
-    return {name: f"sqlite:///{(data / name).absolute()}.db" for name in EMBEDDED}
+    from kilonova.store.open import file_url
+
+    cells = [f"cell{number}" for number in range(1, settings.simulated.cells + 1)]
+    return {name: file_url(data, name) for name in (*EMBEDDED, *cells)}
 
 
 @app.command

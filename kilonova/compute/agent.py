@@ -49,7 +49,14 @@ class Running:
 
 class Agent:
     def __init__(
-        self, world: World, host: str, registry: Registry, *, report_interval: float = 10.0, storage: str = ""
+        self,
+        world: World,
+        host: str,
+        registry: Registry,
+        *,
+        report_interval: float = 10.0,
+        storage: str = "",
+        cell: str = "",
     ) -> None:
         if world.driver is None or world.memory is None:
             raise RuntimeError("an agent needs a driver and a memory")
@@ -60,6 +67,7 @@ class Agent:
         self._registry = registry
         self._interval = report_interval
         self._storage = storage
+        self._cell = cell
         self._epoch = 0
         self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
         self._key = ""
@@ -165,6 +173,7 @@ class Agent:
             copies=list(await self.driver.copies()),
             inventory=await self.driver.inventory(),
             storage=self._storage,
+            cell=self._cell,
         )
         answer = await self._ask("conductor.register", report, Registered)
         if answer.refused:
