@@ -48,6 +48,7 @@ def make_service(
     from kilonova.quota.service import Quotas
     from kilonova.services.compute.aggregate_book import AggregateBook
     from kilonova.services.compute.aggregates import Aggregates
+    from kilonova.services.compute.cells import Cells
     from kilonova.services.compute.flavors import Flavors
     from kilonova.services.compute.keypairs import Keypairs
     from kilonova.services.compute.server_groups import ServerGroups
@@ -55,8 +56,11 @@ def make_service(
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
     from kilonova.store.clouds import CLOUDS_NAME
+    from kilonova.store.open import OpenStores
 
     world = engine.world
+    assert isinstance(world.db, OpenStores)
+    stores = world.db
     parts = (world.db.control, world.clock, world.ids)
     policy_file = path / POLICY_NAME
     return Service(
@@ -70,6 +74,7 @@ def make_service(
         zones=AggregateBook(world.db.control, settings.default.default_availability_zone),
         keypairs=Keypairs(world.db.control, world.clock),
         server_groups=ServerGroups(*parts),
+        cells=Cells(stores, world.clock, world.ids, world.bus),
         quotas=Quotas(world.db.control, engine.limits.quota),
         policy=Policy(file=policy_file if policy_file.is_file() else None),
         public_url=url,
@@ -193,18 +198,17 @@ def _quota_of(settings: Settings) -> dict[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def open_all(settings: Settings, path: Path) -> AsyncIterator[OpenStores]:
-    """Those of the configuration, else the files of the directory; only these are brought up to date here."""
+async def open_all(settings: Settings, path: Path, *, embedded: bool) -> AsyncIterator[OpenStores]:
+    """An embedded cloud brings them up to date itself, and may make new ones in its directory."""
     from kilonova.cli.database import addresses
     from kilonova.store.open import open_stores
 
-    is_fleet, seconds = settings.database.is_set, settings.database.cell_timeout
     stores = await open_stores(
         addresses(settings, path),
-        None if is_fleet else path,
+        path if embedded else None,
         clock=SystemClock(),
-        upgrading=not is_fleet,
-        cell_timeout=seconds,
+        upgrading=embedded,
+        cell_timeout=settings.database.cell_timeout,
     )
     try:
         yield stores

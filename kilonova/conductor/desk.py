@@ -82,6 +82,8 @@ class Desk:
                 raise Superseded(f"host {beat.host} may not work now")
 
         word, found = await journal.read(find)  # not at once: what wakes the host meanwhile goes into the same answer
+        if word == "register":
+            self.cell_of_host.pop(beat.host, None)  # it may have moved to another cell
         if word != "work":
             return Orders(register_again=word == "register")
         self.with_work.discard(beat.host)

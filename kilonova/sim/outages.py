@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from kilonova.domain.errors import Unreachable
 from kilonova.store.cell_store import DroppableStore
+from kilonova.store.instruments import Faults
 from kilonova.world import Body, Row
 
 T = TypeVar("T")
@@ -48,6 +49,14 @@ class Breakable:
         self.name = store.name
         self.inner = store
         self._outages = outages
+
+    @property
+    def faults(self) -> Faults | None:
+        return self.inner.faults
+
+    @faults.setter
+    def faults(self, faults: Faults | None) -> None:
+        self.inner.faults = faults
 
     async def write(self, body: Body[T]) -> T:
         await self._outages.check(self.name)

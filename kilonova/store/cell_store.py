@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from kilonova.domain.errors import StoreError, Unreachable
-from kilonova.store.instruments import ReadsClock
+from kilonova.store.instruments import Faults, ReadsClock
 from kilonova.world import Body, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
@@ -19,6 +19,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between two looks at a databas
 
 
 class DroppableStore(Store, Protocol):
+    faults: Faults | None
+
     def drop(self) -> None: ...
 
 
@@ -35,15 +37,32 @@ class CellStore:
     """See world.Store."""
 
     def __init__(
-        self, name: str, clock: ReadsClock, store: DroppableStore | None, opener: Opener | None = None
+        self,
+        name: str,
+        clock: ReadsClock,
+        store: DroppableStore | None,
+        opener: Opener | None = None,
+        *,
+        address: str = "",
     ) -> None:
         """`opener` is for a database that did not answer when it should have been opened."""
         self.name = name
+        self.address = address
         self.outage: Outage | None = None
         self._clock = clock
         self._store = store
         self._opener = opener
         self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def faults(self) -> Faults | None:
+        """What a simulator breaks in it."""
+        return None if self._store is None else self._store.faults
+
+    @faults.setter
+    def faults(self, faults: Faults | None) -> None:
+        if self._store is not None:
+            self._store.faults = faults
 
     async def write(self, body: Body[T]) -> T:
         store = self._reached()

@@ -33,16 +33,26 @@ OpenCell = Callable[[str, str], Awaitable[CellStore]]
 class OpenStores:
     """See world.Stores."""
 
-    def __init__(self, control: DroppableStore, placement: DroppableStore, open_cell: OpenCell | None = None) -> None:
-        """`open_cell` takes a name and an address; without it no cells can be learnt."""
+    def __init__(
+        self,
+        control: DroppableStore,
+        placement: DroppableStore,
+        open_cell: OpenCell | None = None,
+        addresses: Mapping[str, str] | None = None,
+    ) -> None:
+        """`open_cell` takes a name and an address; without it no cells can be learnt. `addresses` are those of the
+        configuration."""
         self.control: Store = control
         self.placement: Store = placement
+        self.directory: Path | None = None  # where an embedded cloud has its files
         self._cells: dict[str, CellStore] = {}
         self._first: list[DroppableStore] = [control, placement]
         self._open_cell = open_cell
         self._learning = asyncio.Lock()
         self._learnt: set[str] = set()  # not by configuration
+        self._complaints: dict[str, str] = {}  # by cell: what was said of it last
         self._rows: dict[str, Row] = {}
+        self._addresses = dict(addresses or {})
         self._names: tuple[str, ...] = ()
         self._journals: tuple[Store, ...] = (control,)
 
@@ -60,17 +70,24 @@ class OpenStores:
 
         async with self._learning:
             self._rows = await self.control.read(body)
-            for name in self._rows.keys() - self._cells.keys() if self._open_cell is not None else ():
-                assert self._open_cell is not None
-                try:
-                    self.add_cell(name, await self._open_cell(name, self._rows[name]["database_url"]))
-                    self._learnt.add(name)
-                except StoreError as why:  # the others are none the worse for it
-                    logger.error("the cell %s cannot be opened: %s", name, why)
+            for name in sorted(self._rows.keys() - self._cells.keys()):
+                await self._learn_one(name)
             for name in self._learnt - self._rows.keys():
                 self._learnt.discard(name)
                 await self._cells.pop(name).close()
                 self._count_cells()
+
+    async def _learn_one(self, name: str) -> None:
+        if self._open_cell is None:
+            return
+        try:
+            self.add_cell(name, await self._open_cell(name, self._rows[name]["database_url"]))
+            self._learnt.add(name)
+            self._complaints.pop(name, None)
+        except StoreError as why:  # the others are none the worse for it
+            if self._complaints.get(name) != str(why):
+                self._complaints[name] = str(why)
+                logger.error("the cell %s cannot be opened: %s", name, why)
 
     def destinations(self) -> Sequence[str]:
         return [name for name in self._names if name != CELL0 and not self._is_closed(name)]
@@ -91,6 +108,16 @@ class OpenStores:
 
     def cells(self) -> Sequence[str]:
         return self._names
+
+    def databases(self) -> Sequence[str]:
+        return ("control", "placement", *self._names)
+
+    def address(self, name: str) -> str:
+        """With its password, if it has one."""
+        return self._cells[name].address if name in self._cells else self._addresses[name]
+
+    def is_configured(self, name: str) -> bool:
+        return name in self._addresses
 
     def outage(self, name: str) -> Outage | None:
         """None while its database answers."""
@@ -146,7 +173,8 @@ async def open_stores(urls: Mapping[str, str], directory: Path | None = None, **
     try:
         for name in ("control", "placement"):
             opened.append(await open_store(name, urls[name], **_for_all(options)))
-        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, options))
+        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, options), urls)
+        stores.directory = directory
         for name, url in urls.items():
             if name not in ("control", "placement"):
                 opened.append(cell := await open_cell(name, url, **options))
@@ -180,8 +208,8 @@ async def open_cell(name: str, url: str, *, cell_timeout: float = 5.0, **options
     opener = partial(open_store, name, url, **options)
     clock: ReadsClock = options["clock"]
     try:
-        return CellStore(name, clock, await opener())
+        return CellStore(name, clock, await opener(), address=url)
     except Unreachable as why:
-        cell = CellStore(name, clock, None, opener)
+        cell = CellStore(name, clock, None, opener, address=url)
         cell.lose(str(why))
         return cell
