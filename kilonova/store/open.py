@@ -65,11 +65,8 @@ class OpenStores:
         self._journals = (self.control, *(self._cells[cell] for cell in self._names))
 
     async def learn(self) -> None:
-        async def body(tx: Tx) -> dict[str, Row]:
-            return {row["name"]: row for row in await tx.all(_CELLS)}
-
         async with self._learning:
-            self._rows = await self.control.read(body)
+            self._rows = await self.control.read(_read_cells)
             for name in sorted(self._rows.keys() - self._cells.keys()):
                 await self._learn_one(name)
             for name in self._learnt - self._rows.keys():
@@ -195,6 +192,22 @@ async def _open_learnt(directory: Path | None, options: dict[str, Any], name: st
     if not url and directory is None:
         raise StoreError(f"no address is configured for it; add it to [database.cells] as {name} = ADDRESS")
     return await open_cell(name, url or file_url(directory or Path(), name), **options)
+
+
+async def _read_cells(tx: Tx) -> dict[str, Row]:
+    return {row["name"]: row for row in await tx.all(_CELLS)}
+
+
+async def made_cells(control_url: str, directory: Path, clock: ReadsClock) -> dict[str, str]:
+    """Addresses of the cells that were made in the running cloud, as a control database knows them that is current."""
+    if not (await status(control_url, "control")).is_current:
+        return {}
+    control = await open_store("control", control_url, clock=clock, upgrading=False)
+    try:
+        found = await control.read(_read_cells)
+    finally:
+        await control.close()
+    return {name: row["database_url"] or file_url(directory, name) for name, row in found.items()}
 
 
 def file_url(directory: Path, name: str) -> str:
