@@ -100,6 +100,7 @@ BODIES: dict[str, Value] = {
     "POST /kilonova/v1/plans": lambda world: {"operation": "migrate", "server": compute.new_server(world)},
     "POST /cells": lambda world: {"name": world.name("cell")},
     "POST /cells/{cell}": lambda world: {"disabled": True},
+    "DELETE /cells/{cell}": lambda world: b"",
     "POST /cells/{cell}/hosts": lambda world: {"host": compute.VICTIM},
     "POST /hosts/{host}": lambda world: {"disabled": False},
     "POST /simulated/hosts/{host}": lambda world: {"power": "on", "link": "up"},
