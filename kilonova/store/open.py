@@ -146,10 +146,11 @@ async def open_store(
 ) -> DroppableStore:
     """With `upgrading` an older schema is brought up to date, without it is refused; a newer one always is."""
     role = role_of(name)
+    connecting = {"seconds": postgres_options["timeout"]} if postgres_options.get("timeout") else {}
     if upgrading:
-        await upgrade(url, role)
+        await upgrade(url, role, **connecting)
     else:
-        (await status(url, role)).refuse_other()
+        (await status(url, role, **connecting)).refuse_other()
     place = parse_url(url)
     if isinstance(place, SqliteUrl):
         return SqliteStore(

@@ -22,10 +22,17 @@ CACHED_STATEMENTS = 512
 OnIo = Callable[[int], None]
 
 
-async def connect_postgres(place: PostgresUrl, *, timeout: float | None = None, application: str = "kilonova") -> Any:
-    """One connection, or a StoreError that says where and why not."""
+async def connect_postgres(
+    place: PostgresUrl,
+    *,
+    timeout: float | None = None,
+    application: str = "kilonova",
+    seconds: float = CONNECT_SECONDS,
+) -> Any:
+    """One connection within so many seconds, or a StoreError that says where and why not. `timeout` is what a
+    statement may take on it, and bounds the connecting too."""
     settings = {"application_name": application, "jit": "off"}
-    seconds = CONNECT_SECONDS if timeout is None else min(timeout, CONNECT_SECONDS)
+    seconds = seconds if timeout is None else min(timeout, seconds)
     if place.schema:
         settings["search_path"] = place.schema
     try:
