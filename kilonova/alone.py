@@ -107,6 +107,18 @@ class Only:
     def cells(self) -> list[str]:
         return []
 
+    def destinations(self) -> list[str]:
+        return []
+
+    def outage(self, name: str) -> None:
+        raise KeyError(name)
+
+    def bus_prefix(self, name: str) -> str:
+        raise KeyError(name)
+
+    async def learn(self) -> None:
+        return
+
     def journals(self) -> list[Store]:
         return []
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError
 
-from kilonova.cli import audit, database, explain, identity, operations, simulation
+from kilonova.cli import audit, cell, database, explain, identity, operations, simulation
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
@@ -61,7 +61,7 @@ app = App(
     help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
     help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
 )
-for commands in (operations.app, identity.app, database.app, simulation.app):
+for commands in (operations.app, cell.app, identity.app, database.app, simulation.app):
     app.command(commands)
 app.command(explain.explain)
 app.command(audit.audit)
@@ -198,6 +198,7 @@ def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ov
 def agent(
     *,
     host: str,
+    cell: str | None = None,
     data: Data | None = None,
     driver: Literal["simulated"] = "simulated",
     config: Config = None,
@@ -208,12 +209,13 @@ def agent(
     Parameters
     ----------
     host: Its name in the cloud.
+    cell: The cell it belongs to; else [compute] cell, else where it was, or the first one.
     driver: What makes guests.
     """
     from kilonova.settings import load, need_bus
 
     place = data or DEFAULT_DATA / "hosts" / host
-    settings = load(place, config, overrides or [])
+    settings = load(place, config, [*(overrides or []), *([] if cell is None else [f"compute.cell={cell}"])])
     need_bus(settings)
     if settings.simulated.shared_storage:
         text = "[simulated] shared_storage needs all its hosts in one process: use kilonova serve"
@@ -244,7 +246,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
 
     async with contextlib.AsyncExitStack() as closing:
         seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
-        stores = await closing.enter_async_context(open_all(database.addresses(settings, data.path), upgrading=True))
+        stores = await closing.enter_async_context(open_all(settings, data.path, embedded=True))
         hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
         closing.callback(hardware.close)
         for number in range(1, settings.simulated.hosts + 1):
@@ -276,7 +278,7 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
     stopping = stop_signal()
     with DataDirectory(path) as data:
         async with contextlib.AsyncExitStack() as closing:
-            stores = await closing.enter_async_context(open_all(database.addresses(settings, path), upgrading=False))
+            stores = await closing.enter_async_context(open_all(settings, path, embedded=False))
             bus = await closing.enter_async_context(open_nats(settings, "api"))
 
             async def unready() -> str:
@@ -292,6 +294,8 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
             backend = data.secret(BACKEND_NAME, Uuids().uuid)
             service = make_service(engine, settings, path, url, unready, backend)
             await _prepare(service, data, settings)
+            learning = asyncio.create_task(service.cells.keep_learning(settings.conductor.poll_seconds))
+            closing.callback(learning.cancel)
             async with keeping_volumes(service, path):
                 await _answer(data, service, settings, listener, stopping)
 
@@ -324,6 +328,7 @@ async def _prepare(service: Service, data: DataDirectory, settings: Settings) ->
 
     given = settings.identity.admin_password_file
     await first_identity(service.identity, data, admin_password_file=given, new_password=new_password)
+    await service.cells.prepare()
     await service.flavors.prepare()
     owner = await admin_project(service.engine.world.db.control)
     await service.images.prepare(owner=owner)
@@ -337,7 +342,7 @@ async def _conductor(settings: Settings) -> None:
     stopping, worker = stop_signal(), Uuids().uuid()
     async with contextlib.AsyncExitStack() as closing:
         seal = seal_of(settings)
-        stores = await closing.enter_async_context(open_all(database.addresses(settings, Path()), upgrading=False))
+        stores = await closing.enter_async_context(open_all(settings, Path(), embedded=False))
         bus = await closing.enter_async_context(open_nats(settings, f"conductor-{worker}"))
         works = Conductor(make_engine(make_world(bus, stores), settings, seal, worker=worker))
         closing.push_async_callback(works.stop)

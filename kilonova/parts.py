@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ def make_service(
     from kilonova.quota.service import Quotas
     from kilonova.services.compute.aggregate_book import AggregateBook
     from kilonova.services.compute.aggregates import Aggregates
+    from kilonova.services.compute.cells import Cells
     from kilonova.services.compute.flavors import Flavors
     from kilonova.services.compute.keypairs import Keypairs
     from kilonova.services.compute.server_groups import ServerGroups
@@ -55,8 +56,11 @@ def make_service(
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
     from kilonova.store.clouds import CLOUDS_NAME
+    from kilonova.store.open import OpenStores
 
     world = engine.world
+    assert isinstance(world.db, OpenStores)
+    stores = world.db
     parts = (world.db.control, world.clock, world.ids)
     policy_file = path / POLICY_NAME
     return Service(
@@ -70,6 +74,7 @@ def make_service(
         zones=AggregateBook(world.db.control, settings.default.default_availability_zone),
         keypairs=Keypairs(world.db.control, world.clock),
         server_groups=ServerGroups(*parts),
+        cells=Cells(stores, world.clock, world.ids, world.bus),
         quotas=Quotas(world.db.control, engine.limits.quota),
         policy=Policy(file=policy_file if policy_file.is_file() else None),
         public_url=url,
@@ -96,9 +101,17 @@ def make_room(
         driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None, offer)
         world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
-        return Agent(world, host, REGISTRY, report_interval=interval, storage=storage)
+        cell = settings.compute.cell or simulated_cell(settings, host)
+        return Agent(world, host, REGISTRY, report_interval=interval, storage=storage, cell=cell)
 
     return Room(hardware, make_bus=make_bus, make_agent=make_agent)
+
+
+def simulated_cell(settings: Settings, host: str) -> str:
+    """host1, host2, … are dealt out to the cells of `kilonova serve` one after the other."""
+    number = host.removeprefix("host")
+    count = settings.simulated.cells
+    return f"cell{(int(number) - 1) % count + 1}" if count > 1 and number.isdigit() else ""
 
 
 def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") -> Engine:
@@ -174,6 +187,7 @@ def limits_of(settings: Settings) -> Limits:
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
         reclaim_instance_interval=default.reclaim_instance_interval,
         counts_failed_builds=settings.compute.consecutive_build_service_disable_threshold > 0,
+        list_records_by_skipping_down_cells=settings.api.list_records_by_skipping_down_cells,
         quota=_quota_of(settings),
         count_usage_from_placement=settings.quota.count_usage_from_placement,
     )
@@ -190,10 +204,18 @@ def _quota_of(settings: Settings) -> dict[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def open_all(urls: Mapping[str, str], *, upgrading: bool) -> AsyncIterator[OpenStores]:
+async def open_all(settings: Settings, path: Path, *, embedded: bool) -> AsyncIterator[OpenStores]:
+    """An embedded cloud brings them up to date itself, and may make new ones in its directory."""
+    from kilonova.cli.database import addresses
     from kilonova.store.open import open_stores
 
-    stores = await open_stores(urls, clock=SystemClock(), upgrading=upgrading)
+    stores = await open_stores(
+        addresses(settings, path),
+        path if embedded else None,
+        clock=SystemClock(),
+        upgrading=embedded,
+        cell_timeout=settings.database.cell_timeout,
+    )
     try:
         yield stores
     finally:

@@ -58,6 +58,10 @@ class Default(Section, frozen=True, kw_only=True):
     internal_service_availability_zone: Word = "internal"
 
 
+class ApiOptions(Section, frozen=True, kw_only=True):
+    list_records_by_skipping_down_cells: Flag = True
+
+
 class SchedulerOptions(Section, frozen=True, kw_only=True):
     max_attempts: Count = 3
     max_placement_results: Count = 1000
@@ -114,6 +118,7 @@ class MetricsOptions(Section, frozen=True, kw_only=True):
 
 
 class ComputeOptions(Section, frozen=True, kw_only=True):
+    cell: Word = ""
     consecutive_build_service_disable_threshold: Amount = 10
     cpu_dedicated_set: Cpus = ""
     cpu_shared_set: Cpus = ""
@@ -138,6 +143,7 @@ class AuditOptions(Section, frozen=True, kw_only=True):
 
 class Simulated(Section, frozen=True, kw_only=True):
     hosts: Amount = 3
+    cells: Count = 1
     vcpus: Count = 64
     memory_mb: Count = 262144
     disk_gb: Count = 4000
@@ -159,6 +165,7 @@ class DatabaseOptions(Section, frozen=True, kw_only=True):
     control: Address = ""
     placement: Address = ""
     cells: Addresses = {}
+    cell_timeout: Seconds = 5.0
 
     @property
     def is_set(self) -> bool:
@@ -221,6 +228,7 @@ class QuotaOptions(Section, frozen=True, kw_only=True):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DEFAULT"}):
     default: Default = Default()
+    api: ApiOptions = ApiOptions()
     scheduler: SchedulerOptions = SchedulerOptions()
     filter_scheduler: FilterOptions = FilterOptions()
     metrics: MetricsOptions = MetricsOptions()

@@ -120,6 +120,18 @@ class Stores(Protocol):
     def cells(self) -> Sequence[str]:
         """Names of all cells, cell0 first."""
 
+    def destinations(self) -> Sequence[str]:
+        """Cells that may take new servers: neither disabled nor away, nor cell0."""
+
+    def outage(self, name: str) -> Any:
+        """None while the database of this cell answers; see store/cell_store.py."""
+
+    def bus_prefix(self, name: str) -> str:
+        """What the subjects of this cell's hosts begin with; "" is nothing."""
+
+    async def learn(self) -> None:
+        """Know the cells as control has them now: new ones are opened, deleted ones closed."""
+
     def journals(self) -> Sequence[Store]:
         """Every database that holds operations: control, then the cells."""
 

@@ -29,5 +29,9 @@ STATUS = {
     "no_return": 409,
     "not_running": 409,
     "unpaid_debts": 409,
+    "cell_configured": 409,
+    "cell_database": 409,
+    "cell_in_use": 409,
+    "cell_unreachable": 409,
     "no_answer": 503,
 }

@@ -14,6 +14,7 @@ from kilonova.policy.enforcer import Policy
 from kilonova.quota.service import Quotas
 from kilonova.services.compute.aggregate_book import AggregateBook
 from kilonova.services.compute.aggregates import Aggregates
+from kilonova.services.compute.cells import Cells
 from kilonova.services.compute.flavors import Flavors
 from kilonova.services.compute.keypairs import Keypairs
 from kilonova.services.compute.server_groups import ServerGroups
@@ -57,6 +58,7 @@ class Service:
     zones: AggregateBook  # hosts by zone, kept
     keypairs: Keypairs
     server_groups: ServerGroups
+    cells: Cells
     quotas: Quotas
     policy: Policy
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end

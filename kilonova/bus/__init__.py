@@ -2,12 +2,19 @@
 
 from urllib.parse import quote
 
+CELLS_CHANGED = "cells.changed"  # whoever keeps cells open looks at them again
+
 
 def token(name: str) -> str:
     """Any name as one word of a subject: dots, blanks and wildcards mean something to a broker, so they are encoded."""
     if not name:
         raise ValueError("an empty name has no place in a subject")
     return quote(name, safe="").replace(".", "%2E")
+
+
+def in_cell(prefix: str, subject: str) -> str:
+    """The subject as whoever is outside of a cell says it; in the cell it goes without saying."""
+    return f"{prefix}.{subject}" if prefix else subject
 
 
 def host_subject(host: str) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = App(name="db", help="Databases: bring their schema up to date, or say how it stands.")
 
-EMBEDDED = ("control", "placement", "cell0", "cell1")
+EMBEDDED = ("control", "placement", "cell0")
 
 
 def addresses(settings: Settings, data: Path) -> dict[str, str]:
@@ -22,7 +22,10 @@ def addresses(settings: Settings, data: Path) -> dict[str, str]:
     database = settings.database
     if database.is_set:
         return {"control": database.control, "placement": database.placement, **database.cells}
-    return {name: f"sqlite:///{(data / name).absolute()}.db" for name in EMBEDDED}
+    from kilonova.store.open import file_url
+
+    cells = [f"cell{number}" for number in range(1, settings.simulated.cells + 1)]
+    return {name: file_url(data, name) for name in (*EMBEDDED, *cells)}
 
 
 @app.command
@@ -32,7 +35,7 @@ def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overr
     from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
-    for name, url in addresses(load(data, config, overrides or []), data).items():
+    for name, url in _with_made(addresses(load(data, config, overrides or []), data), data).items():
         found = status_blocking(url, role_of(name))
         word = "current" if found.is_current else "newer than this program" if found.is_newer else "to be upgraded"
         print(f"{name:<10} {found.current or 'none':<16} needs {found.head:<16} {word:<24} {found.where}")
@@ -46,24 +49,41 @@ def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Over
     settings = load(data, config, overrides or [])
     urls = addresses(settings, data)
     if settings.database.is_set:
-        _upgrade_all(urls)
+        _upgrade_all(urls, data)
         return
     from kilonova.store.directory import DataDirectory
 
     refuse_newer(urls)
     with DataDirectory(data) as directory:
-        _upgrade_all(urls)
+        _upgrade_all(urls, data)
         directory.keep_all()
 
 
-def _upgrade_all(urls: dict[str, str]) -> None:
+def _upgrade_all(urls: dict[str, str], data: Path) -> None:
+    """Control first: it knows of more cells."""
+    refuse_newer(urls)
+    _upgrade("control", urls["control"])
+    for name, url in _with_made(urls, data).items():
+        if name != "control":
+            _upgrade(name, url)
+
+
+def _upgrade(name: str, url: str) -> None:
     from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import upgrade_blocking
 
-    refuse_newer(urls)
-    for name, url in urls.items():
-        before = upgrade_blocking(url, role_of(name))
-        print(f"{name:<10} {before.current or 'none'} -> {before.head}")
+    before = upgrade_blocking(url, role_of(name))
+    print(f"{name:<10} {before.current or 'none'} -> {before.head}")
+
+
+def _with_made(urls: dict[str, str], data: Path) -> dict[str, str]:
+    """Those of the configuration, and the cells that were made since; only control knows these."""
+    import asyncio
+
+    from kilonova.production import SystemClock
+    from kilonova.store.open import made_cells
+
+    return {**asyncio.run(made_cells(urls["control"], data, SystemClock())), **urls}
 
 
 def refuse_newer(urls: dict[str, str]) -> None:

@@ -39,6 +39,9 @@ class Cloud:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         return self._ask("POST", path, body)
 
+    def delete(self, path: str) -> Any:
+        return self._ask("DELETE", path, None)
+
     def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         if not self._token:
             _, headers = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))

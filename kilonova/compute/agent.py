@@ -50,7 +50,14 @@ class Running:
 
 class Agent:
     def __init__(
-        self, world: World, host: str, registry: Registry, *, report_interval: float = 10.0, storage: str = ""
+        self,
+        world: World,
+        host: str,
+        registry: Registry,
+        *,
+        report_interval: float = 10.0,
+        storage: str = "",
+        cell: str = "",
     ) -> None:
         if world.driver is None or world.memory is None:
             raise RuntimeError("an agent needs a driver and a memory")
@@ -61,6 +68,7 @@ class Agent:
         self._registry = registry
         self._interval = report_interval
         self._storage = storage
+        self._cell = cell
         self._epoch = 0
         self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
         self._key = ""
@@ -170,6 +178,7 @@ class Agent:
             copies=self.claims.told(await self.driver.copies()),
             inventory=inventory,
             storage=self._storage,
+            cell=self._cell,
         )
         answer = await self._ask("conductor.register", report, Registered)
         if answer.refused:

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from kilonova.bus import in_cell
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.returning import cell_of, register, returned
-from kilonova.domain.errors import Superseded
+from kilonova.domain.errors import Superseded, Unreachable
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
@@ -29,8 +30,16 @@ class Desk:
     observers: dict[str, Observer] = field(default_factory=dict)  # by cell
     cell_of_host: dict[str, str] = field(default_factory=dict)
     with_work: set[str] = field(default_factory=set)
+    doors: set[str] = field(default_factory=set)  # prefixes that are served
 
     async def serve(self) -> None:
+        """At one door per prefix; a cell of a new one may have been made."""
+        db = self.engine.world.db
+        for prefix in {"", *(db.bus_prefix(name) for name in db.cells())} - self.doors:
+            self.doors.add(prefix)
+            await self._serve(prefix)
+
+    async def _serve(self, prefix: str) -> None:
         bus = self.engine.world.bus
         for subject, kind, answer in (
             ("conductor.register", Register, self.on_register),
@@ -38,7 +47,7 @@ class Desk:
             ("conductor.beat", Beat, self.on_beat),
             ("conductor.finish", Finish, self.on_finish),
         ):
-            await bus.serve(subject, _answering(kind, answer), shared=True)
+            await bus.serve(in_cell(prefix, subject), _answering(kind, answer), shared=True)
 
     async def on_register(self, message: Register) -> Registered:
         return await register(self.engine, message)
@@ -52,10 +61,13 @@ class Desk:
     async def on_beat(self, beat: Beat) -> Orders:
         """Cheap unless there is work: thousands of hosts say this every few seconds."""
         journal = await self._journal(beat.host)
-        observer = self.observers[journal.name]
+        observer = self.observer(journal)
         observer.hear(beat.host, beat.session)
         if observer.known.get(beat.host) != (beat.session, beat.epoch) or beat.pull or beat.host in self.with_work:
-            return await self._orders(journal, beat)
+            try:
+                return await self._orders(journal, beat)
+            except Unreachable:  # it beats on: the next heartbeat asks again
+                return Orders()
         return Orders()
 
     async def _orders(self, journal: Store, beat: Beat) -> Orders:
@@ -70,6 +82,8 @@ class Desk:
                 raise Superseded(f"host {beat.host} may not work now")
 
         word, found = await journal.read(find)  # not at once: what wakes the host meanwhile goes into the same answer
+        if word == "register":
+            self.cell_of_host.pop(beat.host, None)  # it may have moved to another cell
         if word != "work":
             return Orders(register_again=word == "register")
         self.with_work.discard(beat.host)
@@ -105,6 +119,12 @@ class Desk:
             return Finished(False, str(why))
         await pass_on(self.engine, journal, following)
         return Finished(True)
+
+    def observer(self, journal: Store) -> Observer:
+        """Of this cell; a cell may be new."""
+        if journal.name not in self.observers:
+            self.observers[journal.name] = Observer(self.engine, journal)
+        return self.observers[journal.name]
 
     async def _journal(self, host: str) -> Store:
         name = self.cell_of_host.get(host)

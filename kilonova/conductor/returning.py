@@ -76,17 +76,32 @@ async def register(engine: Engine, message: Register) -> Registered:
 
 
 async def find_cell(engine: Engine, message: Register) -> Store:
-    """A host stays in the cell where it was first seen; a new one joins the first cell there is."""
-    cells = [name for name in engine.world.db.cells() if name != "cell0"]
+    """A host stays in the cell where it was first seen; a new one joins the cell it names, or the first there is."""
+    db, host, wanted = engine.world.db, message.host, message.cell
+    if wanted and wanted not in db.cells():
+        await db.learn()  # it may be new
+    cells = [name for name in db.cells() if name != "cell0"]
+    if wanted and wanted not in cells:
+        known = f"known are {', '.join(cells) or 'none'}"
+        advice = f"correct [compute] cell, or make it: kilonova cell create {wanted}"
+        raise Refused(
+            "no_such_cell", f"host {host} belongs to the cell {wanted}, which does not exist; {known}; {advice}"
+        )
 
     async def body(tx: Tx) -> str:
-        row = await rows.fetch(tx, control.host_mappings, host=message.host)
-        if row is not None:
-            return str(row["cell"])
-        await rows.put(tx, control.host_mappings, unless_there=True, host=message.host, cell=cells[0])
-        return cells[0]
+        row = await rows.fetch(tx, control.host_mappings, host=host)
+        if row is None:
+            await rows.put(tx, control.host_mappings, unless_there=True, host=host, cell=wanted or cells[0])
+            return wanted or cells[0]
+        if wanted and row["cell"] != wanted:
+            raise Refused(
+                "host_in_other_cell",
+                f"host {host} is mapped to {row['cell']}, not to {wanted}; start its agent with --cell {row['cell']}, "
+                f"or move it first: kilonova cell move-host {host} {wanted}",
+            )
+        return str(row["cell"])
 
-    return engine.world.db.cell(await engine.write(engine.world.db.control, body))
+    return db.cell(await engine.write(db.control, body))
 
 
 async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:

@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from kilonova.bus import token
+from kilonova.bus import CELLS_CHANGED, token
 from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, renew, take_over
-from kilonova.conductor.observer import Observer
 from kilonova.conductor.reclaiming import reclaim
-from kilonova.domain.errors import KilonovaError, NoAnswer
+from kilonova.conductor.rounds import Rounds
+from kilonova.domain.errors import KilonovaError, NoAnswer, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.engine.conclude import Next
-from kilonova.engine.core import Engine
+from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.run import drive, follow
 from kilonova.engine.silence import watch_hosts
 from kilonova.engine.take import hosts_with_work, ready_operations
@@ -39,24 +39,30 @@ class Conductor:
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
         self._living: set[str] = set()
+        self._echo_works = False
+        self._finding = Rounds(self._find_work)
+        self._freeing = Rounds(self._free_steps)
+        self._flushing = Rounds(self._flush_heard)
+        self._watching = Rounds(self._watch_in)
+        self._reclaiming = Rounds(self._reclaim_in)
         engine.on_mine = self._go_on
 
     async def start(self) -> None:
         if self._alone:
             await forget_others(self.engine)
-        for journal in self._cells():
-            self.desk.observers[journal.name] = Observer(self.engine, journal)
         bus = self.engine.world.bus
         await self._look_after_leases()
         await bus.serve(self._echo_subject, _echo)
         await bus.serve("conductor.wake", self._on_wake, shared=True)
-        await self.desk.serve()
+        await bus.serve(CELLS_CHANGED, self._on_cells)
+        await self._look_for_cells()
         limits = self.engine.limits
         for work, seconds in (
             (self._poll, limits.poll_seconds),
             (self._look_after_leases, limits.lease_seconds / 3),
             (self._flush, limits.flush_seconds),
             (self._watch, limits.poll_seconds),
+            (self._look_for_cells, limits.poll_seconds),
         ):
             self._loops.append(asyncio.create_task(self._every(seconds, work)))
         if limits.reclaim_instance_interval:
@@ -71,6 +77,8 @@ class Conductor:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        for rounds in (self._finding, self._freeing, self._flushing, self._watching, self._reclaiming):
+            await rounds.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10.0)
 
@@ -100,12 +108,14 @@ class Conductor:
                 self._begin(journal, wake.operation)
         return b""
 
-    async def _poll(self) -> None:
-        for journal in self.engine.world.db.journals():
-            for operation_id in await ready_operations(self.engine, journal):
-                self._begin(journal, operation_id)
-        for journal in self._cells():
+    async def _find_work(self, journal: Store) -> None:
+        for operation_id in await ready_operations(self.engine, journal):
+            self._begin(journal, operation_id)
+        if has_servers(journal):
             self.desk.with_work |= await hosts_with_work(journal)
+
+    async def _poll(self) -> None:
+        await self._finding.go(self.engine.world.db.journals())
 
     def _begin(self, journal: Store, operation_id: str, following: Next | None = None) -> None:
         """One drive per operation at a time; a wake-up that comes meanwhile is kept for afterwards."""
@@ -137,6 +147,8 @@ class Conductor:
                     last = await drive(self.engine, journal, operation_id)
                 if last is not None and last.go is not None and last.go.delay:
                     self._later(journal, last)
+        except Unreachable as error:
+            logger.debug("operation %s: %s", operation_id, error)  # that its cell is away was said once
         except KilonovaError as error:
             logger.warning("operation %s: %s", operation_id, error)
         except Exception:
@@ -154,20 +166,34 @@ class Conductor:
         loop = asyncio.get_running_loop()
         loop.call_later(following.go.delay + 0.001, self._begin, journal, following.op.id)
 
+    # -- cells --------------------------------------------------------------------------------------------------
+
+    async def _on_cells(self, body: bytes) -> bytes:
+        await self._look_for_cells()
+        return b""
+
+    async def _look_for_cells(self) -> None:
+        """Those that were made, disabled or deleted meanwhile; their hosts may knock at doors of their own."""
+        await self.engine.world.db.learn()
+        await self.desk.serve()
+
     # -- leases, heartbeats, silence ----------------------------------------------------------------------------
 
     async def _look_after_leases(self) -> None:
         self._living = await renew(self.engine)
-        for journal in self.engine.world.db.journals():
-            await take_over(journal, self._living)
-            await give_back(
-                self.engine, journal, {operation for name, operation in self._driving if name == journal.name}
-            )
+        await self._freeing.go(self.engine.world.db.journals())
+
+    async def _free_steps(self, journal: Store) -> None:
+        await take_over(journal, self._living)
+        driving = {operation for name, operation in self._driving if name == journal.name}
+        await give_back(self.engine, journal, driving)
 
     async def _flush(self) -> None:
-        echo_works = await self._hears_itself()
-        for observer in self.desk.observers.values():
-            await observer.flush(echo_works)
+        self._echo_works = await self._hears_itself()
+        await self._flushing.go(self._cells())
+
+    async def _flush_heard(self, journal: Store) -> None:
+        await self.desk.observer(journal).flush(self._echo_works)
 
     async def _hears_itself(self) -> bool:
         try:
@@ -184,13 +210,17 @@ class Conductor:
         if self.engine.worker == min(self._living, default=""):
             await audit_all(self.engine)
 
+    async def _reclaim_in(self, journal: Store) -> None:
+        await reclaim(self.engine, journal)
+
     async def _reclaim(self) -> None:
-        for journal in self._cells():
-            await reclaim(self.engine, journal)
+        await self._reclaiming.go(self._cells())
 
     async def _watch(self) -> None:
-        for journal in self._cells():
-            await watch_hosts(self.engine, journal)
+        await self._watching.go(self._cells())
+
+    async def _watch_in(self, journal: Store) -> None:
+        await watch_hosts(self.engine, journal)
 
 
 async def _echo(body: bytes) -> bytes:

@@ -59,6 +59,10 @@ class CommitFailed(StoreError):
     """The transaction is surely not in the database."""
 
 
+class Unreachable(CommitFailed):
+    """Nobody answers where the database should be: nothing was read, nothing written."""
+
+
 class CommitUnknown(StoreError):
     """The connection was lost during COMMIT: re-read before answering, never guess (law 12)."""
 

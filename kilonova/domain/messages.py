@@ -18,6 +18,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     copies: list[CopyReport]
     inventory: HostInventory
     storage: str = ""
+    cell: str = ""  # where it belongs; "": where it was, or in the first one
 
 
 class Verdict(msgspec.Struct, frozen=True):

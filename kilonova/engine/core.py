@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kilonova.bus import host_subject
-from kilonova.domain.errors import CommitFailed, CommitUnknown
+from kilonova.bus import host_subject, in_cell
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.engine.context import Context, ServerRow
@@ -25,7 +25,7 @@ from kilonova.world import Body, Store, Tx, World
 T = TypeVar("T")
 
 CONTROL_JOURNAL = "control"
-API_TRIES = 6  # about three seconds
+TRIES = 6  # about three seconds
 
 
 @dataclass
@@ -44,20 +44,23 @@ class Engine:
     async def wake(self, journal: str, operation_id: str, host: str = "") -> None:
         """There is work. Losing this costs time only: polls and heartbeats find it."""
         body = msgspec.json.encode(Wake(journal, operation_id))
-        await self.world.bus.cast(host_subject(host) if host else "conductor.wake", body)
+        subject = in_cell(self.world.db.bus_prefix(journal), host_subject(host)) if host else "conductor.wake"
+        await self.world.bus.cast(subject, body)
 
     async def write(self, journal: Store, body: Body[T]) -> T:
         """Until it is known what happened: bodies here find their own earlier commit and say so (law 12).
 
-        The API gives up after a while, since somebody waits for its answer; a conductor has nothing better to do.
+        The API gives up after a while, since somebody waits for its answer; a conductor has nothing better to do,
+        unless the whole cell is away: then it has the other cells.
         """
         pause, tries = 0.05, 0
         while True:
             try:
                 return await journal.write(body)
-            except (CommitUnknown, CommitFailed):
+            except (CommitUnknown, CommitFailed) as error:
                 tries += 1
-                if not self.worker and tries >= API_TRIES:
+                cell_is_away = isinstance(error, Unreachable) and has_servers(journal)
+                if tries >= TRIES and (cell_is_away or not self.worker):
                     raise
                 await self.world.clock.sleep(pause)
                 pause = min(pause * 2, 5.0)

@@ -23,4 +23,5 @@ class Limits:
     audit_interval: float = 0.0  # seconds; 0: only when asked
     ledger_days: float = 90.0  # how long it tells of those who hold nothing any more
     count_usage_from_placement: bool = False
+    list_records_by_skipping_down_cells: bool = True
     quota: QuotaLimits = field(default_factory=dict)  # what everybody gets by default; nothing named, no limit

@@ -18,13 +18,14 @@ from kilonova.domain.errors import (
     Refused,
     StoreError,
     Superseded,
+    Unreachable,
 )
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Ask, accept, begin_operation
 from kilonova.engine.children import tell_parent
 from kilonova.engine.conclude import Next, Outcome, conclude, problem_of
 from kilonova.engine.context import Context
-from kilonova.engine.core import Engine, context_for
+from kilonova.engine.core import TRIES, Engine, context_for
 from kilonova.engine.course import Problem
 from kilonova.engine.model import ControlWork
 from kilonova.engine.secrets import sealed
@@ -34,6 +35,7 @@ from kilonova.store.tables.journal import steps
 from kilonova.world import Store, Tx
 
 logger = logging.getLogger(__name__)
+LOOKED_AT_AGAIN = 5.0  # seconds
 
 
 async def drive(engine: Engine, journal: Store, operation_id: str) -> Next | None:
@@ -130,11 +132,16 @@ async def perform(current: Next, ctx: Context) -> Outcome:
 
 
 async def _until_known(work: ControlWork, ctx: Context) -> dict[str, Any]:
-    """A lost or unknown COMMIT elsewhere: ask again under the same ordinal; the fence gives what was recorded."""
+    """A lost or unknown COMMIT elsewhere: ask again under the same ordinal; the fence gives what was recorded. Of a
+    database that is away the operation says that it waits for it, and keeps nobody busy."""
+    tries = 0
     while True:
         try:
             return await work(ctx) or {}
-        except (CommitUnknown, CommitFailed):
+        except (CommitUnknown, CommitFailed) as error:
+            tries += 1
+            if isinstance(error, Unreachable) and tries >= TRIES:
+                raise NotYet(f"a database to answer: {error}", LOOKED_AT_AGAIN) from error
             ctx.changes.clear()
             ctx.server_changes.clear()
             await ctx.world.clock.sleep(0.1)

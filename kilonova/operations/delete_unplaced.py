@@ -7,6 +7,7 @@ Every write carries the higher turn, so a stalled `place` that wakes up later ch
 
 from __future__ import annotations
 
+from kilonova.domain.errors import Unreachable
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
@@ -27,8 +28,14 @@ async def remove_rows(ctx: Context) -> Facts:
         if row is not None and row["turn"] < ctx.turn:
             await rows.remove(tx, cell.servers, id=ctx.server_id)
 
+    away = None
     for name in ctx.world.db.cells():
-        await ctx.world.db.cell(name).write(body)
+        try:
+            await ctx.world.db.cell(name).write(body)
+        except Unreachable as why:
+            away = why
+    if away is not None:
+        raise away  # done in the others: this is repeated until it answers
     return {}
 
 

@@ -1,4 +1,5 @@
-"""A host that is taken out of the cloud for good: its record, its place in the books, its cell.
+"""A host that is taken out of the cloud for good: its record, its place in the books, its cell. Or out of its cell, to
+join another one.
 
 Refused while anything of anybody is there, or while its agent answers: it would only join again. The record in the
 cell goes last, so that a request that was cut off can be repeated.
@@ -10,11 +11,13 @@ from sqlalchemy import bindparam, func, or_, select
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
+from kilonova.operations.hosts import find_host
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.refusals import NoSuchProvider
 from kilonova.placement.removal import remove_provider
 from kilonova.services.compute.aggregates import forget_host as leave_aggregates
 from kilonova.store import rows
+from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.world import Store, Tx
@@ -45,11 +48,16 @@ REASONS = (
 )
 
 
-async def forget_host(engine: Engine, cell_name: str, name: str, provider: str) -> None:
+async def forget_host(
+    engine: Engine, cell_name: str, name: str, provider: str, *, next_cell: str | None = None
+) -> None:
+    """With `next_cell` it may answer: that is where it joins again."""
     db, journal = engine.world.db, engine.world.db.cell(cell_name)
 
     async def check(tx: Tx) -> None:
-        await _refuse_unless_empty(tx, name, engine.limits.service_down_time)
+        await _refuse_unless_empty(tx, name)
+        if next_cell is None:
+            await _refuse_if_heard(tx, name, engine.limits.service_down_time)
 
     async def drop(tx: Tx) -> None:
         await rows.fetch(tx, cell.hosts, lock=True, name=name)
@@ -58,8 +66,11 @@ async def forget_host(engine: Engine, cell_name: str, name: str, provider: str) 
         await rows.remove(tx, cell.hosts, name=name)
 
     async def unmap(tx: Tx) -> None:
-        await rows.remove(tx, control.host_mappings, host=name)
-        await leave_aggregates(tx, name)
+        if next_cell is None:
+            await rows.remove(tx, control.host_mappings, host=name)
+            await leave_aggregates(tx, name)
+        else:
+            await rows.change(tx, control.host_mappings, {"cell": next_cell}, host=name)
 
     await journal.read(check)
     await _close(db.placement, provider)
@@ -77,14 +88,26 @@ async def _close(placement: Store, provider: str) -> None:
         return  # an earlier request came so far
 
 
-async def _refuse_unless_empty(tx: Tx, name: str, down_after: float) -> None:
-    row = await rows.fetch(tx, cell.hosts, name=name)
-    if row is None:
-        return
+async def move_host(engine: Engine, name: str, to: str) -> None:
+    """Into another cell, without anything on it."""
+    journal, row = await find_host(engine, name)
+    if to not in engine.world.db.cells() or to == CELL0:
+        raise Refused("not_found", f"there is no cell {to[:80]} for hosts; `kilonova cell list` names them")
+    if journal.name != to:
+        await forget_host(engine, journal.name, name, row["provider_id"], next_cell=to)
+
+
+async def _refuse_unless_empty(tx: Tx, name: str) -> None:
     for statement, sentence in REASONS:
         found = await tx.one(statement, host=name)
         if found is not None and found["n"]:
             raise Refused("host_in_use", sentence)
+
+
+async def _refuse_if_heard(tx: Tx, name: str, down_after: float) -> None:
+    row = await rows.fetch(tx, cell.hosts, name=name)
+    if row is None:
+        return
     silent = await tx.now() - row["last_seen"]
     if silent <= down_after:
         raise Refused(

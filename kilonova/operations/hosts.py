@@ -102,18 +102,25 @@ async def enable(engine: Engine, host: str) -> None:
 async def find_host(engine: Engine, host: str) -> tuple[Store, Row]:
     """The host's cell and record."""
 
-    async def mapping(tx: Tx) -> Row | None:
-        return await rows.fetch(tx, control.host_mappings, host=host)
-
     async def record(tx: Tx) -> Row | None:
         return await rows.fetch(tx, cell.hosts, name=host)
 
-    mapped = await engine.world.db.control.read(mapping)
-    journal = engine.world.db.cell(mapped["cell"]) if mapped is not None else None
+    name = await cell_of_host(engine, host)
+    journal = engine.world.db.cell(name) if name is not None else None
     row = await journal.read(record) if journal is not None else None
     if journal is None or row is None:
         raise Refused("no_such_host", f"Compute host {host} could not be found.")
     return journal, row
+
+
+async def cell_of_host(engine: Engine, host: str) -> str | None:
+    """As control knows it: also when that cell does not answer."""
+
+    async def body(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, control.host_mappings, host=host)
+
+    mapped = await engine.world.db.control.read(body)
+    return None if mapped is None else str(mapped["cell"])
 
 
 async def _set(engine: Engine, journal: Store, host: str, *, epoch: bool = False, **values: Any) -> None:

@@ -49,7 +49,7 @@ async def select_host(ctx: Context) -> Facts:
     """Not when `place_many` has found a place for it among others, or none."""
     if refused := ctx.facts.get("refused"):
         raise Failed(refused["code"], refused["message"], final=True, details=refused["details"])
-    cells = [name for name in ctx.world.db.cells() if name != "cell0"]
+    cells = ctx.world.db.destinations()
     return await choose(ctx, flavor_of(ctx), cells, {}, ctx.params.get("host"))
 
 

@@ -49,7 +49,7 @@ async def _group(ctx: Context) -> GroupRule | None:
 
 async def select_hosts(ctx: Context) -> Facts:
     assert ctx.scheduler is not None
-    cells = [name for name in ctx.world.db.cells() if name != "cell0"]
+    cells = ctx.world.db.destinations()
     asked = request_for(ctx, _flavor(ctx), {}, ctx.params.get("host"), await _group(ctx))
     requests = [msgspec.structs.replace(asked, server=one["server_id"]) for one in _servers(ctx)]
     placings = await ctx.scheduler.place_many(requests, cells, alternates=ctx.limits.max_attempts - 1)

@@ -9,7 +9,7 @@ import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import BUILDING, Flavor, from_json, to_json
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation, supersede
@@ -220,7 +220,10 @@ async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:
         return await known_key(tx, ask)
 
     for journal in engine.world.db.journals() if ask.key is not None else ():
-        known = await journal.read(body)
+        try:
+            known = await journal.read(body)
+        except Unreachable:  # a key belongs to a request about one server: if that is there, `accept` fails too
+            continue
         if known is not None:
             return known
     return None

@@ -27,6 +27,7 @@ OWN = {
     "kilonova:plans": "rule:context_is_admin",
     "kilonova:servers": "rule:context_is_admin",
     "kilonova:hosts": "rule:context_is_admin",
+    "kilonova:cells": "rule:context_is_admin",
     "kilonova:simulated": "rule:context_is_admin",
     "kilonova:token_keys": "rule:context_is_admin",
 }

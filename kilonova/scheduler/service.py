@@ -4,11 +4,13 @@ It may propose from what it remembers, but "no valid host" is concluded only aft
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 
 import msgspec
 
+from kilonova.domain.errors import Unreachable
 from kilonova.placement.snapshot import snapshot_of
 from kilonova.scheduler.census import Census
 from kilonova.scheduler.hosts import Hosts
@@ -21,6 +23,7 @@ from kilonova.settings import Settings
 from kilonova.world import Clock, Stores
 
 HOSTS_MAY_BE_OLD = 1.0  # seconds; a claim checks `accepting` anyway, and a silent host is silent for longer
+CELL_SECONDS = 2.0  # that a cell may take to tell of its hosts before it is passed over
 ON_THEIR_WAY = ("unknown", "returning", "up")  # "up" and yet not accepting: between two commits of its registration
 STATE = {"ComputeFilter", "accepting"}  # what a host that is on its way is rejected by
 
@@ -90,7 +93,7 @@ class Scheduler:
     async def _choose(
         self, requests: Sequence[ResourceRequest], cells: Sequence[str], alternates: int, *, fresh: bool
     ) -> list[Placing]:
-        hosts = await self._hosts(cells, fresh)
+        hosts, cells = await self._hosts(cells, fresh)
         if any(request.wish is not None for request in requests):
             for cell in cells:
                 await hosts.hardware.sync(self._stores.cell(cell))
@@ -109,18 +112,23 @@ class Scheduler:
             )
         return [_placing(decision, hosts) for decision in decisions]
 
-    async def _hosts(self, cells: Sequence[str], fresh: bool) -> Hosts:
-        now = self._clock.now()
+    async def _hosts(self, cells: Sequence[str], fresh: bool) -> tuple[Hosts, Sequence[str]]:
+        """All that are known, and of the cells those that answer: nothing can be built in the others now."""
+        now, answering = self._clock.now(), list(cells)
         for cell in cells:
             if fresh or now - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD:
-                await self._census.sync(cell)
-                self._read_at[cell] = now
+                try:
+                    async with asyncio.timeout(CELL_SECONDS):
+                        await self._census.sync(cell)
+                    self._read_at[cell] = now
+                except (Unreachable, TimeoutError):
+                    answering.remove(cell)
         await self._book.sync()  # each time: a server must not miss the zone that was made a moment ago
         hosts = self._census.hosts
         if self._joined != (hosts.layout, self._book.version):
             hosts.join(self._book.aggregates)
             self._joined = (hosts.layout, self._book.version)
-        return hosts
+        return hosts, answering
 
 
 def _placing(decision: Decision, hosts: Hosts) -> Placing:

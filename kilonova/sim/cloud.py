@@ -32,6 +32,8 @@ from kilonova.scheduler.service import Scheduler
 from kilonova.services.network.service import Networks
 from kilonova.sim.loop import Process, SimClock, SimLoop
 from kilonova.sim.network import Laid, lay
+from kilonova.sim.outages import Outages
+from kilonova.store.cell_store import CellStore
 from kilonova.store.open import OpenStores
 from kilonova.store.revisions import role_of
 from kilonova.store.sqlite import SqliteStore
@@ -76,6 +78,7 @@ class Role:
 @dataclass
 class CloudShape:
     hosts: int = 3
+    cells: int = 1  # besides cell0; hosts are dealt out to them one after the other
     conductors: int = 1
     vcpus: int = 8
     memory_mb: int = 16384
@@ -111,6 +114,7 @@ class SimCloud:
         self._open_databases = open_databases
         self._temporary = directory is None
         self.faults = faults
+        self.outages = Outages()
         self.hub = MemoryHub(weather)
         self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
         self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
@@ -119,10 +123,14 @@ class SimCloud:
         self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
         self._lives: dict[str, int] = {}
         if open_databases is None:
-            for name in DATABASES:
-                shutil.copy(template() / f"{name}.db", self.directory / f"{name}.db")
+            for name in self.databases:
+                shutil.copy(template() / f"{name if name in DATABASES else 'cell1'}.db", self.directory / f"{name}.db")
         for number in range(1, shape.hosts + 1):
             self.add_host(f"host{number}")
+
+    @property
+    def databases(self) -> list[str]:
+        return [*DATABASES, *(f"cell{number}" for number in range(2, self.shape.cells + 1))]
 
     # -- hardware -----------------------------------------------------------------------------------------------
 
@@ -201,10 +209,10 @@ class SimCloud:
         if self._open_databases is not None:
             opened = dict(self._open_databases(self.loop))
         else:
-            opened = {name: self._sqlite(name, self.faults if faulty else None) for name in DATABASES}
+            opened = {name: self._sqlite(name, self.faults if faulty else None) for name in self.databases}
         stores = OpenStores(opened.pop("control"), opened.pop("placement"))
         for name, store in opened.items():
-            stores.add_cell(name, store)
+            stores.add_cell(name, CellStore(name, self.clock, self.outages.over(store) if faulty else store))
         return stores
 
     def _sqlite(self, name: str, faults: Any) -> SqliteStore:
@@ -232,7 +240,8 @@ class SimCloud:
         await role.world.bus.start()
         if role.stores is None:
             interval, storage = limits.report_interval, self.shape.shared_storage
-            agent = Agent(role.world, role.name, REGISTRY, report_interval=interval, storage=storage)
+            cell = self._cell(role.name)
+            agent = Agent(role.world, role.name, REGISTRY, report_interval=interval, storage=storage, cell=cell)
             role.part = agent
             await agent.start()
             return
@@ -243,6 +252,9 @@ class SimCloud:
             role.part = Conductor(role.engine)
             await role.part.start()
         role.ready.set()
+
+    def _cell(self, host: str) -> str:
+        return f"cell{sorted(self.hardware.hosts()).index(host) % self.shape.cells + 1}" if self.shape.cells > 1 else ""
 
     def kill(self, name: str) -> None:
         """kill -9: not one more line of it runs."""

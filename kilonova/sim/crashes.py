@@ -20,6 +20,7 @@ from kilonova.sim.rest import come_to_rest
 
 SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of runs
 PLAIN = CloudShape(limits=SPARING)
+TWO_CELLS = CloudShape(hosts=4, cells=2, limits=SPARING)
 NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
 PINNING = CloudShape(vcpus=VCPUS, board=BOARD, offer=OFFER, limits=SPARING)
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
@@ -218,6 +219,8 @@ SCENARIOS = [
     Scenario("migrate_pinned", [created], asking("migrate"), _one_server("active", "resized"), PINNING),
     Scenario("rebuild_pinned", [created], asking("rebuild", image="another"), _one_server("active"), PINNING),
     Scenario("delete_pinned", [created], asking("delete"), _one_server("active", "deleted"), PINNING),
+    Scenario("create_among_cells", [], creating, _created_or_never, TWO_CELLS),
+    Scenario("migrate_among_cells", [created], asking("migrate"), _one_server("active", "resized"), TWO_CELLS),
     Scenario("no_room", [], creating, _failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
     Scenario("no_address", [], creating, _failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
 ]

@@ -24,6 +24,7 @@ def come_to_rest(cloud: SimCloud, *, patience: float = PATIENCE) -> Records:
 def heal(cloud: SimCloud) -> None:
     if cloud.faults is not None:
         cloud.faults.stop()
+    cloud.outages.stop()
     cloud.hardware.heal()
     for host in cloud.hardware.hosts():
         cloud.hardware.switch_link(host, True)

@@ -17,6 +17,7 @@ from kilonova.operations import hosts
 from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
+from kilonova.sim.outages import HANGS, REFUSES
 from kilonova.sim.story_file import StoryError
 from kilonova.sim.story_scene import WORDS, differences
 from kilonova.sim.story_trouble import WAYS, Spoiled
@@ -160,7 +161,12 @@ class Verbs:
 
     def evacuate_host(self, host: str) -> Answer:
         cause = self.cloud.cause()
-        return self._ask(lambda engine: evacuate_host(engine, engine.world.db.cell("cell1"), host, cause))
+
+        async def ask(engine: Engine) -> Accepted:
+            journal, _ = await hosts.find_host(engine, host)
+            return await evacuate_host(engine, journal, host, cause)
+
+        return self._ask(ask)
 
     def _submit(self, kind: str, server: str, **params: Any) -> Answer:
         given = {key: value for key, value in params.items() if value is not None}
@@ -286,6 +292,16 @@ class Verbs:
         if how not in WAYS:
             raise ValueError(f"a COMMIT is {' or '.join(WAYS)}, not {how!r}")
         self.cloud.commits.orders.append(Spoiled(on, how, self.player.role(by) if by else "", times))
+
+    def database(self, **words: str) -> None:
+        """`cell2: refuses`, `hangs` or `answers`."""
+        for name, word in words.items():
+            if name not in self.cloud.databases or word not in (REFUSES, HANGS, "answers"):
+                raise ValueError(f"{name}: {word} is none of: a database refuses, hangs, answers")
+            if word == "answers":
+                self.cloud.outages.end(name)
+            else:
+                self.cloud.outages.begin(name, word)
 
     def write(self, server: str, text: str, host: str | None = None) -> None:
         """What the guest itself writes to its disk."""

@@ -41,11 +41,12 @@ class Watch:
     _open: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)  # steps under way
     _debts: set[tuple[str, str, int]] = field(default_factory=set)
     _quarantined: set[tuple[str, str, int]] = field(default_factory=set)
-    _host_rows: list[dict[str, Any]] = field(default_factory=list)
-    _seen: Observation | None = None
+    _host_rows: list[tuple[dict[str, Any], Observation | None]] = field(default_factory=list)  # by whom it is seen best
 
     def start(self) -> None:
-        for name in ("control", "cell0", "cell1"):
+        for name in self.cloud.databases:
+            if name == "placement":
+                continue
             self._journals[name] = JournalReader(name, self.cloud.directory / f"{name}.db")
         self._read_hosts()
         self.look()
@@ -99,7 +100,7 @@ class Watch:
             for change in steps:
                 if change.row["open"]:
                     yield from self._step(database, change, role)
-        if database == "cell1":
+        if database in self._cells:
             self._read_hosts()
             yield from self._owed()
         during = {row["name"] for row in self._open.values() if row["state"] == "taken"}
@@ -194,37 +195,47 @@ class Watch:
 
     def server(self, server_id: str) -> dict[str, Any] | None:
         """The row in the cell that has it; a deleted one is found as well."""
-        found = (self._journals[cell].server(server_id) for cell in ("cell1", "cell0"))
+        found = (self._journals[cell].server(server_id) for cell in (*self._cells, "cell0"))
         return next((row for row in found if row is not None), None)
 
     # -- hosts --------------------------------------------------------------------------------------------------
 
+    @property
+    def _cells(self) -> list[str]:
+        """Those with hosts."""
+        return [name for name in self._journals if name not in ("control", "cell0")]
+
+    def _rows(self, table: str, order: str) -> list[dict[str, Any]]:
+        """Of all cells, one after the other."""
+        return [row for cell in self._cells for row in self._journals[cell].rows(table, order)]
+
     def _read_hosts(self) -> None:
-        journal = self._journals["cell1"]
-        self._host_rows = journal.rows("hosts", "name")
-        seen = [Observation(row["since"], row["until"]) for row in journal.rows("observers", "id")]
-        self._seen = max(seen, key=lambda o: (o.until - o.since, o.until), default=None)
+        self._host_rows = []
+        for cell in self._cells:
+            journal = self._journals[cell]
+            seen = [Observation(row["since"], row["until"]) for row in journal.rows("observers", "id")]
+            best = max(seen, key=lambda o: (o.until - o.since, o.until), default=None)
+            self._host_rows += [(row, best) for row in journal.rows("hosts", "name")]
 
     def _states(self) -> Iterator[Event]:
         """A host falls silent without anybody writing it down, so states are judged at every look."""
         now, down_after = self.cloud.clock.now(), self.cloud.shape.limits.service_down_time
-        for row in self._host_rows:
-            state: HostState = judge(facts_of(row), self._seen, now, down_after)
+        for row, seen in self._host_rows:
+            state: HostState = judge(facts_of(row), seen, now, down_after)
             if self.hosts.get(row["name"]) != state.word:
                 self.hosts[row["name"]] = state.word
                 text = state.word if state.word not in ("down", "unknown") else f"{state.word}: {state.sentence}"
                 yield Event({"host": row["name"], "is": state.word}, row["name"], text)
 
     def _owed(self) -> Iterator[Event]:
-        journal = self._journals["cell1"]
-        debts = {(row["host"], row["server_id"], row["copy"]) for row in journal.rows("debts", "created_at")}
+        debts = {(row["host"], row["server_id"], row["copy"]) for row in self._rows("debts", "created_at")}
         for host, server, copy in sorted(debts - self._debts):
             yield Event({"debt": self.names.of(server), "host": host, "is": "owed"}, host, self._debt(server, copy))
         for host, server, copy in sorted(self._debts - debts):
             name = self.names.of(server)
             yield Event({"debt": name, "host": host, "is": "paid"}, host, f"no longer owes {name}/{copy}")
         self._debts = debts
-        found = {(row["host"], row["server_id"], row["copy"]) for row in journal.rows("quarantine", "found_at")}
+        found = {(row["host"], row["server_id"], row["copy"]) for row in self._rows("quarantine", "found_at")}
         for host, server, copy in sorted(found - self._quarantined):
             yield Event({"quarantine": server, "host": host}, host, f"{self.names.of(server)}/{copy} is quarantined")
         self._quarantined = found

@@ -2,40 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from kilonova.domain.errors import StoreError
+from sqlalchemy import select
+
+from kilonova.domain.errors import StoreError, Unreachable
+from kilonova.store.cell_store import CellStore, DroppableStore, Outage
 from kilonova.store.instruments import ReadsClock
 from kilonova.store.revisions import role_of
 from kilonova.store.sqlite import Checkpoint, SqliteStore
+from kilonova.store.statements import Sql
+from kilonova.store.tables.control import cells
 from kilonova.store.upgrade import status, upgrade
 from kilonova.store.url import SqliteUrl, parse_url
-from kilonova.world import Store
+from kilonova.world import Row, Store, Tx
+
+logger = logging.getLogger(__name__)
 
 CELL0 = "cell0"
+_CELLS = Sql(select(cells).order_by(cells.c.name))
 
-
-class DroppableStore(Store, Protocol):
-    def drop(self) -> None: ...
+OpenCell = Callable[[str, str], Awaitable[CellStore]]
 
 
 class OpenStores:
     """See world.Stores."""
 
-    def __init__(self, control: DroppableStore, placement: DroppableStore) -> None:
+    def __init__(
+        self,
+        control: DroppableStore,
+        placement: DroppableStore,
+        open_cell: OpenCell | None = None,
+        addresses: Mapping[str, str] | None = None,
+    ) -> None:
+        """`open_cell` takes a name and an address; without it no cells can be learnt. `addresses` are those of the
+        configuration."""
         self.control: Store = control
         self.placement: Store = placement
-        self._cells: dict[str, Store] = {}
-        self._all: list[DroppableStore] = [control, placement]
+        self.directory: Path | None = None  # where an embedded cloud has its files
+        self._cells: dict[str, CellStore] = {}
+        self._first: list[DroppableStore] = [control, placement]
+        self._open_cell = open_cell
+        self._learning = asyncio.Lock()
+        self._learnt: set[str] = set()  # not by configuration
+        self._complaints: dict[str, str] = {}  # by cell: what was said of it last
+        self._rows: dict[str, Row] = {}
+        self._addresses = dict(addresses or {})
         self._names: tuple[str, ...] = ()
         self._journals: tuple[Store, ...] = (control,)
 
-    def add_cell(self, name: str, store: DroppableStore) -> None:
+    def add_cell(self, name: str, store: CellStore) -> None:
         self._cells[name] = store
-        self._all.append(store)
+        self._count_cells()
+
+    def _count_cells(self) -> None:
         self._names = tuple(sorted(self._cells, key=lambda cell: (cell != CELL0, cell)))
         self._journals = (self.control, *(self._cells[cell] for cell in self._names))
+
+    async def learn(self) -> None:
+        async with self._learning:
+            self._rows = await self.control.read(_read_cells)
+            for name in sorted(self._rows.keys() - self._cells.keys()):
+                await self._learn_one(name)
+            for name in self._learnt - self._rows.keys():
+                self._learnt.discard(name)
+                await self._cells.pop(name).close()
+                self._count_cells()
+
+    async def _learn_one(self, name: str) -> None:
+        if self._open_cell is None:
+            return
+        try:
+            self.add_cell(name, await self._open_cell(name, self._rows[name]["database_url"]))
+            self._learnt.add(name)
+            self._complaints.pop(name, None)
+        except StoreError as why:  # the others are none the worse for it
+            if self._complaints.get(name) != str(why):
+                self._complaints[name] = str(why)
+                logger.error("the cell %s cannot be opened: %s", name, why)
+
+    def destinations(self) -> Sequence[str]:
+        return [name for name in self._names if name != CELL0 and not self._is_closed(name)]
+
+    def _is_closed(self, name: str) -> bool:
+        row = self._rows.get(name)
+        return self._cells[name].outage is not None or (row is not None and bool(row["disabled"]))
+
+    def bus_prefix(self, name: str) -> str:
+        row = self._rows.get(name)
+        return "" if row is None else str(row["bus_prefix"])
 
     def cell(self, name: str) -> Store:
         try:
@@ -46,16 +106,30 @@ class OpenStores:
     def cells(self) -> Sequence[str]:
         return self._names
 
+    def databases(self) -> Sequence[str]:
+        return ("control", "placement", *self._names)
+
+    def address(self, name: str) -> str:
+        """With its password, if it has one."""
+        return self._cells[name].address if name in self._cells else self._addresses[name]
+
+    def is_configured(self, name: str) -> bool:
+        return name in self._addresses
+
+    def outage(self, name: str) -> Outage | None:
+        """None while its database answers."""
+        return self._cells[name].outage
+
     def journals(self) -> Sequence[Store]:
         return self._journals
 
     async def close(self) -> None:
-        for store in self._all:
+        for store in (*self._first, *self._cells.values()):
             await store.close()
 
     def drop(self) -> None:
         """As kill -9 would: see the stores' own `drop`."""
-        for store in self._all:
+        for store in (*self._first, *self._cells.values()):
             store.drop()
 
 
@@ -72,10 +146,11 @@ async def open_store(
 ) -> DroppableStore:
     """With `upgrading` an older schema is brought up to date, without it is refused; a newer one always is."""
     role = role_of(name)
+    connecting = {"seconds": postgres_options["timeout"]} if postgres_options.get("timeout") else {}
     if upgrading:
-        await upgrade(url, role)
+        await upgrade(url, role, **connecting)
     else:
-        (await status(url, role)).refuse_other()
+        (await status(url, role, **connecting)).refuse_other()
     place = parse_url(url)
     if isinstance(place, SqliteUrl):
         return SqliteStore(
@@ -86,20 +161,69 @@ async def open_store(
     return PostgresStore(name, url, **postgres_options)
 
 
-async def open_stores(urls: Mapping[str, str], **options: Any) -> OpenStores:
-    """`urls` has `control`, `placement` and the cells by name; `options` as for `open_store`."""
+async def open_stores(urls: Mapping[str, str], directory: Path | None = None, **options: Any) -> OpenStores:
+    """`urls` has `control`, `placement` and the cells by name, `options` as for `open_cell`. Cells that control knows
+    besides are opened too; those without an address are files of the directory."""
     missing = [role for role in ("control", "placement", CELL0) if role not in urls]
     if missing:
         raise StoreError(f"no address is configured for the database {', '.join(missing)}")
-    opened: dict[str, DroppableStore] = {}
+    opened: list[DroppableStore] = []
     try:
+        for name in ("control", "placement"):
+            opened.append(await open_store(name, urls[name], **_for_all(options)))
+        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, options), urls)
+        stores.directory = directory
         for name, url in urls.items():
-            opened[name] = await open_store(name, url, **options)
+            if name not in ("control", "placement"):
+                opened.append(cell := await open_cell(name, url, **options))
+                stores.add_cell(name, cell)
+        await stores.learn()
     except BaseException:
-        for store in opened.values():
+        for store in opened:
             await store.close()
         raise
-    stores = OpenStores(opened.pop("control"), opened.pop("placement"))
-    for name, store in opened.items():
-        stores.add_cell(name, store)
     return stores
+
+
+def _for_all(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "cell_timeout"}
+
+
+async def _open_learnt(directory: Path | None, options: dict[str, Any], name: str, url: str) -> CellStore:
+    if not url and directory is None:
+        raise StoreError(f"no address is configured for it; add it to [database.cells] as {name} = ADDRESS")
+    return await open_cell(name, url or file_url(directory or Path(), name), **options)
+
+
+async def _read_cells(tx: Tx) -> dict[str, Row]:
+    return {row["name"]: row for row in await tx.all(_CELLS)}
+
+
+async def made_cells(control_url: str, directory: Path, clock: ReadsClock) -> dict[str, str]:
+    """Addresses of the cells that were made in the running cloud, as a control database knows them that is current."""
+    if not (await status(control_url, "control")).is_current:
+        return {}
+    control = await open_store("control", control_url, clock=clock, upgrading=False)
+    try:
+        found = await control.read(_read_cells)
+    finally:
+        await control.close()
+    return {name: row["database_url"] or file_url(directory, name) for name, row in found.items()}
+
+
+def file_url(directory: Path, name: str) -> str:
+    return f"sqlite:///{(directory / name).absolute()}.db"
+
+
+async def open_cell(name: str, url: str, *, cell_timeout: float = 5.0, **options: Any) -> CellStore:
+    """One that does not answer now is opened when it does; one that may not be used is refused at once."""
+    if not isinstance(parse_url(url), SqliteUrl):
+        options["timeout"] = cell_timeout
+    opener = partial(open_store, name, url, **options)
+    clock: ReadsClock = options["clock"]
+    try:
+        return CellStore(name, clock, await opener(), address=url)
+    except Unreachable as why:
+        cell = CellStore(name, clock, None, opener, address=url)
+        cell.lose(str(why))
+        return cell

@@ -1,10 +1,11 @@
-"""The journals as readers see them: operations newest first, over control and all cells.
+"""The journals as readers see them: operations newest first, over control and all cells that answer.
 
 A create has two rows of one id, `place` in control and `build` in a cell (law 5). It is listed once, by the newer one.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,6 +13,8 @@ from typing import Any
 
 from sqlalchemy import Integer, and_, bindparam, or_, select
 
+from kilonova.domain.errors import Unreachable
+from kilonova.domain.server import from_json
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.cell import action_events, actions
 from kilonova.store.tables.journal import operations, steps
@@ -79,7 +82,10 @@ class _Cursor:
         async def body(tx: Tx) -> Sequence[Row]:
             return await tx.all(statement, **self.by, **marker, chunk=self.chunk)
 
-        return await self.journal.read(body)
+        try:
+            return await self.journal.read(body)
+        except Unreachable:
+            return ()
 
 
 async def page(
@@ -109,11 +115,21 @@ async def _with_first_halves(stores: Stores, found: list[Journaled]) -> list[lis
 
 async def find(stores: Stores, operation_id: str) -> list[Journaled]:
     """All rows of one operation, oldest journal first; empty when there is none."""
-    found = []
+    found, away = [], None
     for journal in stores.journals():
-        for row in (await _with_ids(journal, [operation_id])).values():
-            found.append(Journaled(journal, row))
+        try:
+            known = await _with_ids(journal, [operation_id])
+        except Unreachable as why:
+            away = why
+            continue
+        found += [Journaled(journal, row) for row in known.values()]
+    if away is not None and (not found or _is_continued(found[-1].row)):
+        raise away  # the rest of it, or all, may be there
     return found
+
+
+def _is_continued(row: Row) -> bool:
+    return row["kind"] == "place" and bool(from_json(row["facts"], {}).get("handed_over"))
 
 
 async def operations_by_turn(stores: Stores, server: str) -> dict[int, tuple[str, str]]:
@@ -124,7 +140,8 @@ async def operations_by_turn(stores: Stores, server: str) -> dict[int, tuple[str
 
     found: dict[int, tuple[str, str]] = {}
     for journal in stores.journals():
-        found |= {row["turn"]: (row["id"], row["kind"]) for row in await journal.read(body)}
+        with contextlib.suppress(Unreachable):
+            found |= {row["turn"]: (row["id"], row["kind"]) for row in await journal.read(body)}
     return found
 
 
@@ -145,7 +162,8 @@ async def actions_of(stores: Stores, operation_id: str) -> list[tuple[Row, list[
             events = list(await tx.all(_EVENTS, id=operation_id)) if taken else []
             return [(action, events) for action in taken]
 
-        found += await stores.cell(name).read(body)
+        with contextlib.suppress(Unreachable):
+            found += await stores.cell(name).read(body)
     return found
 
 
@@ -153,7 +171,8 @@ async def _built(stores: Stores, ids: list[str]) -> set[str]:
     """Those that have a second journal in a cell."""
     found: set[str] = set()
     for name in stores.cells() if ids else ():
-        found |= set(await _with_ids(stores.cell(name), ids))
+        with contextlib.suppress(Unreachable):
+            found |= set(await _with_ids(stores.cell(name), ids))
     return found
 
 

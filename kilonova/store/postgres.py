@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError, Unreachable
 from kilonova.store.instruments import Faults, Stats
 from kilonova.store.postgres_connections import Connections, OnIo
 from kilonova.store.statements import Sql
@@ -168,7 +168,7 @@ class PostgresStore:
             return await look(connection)
         except BaseException as error:
             await self._roll_back(connection, error)
-            if (ours := self._in_our_words(error, StoreError)) is not None:
+            if (ours := self._in_our_words(error)) is not None:
                 raise ours from error
             raise
         finally:
@@ -192,6 +192,8 @@ class PostgresStore:
     async def _write_once(self, body: Body[T]) -> T:
         try:
             connection = await self._take()
+        except Unreachable:
+            raise
         except StoreError as error:
             raise CommitFailed(str(error)) from error
         try:
@@ -216,7 +218,7 @@ class PostgresStore:
             await self._roll_back(connection, error)
             if isinstance(error, _RETRIED):
                 raise
-            if (ours := self._in_our_words(error, CommitFailed)) is not None:
+            if (ours := self._in_our_words(error)) is not None:
                 raise ours from error
             raise
 
@@ -248,14 +250,15 @@ class PostgresStore:
             if not isinstance(another, Exception):
                 raise
 
-    def _in_our_words(self, error: BaseException, lost: type[StoreError]) -> Exception | None:
-        """Callers know no driver: a broken constraint is a Conflict, a lost connection `lost`, the rest StoreError."""
+    def _in_our_words(self, error: BaseException) -> Exception | None:
+        """Callers know no driver: a broken constraint is a Conflict, a lost connection Unreachable, the rest
+        StoreError."""
         if isinstance(error, asyncpg.IntegrityConstraintViolationError):
             return Conflict(f"database {self.name}: {error}")
         if isinstance(error, ValueError) and isinstance(error, asyncpg.InterfaceError):
             return StoreError(f"database {self.name}: {error}")  # a parameter of the wrong type
         if isinstance(error, _LOST):
-            return lost(f"database {self.name}: the connection was lost: {error}")
+            return Unreachable(f"database {self.name}: the connection was lost: {str(error) or 'no answer in time'}")
         if isinstance(error, asyncpg.PostgresError):
             return StoreError(f"database {self.name}: {error}")
         return None  # the body's own

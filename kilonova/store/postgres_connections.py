@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from kilonova.domain.errors import StoreError
+from kilonova.domain.errors import StoreError, Unreachable
 from kilonova.store.url import PostgresUrl
 
 T = TypeVar("T")
@@ -22,24 +22,32 @@ CACHED_STATEMENTS = 512
 OnIo = Callable[[int], None]
 
 
-async def connect_postgres(place: PostgresUrl, *, timeout: float | None = None, application: str = "kilonova") -> Any:
-    """One connection, or a StoreError that says where and why not."""
+async def connect_postgres(
+    place: PostgresUrl,
+    *,
+    timeout: float | None = None,
+    application: str = "kilonova",
+    seconds: float = CONNECT_SECONDS,
+) -> Any:
+    """One connection within so many seconds, or a StoreError that says where and why not. `timeout` is what a
+    statement may take on it, and bounds the connecting too."""
     settings = {"application_name": application, "jit": "off"}
+    seconds = seconds if timeout is None else min(timeout, seconds)
     if place.schema:
         settings["search_path"] = place.schema
     try:
         return await asyncpg.connect(
             place.dsn,
-            timeout=CONNECT_SECONDS,
+            timeout=seconds,
             command_timeout=timeout,
             statement_cache_size=CACHED_STATEMENTS,
             max_cached_statement_lifetime=0,  # kept as long as the connection; no timers
             server_settings=settings,
         )
     except TimeoutError as error:
-        raise StoreError(f"the database {place} did not answer within {CONNECT_SECONDS:.0f} seconds") from error
+        raise Unreachable(f"the database {place} did not answer within {seconds:g} seconds") from error
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreError(f"cannot reach the database {place}: {error}") from error
+        raise Unreachable(f"cannot reach the database {place}: {error}") from error
 
 
 async def run_script(connection: Any, complaint: str, script: str) -> None:
@@ -55,6 +63,7 @@ class Connections:
     def __init__(self, place: PostgresUrl, most: int, on_io: OnIo | None, **options: Any) -> None:
         self._place = place
         self._options = options
+        self._patience: float | None = options.get("timeout")
         self._on_io = on_io
         self._in_flight = 0
         self._slots = asyncio.Semaphore(most)
@@ -78,7 +87,7 @@ class Connections:
             self._on_io(step)
 
     async def take(self) -> Any:
-        await self._slots.acquire()
+        await self._slot()
         try:
             while self._idle:
                 connection = self._idle.pop()
@@ -94,6 +103,17 @@ class Connections:
             raise StoreError(f"the database {self._place} is closed")
         self._open.add(connection)
         return connection
+
+    async def _slot(self) -> None:
+        """Where every connection hangs, whoever waits for one must not wait for ever."""
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise Unreachable(f"no connection to {self._place} became free within {self._patience:g} seconds") from None
 
     def give_back(self, connection: Any) -> None:
         """A connection with a transaction still open, or in an unknown state, is cut: the server rolls back."""

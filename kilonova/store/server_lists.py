@@ -1,19 +1,23 @@
 """Lists of servers: gathered from the build requests and all cells, and merged.
 
-A cell sorts what it can by itself and gives a page; server_order.py says what that is.
+A cell sorts what it can by itself and gives a page; server_order.py says what that is. The servers of a cell that does
+not answer are listed by their mappings, or left out; the others are listed as if nothing were wrong.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, select
 
+from kilonova.domain.errors import Unreachable
 from kilonova.store import keyset
 from kilonova.store.server_order import Order
-from kilonova.store.server_records import FAULTS, Record, from_cell, from_request
+from kilonova.store.server_records import FAULTS, Record, from_cell, from_mapping, from_request
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import control
 from kilonova.world import Row, Store, Stores, Tx
@@ -30,6 +34,13 @@ _MAPPED = Sql(
         in_list(control.server_mappings.c.server_id, "ids"), control.server_mappings.c.queued_for_delete == 0
     )
 )
+_THERE = select(control.server_mappings).where(
+    control.server_mappings.c.queued_for_delete == 0,
+    control.server_mappings.c.counted == 1,  # a soft-deleted one is not
+    in_list(control.server_mappings.c.cell, "cells"),
+)
+_IN_CELLS = Sql(_THERE)
+_OWN_IN_CELLS = Sql(_THERE.where(control.server_mappings.c.project_id == bindparam("project_id")))
 
 
 @dataclass
@@ -42,6 +53,8 @@ class Wanted:
     vm_states: frozenset[str] | None = None
     matches: Callable[[Record], bool] | None = None
     refresh: Callable[[Sequence[Record]], Awaitable[None]] | None = None  # what `matches` judges and no row has
+    partial: bool = False  # those of a cell that does not answer too, as far as control knows them
+    skips_away: bool = True  # else a cell that does not answer is an error
 
     def takes(self, record: Record) -> bool:
         return (
@@ -60,17 +73,52 @@ class Page:
 
 
 async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
-    """Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
-    found = {record.id: record for record in await _requested(stores, wanted)}
-    read, part = (order, page) if order.is_of_columns else (Order(), Page(limit=1 << 60))
-    for name in stores.cells():
-        for record in await _listed(stores, stores.cell(name), wanted, read, part):
-            found[record.id] = record
-    everything = list(found.values())
-    sorted_ = order.arrange(everything) if page.after is None else order.after(everything, page.after)
-    chosen = sorted_[: page.limit]
+    records, away = await _gathered(stores, wanted, order, page)
+    partial = await _partial(stores, wanted, away) if away else []
+    chosen = order.merged(records, partial, page.after)[: page.limit]
     await _add_faults(stores, chosen)
     return chosen
+
+
+async def _gathered(stores: Stores, wanted: Wanted, order: Order, page: Page) -> tuple[list[Record], list[str]]:
+    """Those that are known, and the cells that do not answer.
+
+    Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
+    if page.after is not None and page.after.is_partial and not order.is_of_mappings:
+        return [], [name for name in stores.cells() if stores.outage(name) is not None]  # all others came before
+    found = {record.id: record for record in await _requested(stores, wanted)}
+    away: list[str] = []
+    read, part = (order, page) if order.is_of_columns else (Order(), Page(limit=1 << 60))
+    for name, records in (await _listed_by_cell(stores, wanted, read, part)).items():
+        if records is None:
+            away.append(name)
+        else:
+            found |= {record.id: record for record in records}
+    return list(found.values()), away
+
+
+async def _listed_by_cell(stores: Stores, wanted: Wanted, order: Order, page: Page) -> dict[str, list[Record] | None]:
+    """None of a cell that does not answer. All are asked at the same time."""
+
+    async def listed(name: str) -> list[Record] | None:
+        try:
+            return await _listed(stores, stores.cell(name), wanted, order, page)
+        except Unreachable:
+            if wanted.partial or wanted.skips_away:
+                return None
+            raise
+
+    names = stores.cells()
+    return dict(zip(names, await asyncio.gather(*(listed(name) for name in names)), strict=True))
+
+
+async def _partial(stores: Stores, wanted: Wanted, cells: list[str]) -> list[Record]:
+    async def body(tx: Tx) -> Sequence[Row]:
+        if wanted.project_id is None:
+            return await tx.all(_IN_CELLS, cells=cells)
+        return await tx.all(_OWN_IN_CELLS, cells=cells, project_id=wanted.project_id)
+
+    return [from_mapping(row) for row in await stores.control.read(body)] if wanted.partial else []
 
 
 async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
@@ -133,5 +181,6 @@ async def _add_faults(stores: Stores, records: Sequence[Record]) -> None:
         async def body(tx: Tx, ids: Sequence[str] = tuple(by_id)) -> Sequence[Row]:
             return await tx.all(FAULTS, ids=list(ids))
 
-        for row in await stores.cell(name).read(body):
-            by_id[row["server_id"]].fault = row  # the newest comes last
+        with contextlib.suppress(Unreachable):  # gone since the page was read; it is complete but for these
+            for row in await stores.cell(name).read(body):
+                by_id[row["server_id"]].fault = row  # the newest comes last

@@ -18,6 +18,7 @@ from kilonova.store.server_records import SELECTED, Record
 from kilonova.store.statements import Sql, by_bytes
 from kilonova.store.tables.cell import servers
 
+OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control knows as well
 SHAPES_KEPT = 256  # anybody can ask in a new shape; the oldest is forgotten
 
 
@@ -56,6 +57,22 @@ class Order:
     @property
     def is_of_columns(self) -> bool:
         return all(key.column for key in self.keys)
+
+    @property
+    def is_of_mappings(self) -> bool:
+        """Then it can be said where a server stands whose cell does not answer."""
+        return all(key.column in OF_MAPPINGS for key in self.keys)
+
+    def merged(self, records: list[Record], partial: list[Record], marker: Record | None) -> list[Record]:
+        """What comes after the marker. Partial ones that cannot be sorted come last, the newest of them first."""
+        if not partial or self.is_of_mappings:
+            return self._from([*records, *partial], marker)
+        if marker is not None and marker.is_partial:
+            return Order()._from(partial, marker)
+        return self._from(records, marker) + Order().arrange(partial)
+
+    def _from(self, records: list[Record], marker: Record | None) -> list[Record]:
+        return self.arrange(records) if marker is None else self.after(records, marker)
 
     def arrange(self, records: list[Record]) -> list[Record]:
         for key in reversed(self.keys):

@@ -26,6 +26,7 @@ COLUMNS = (
 SELECTED = select(*cell.servers.c[COLUMNS])
 FAULTS = Sql(select(cell.faults).where(in_list(cell.faults.c.server_id, "ids")).order_by(cell.faults.c.number))
 _ONE = Sql(SELECTED.where(cell.servers.c.id == bindparam("id")))
+UNKNOWN_FLAVOR = Flavor("", 0, 0, 0)
 _VIFS = msgspec.json.Decoder(list[Vif])
 
 
@@ -54,6 +55,7 @@ class Record:
     deleted: bool
     fault: Row | None = None
     zone: str = ""  # of its host, once somebody has looked
+    is_partial: bool = False  # made of its mapping and what was once asked for: its cell does not answer
 
 
 async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Record | None:
@@ -149,4 +151,43 @@ def from_request(row: Row) -> Record:
         launched_at=None,
         terminated_at=None,
         deleted=False,
+    )
+
+
+async def find_partial(stores: Stores, server_id: str) -> Record | None:
+    """What control alone knows of a server: whose it is, and what was asked for when it was created."""
+
+    async def body(tx: Tx) -> Record | None:
+        mapping = await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)
+        spec = await rows.fetch(tx, control.request_specs, server_id=server_id)
+        return None if mapping is None else from_mapping(mapping, spec)
+
+    return await stores.control.read(body, few=True)
+
+
+def from_mapping(mapping: Row, spec: Row | None = None) -> Record:
+    asked = from_json(spec["spec"], {}) if spec is not None else {}
+    return Record(
+        id=mapping["server_id"],
+        project_id=mapping["project_id"],
+        user_id=mapping["user_id"],
+        name=asked.get("name", ""),
+        cell=mapping["cell"],
+        turn=0,
+        operation_id=None,
+        vm_state="unknown",
+        task_state=None,
+        power_state=0,
+        host=None,
+        copy=None,
+        image_ref=asked.get("image", ""),
+        flavor=Flavor(**asked["flavor"]) if asked else UNKNOWN_FLAVOR,
+        details=msgspec.convert(asked.get("details", {}), Details),
+        vifs=[],
+        created_at=mapping["created_at"],
+        updated_at=mapping["created_at"],
+        launched_at=None,
+        terminated_at=None,
+        deleted=False,
+        is_partial=True,
     )

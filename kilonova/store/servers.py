@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from sqlalchemy import Integer, bindparam, select
 
+from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import from_json
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -64,7 +66,8 @@ async def list_servers(stores: Stores, *, marker: str, limit: int) -> list[Serve
 
     found = {row["server_id"]: _from_request(row) for row in await stores.control.read(requested)}
     for name in stores.cells():
-        found |= {row["id"]: _from_cell(name, row) for row in await stores.cell(name).read(placed)}
+        with contextlib.suppress(Unreachable):  # `kilonova cell list` names it
+            found |= {row["id"]: _from_cell(name, row) for row in await stores.cell(name).read(placed)}
     return sorted(found.values(), key=lambda server: server.id)[:limit]
 
 

@@ -11,27 +11,28 @@ from kilonova.store.revisions import SchemaStatus
 from kilonova.store.sqlite_connection import connect, connect_to_look, remove_database, why_not
 from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url
 
+CONNECT_SECONDS = 10.0
 _UPGRADE_LOCK = 0x6B696C6F  # any number, the same in every process: two upgrades of one database take turns
 
 
-async def status(url: str, role: str) -> SchemaStatus:
-    """Reads only: asking about a file that is not there does not make it."""
+async def status(url: str, role: str, seconds: float = CONNECT_SECONDS) -> SchemaStatus:
+    """Reads only: asking about a file that is not there does not make it. `seconds` are for connecting."""
     place = parse_url(url)
     if isinstance(place, SqliteUrl):
         return _sqlite_status(place, role)
-    connection = await _connect_postgres(place)
+    connection = await _connect_postgres(place, seconds)
     try:
         return await _postgres_status(connection, place, role)
     finally:
         await connection.close()
 
 
-async def upgrade(url: str, role: str) -> SchemaStatus:
+async def upgrade(url: str, role: str, seconds: float = CONNECT_SECONDS) -> SchemaStatus:
     """Returns what it was before. Raises StoreError, with nothing changed, when it is newer than this program."""
     place = parse_url(url)
     if isinstance(place, SqliteUrl):
         return _upgrade_sqlite(place, role)
-    connection = await _connect_postgres(place)
+    connection = await _connect_postgres(place, seconds)
     try:
         async with connection.transaction():
             return await _upgrade_postgres(connection, place, role)
@@ -95,10 +96,10 @@ def _run_script(place: SqliteUrl, role: str, script: str) -> None:
         connection.close()
 
 
-async def _connect_postgres(place: PostgresUrl) -> Any:
+async def _connect_postgres(place: PostgresUrl, seconds: float) -> Any:
     from kilonova.store.postgres_connections import connect_postgres
 
-    return await connect_postgres(place)
+    return await connect_postgres(place, seconds=seconds)
 
 
 async def _postgres_status(connection: Any, place: PostgresUrl, role: str) -> SchemaStatus:

@@ -13,15 +13,18 @@ class Spoiled:
 
     def __init__(self, number=0, how=""):
         self.number, self.how, self.seen, self.struck = number, how, 0, False
+        self.meant = ""  # the database: another one may commit before this one is answered
 
     def before_commit(self, name):
         self.seen += 1
+        if self.seen == self.number:
+            self.meant = name
         if self.how == "fails" and self.seen == self.number:
             self.struck = True
             raise CommitFailed("the disk was full for a moment")
 
     def after_commit(self, name):
-        if self.how == "is unknown" and self.seen == self.number and not self.struck:
+        if self.how == "is unknown" and self.meant == name and not self.struck:
             self.struck = True
             raise CommitUnknown("the line went dead")
 

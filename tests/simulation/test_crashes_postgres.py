@@ -7,19 +7,20 @@ import os
 import asyncpg
 import pytest
 
-from kilonova.sim.cloud import DATABASES
+from kilonova.sim.cloud import DATABASES as ONE_CELL
 from kilonova.sim.commands import chosen_points
 from kilonova.sim.crashes import SCENARIOS, count_points, crash_at
 from kilonova.sim.databases import on_postgres
 from kilonova.store.revisions import role_of
 from kilonova.store.upgrade import upgrade_blocking
 
+DATABASES = (*ONE_CELL, "cell2")
 pytestmark = pytest.mark.postgres
 SAMPLE = int(os.environ.get("KILONOVA_SAMPLE", "0" if os.environ.get("KILONOVA_FULL") else "2"))
 
 
 class Databases:
-    """Four schemas of one database, emptied before each run."""
+    """Five schemas of one database, emptied before each run."""
 
     def __init__(self, url):
         self.url = url

@@ -17,7 +17,7 @@ import pytest
 
 from kilonova.domain.errors import StoreError
 from kilonova.store.lock import lock_directory
-from kilonova.store.open import open_store, open_stores
+from kilonova.store.open import open_cell, open_store, open_stores
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.sqlite_connection import connect
 from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url
@@ -36,7 +36,7 @@ def test_stores_by_name_with_cell0_first(tmp_path: Path) -> None:
             urls(tmp_path, "cell1", "placement", "cell0", "control"), clock=WallClock(), threaded=False
         )
         stores.add_cell(
-            "a-cell", await open_store("a-cell", f"sqlite:///{tmp_path}/a.db", clock=WallClock(), threaded=False)
+            "a-cell", await open_cell("a-cell", f"sqlite:///{tmp_path}/a.db", clock=WallClock(), threaded=False)
         )
         assert stores.cells() == ("cell0", "a-cell", "cell1")
         assert [store.name for store in stores.journals()] == ["control", "cell0", "a-cell", "cell1"]

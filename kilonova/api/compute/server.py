@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,13 +12,14 @@ from kilonova.api.call import OPERATION_HEADER, Call, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details, details_document, details_from
+from kilonova.domain.errors import Unreachable
 from kilonova.domain.host import HostState
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host
-from kilonova.store.server_records import Record, find, read_one
+from kilonova.store.server_records import Record, find, find_partial, read_one
 from kilonova.store.tables import cell
 from kilonova.world import Tx
 
@@ -27,9 +29,20 @@ PATIENCE = 20  # looks, a tenth of a second apart, until a new server has left f
 
 async def server_of(call: Call, *, deleted: bool = False, rule: str = "") -> Record:
     server_id = call.path["server"]
-    record = await find(call.db, server_id, deleted=deleted)
+    return _allowed(call, await find(call.db, server_id, deleted=deleted), rule)
+
+
+async def partial_server_of(call: Call) -> Record:
+    """Its cell does not answer; from 2.69 on what control knows of it is shown."""
+    record = _allowed(call, await find_partial(call.db, call.path["server"]))
+    if not call.at(2, 69):
+        raise Unreachable(f"the cell of {record.id} does not answer")
+    return record
+
+
+def _allowed(call: Call, record: Record | None, rule: str = "") -> Record:
     if record is None or (record.project_id != call.caller.project_id and not call.caller.is_admin):
-        raise Rejected(404, f"Instance {server_id} could not be found.")
+        raise Rejected(404, f"Instance {call.path['server']} could not be found.")
     call.require(rule, project_id=record.project_id, user_id=record.user_id)
     return record
 
@@ -108,7 +121,8 @@ async def host_states(call: Call, records: Sequence[Record]) -> dict[str, HostSt
 
     found: dict[str, HostState] = {}
     for name in {record.cell for record in records if record.cell is not None and record.host}:
-        found |= await call.db.cell(name).read(body)
+        with contextlib.suppress(Unreachable):  # gone since the servers were read
+            found |= await call.db.cell(name).read(body)
     return found
 
 

@@ -23,11 +23,10 @@ from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 from kilonova.operations.submit import NewServer, NewServers, create_many, known_creates
+from kilonova.services.compute.hosts import read_hosts
 from kilonova.services.compute.server_groups import unknown
 from kilonova.services.image.image import Image
-from kilonova.store.hosts import judge_all
 from kilonova.store.server_records import find
-from kilonova.world import Tx
 
 ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
 FORCED_HOST = "os_compute_api:servers:create:forced_host"
@@ -209,13 +208,7 @@ async def _is_zone(call: Call, zone: str) -> bool:
 
 
 async def _known_hosts(call: Call) -> set[str]:
-    async def body(tx: Tx) -> set[str]:
-        return set(await judge_all(tx, call.engine.limits.service_down_time))
-
-    known: set[str] = set()
-    for name in call.db.cells():
-        known |= await call.db.cell(name).read(body)
-    return known
+    return {host.name for host in await read_hosts(call.db, call.engine.limits.service_down_time)}
 
 
 async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups: list[str]) -> Details:

@@ -11,11 +11,12 @@ from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_view import zone_of
 from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
 from kilonova.store.server_lists import Page, Wanted
 from kilonova.store.server_order import Key, Order, column_key
-from kilonova.store.server_records import Record, find
+from kilonova.store.server_records import Record, find, find_partial
 
 Getter = Callable[[Record], Any]
 Test = Callable[[Record], bool]
@@ -168,6 +169,8 @@ async def asked(call: Call, all_tenants_rule: str) -> tuple[Wanted, Order, Page]
     """None: nothing can match."""
     given = _allowed(call)
     wanted = Wanted(project_id=_project(call, given, all_tenants_rule))
+    wanted.partial = call.at(2, 69) and given.keys() <= {"project_id", "tenant_id"}
+    wanted.skips_away = call.engine.limits.list_records_by_skipping_down_cells
     tests = [TESTS[name](values) for name, values in given.items() if name in TESTS]
     if "status" in given and not _possible(call, given["status"]):
         return None
@@ -277,7 +280,10 @@ async def _page(call: Call) -> Page:
     page = Page(limit_of(call))
     marker = call.query.get("marker")
     if marker:
-        page.after = await find(call.db, marker, deleted=True)
+        try:
+            page.after = await find(call.db, marker, deleted=True)
+        except Unreachable:
+            page.after = await find_partial(call.db, marker)
         if page.after is None or (page.after.project_id != call.caller.project_id and not call.caller.is_admin):
             raise Rejected(400, f"marker [{marker[:60]}] not found")
     return page

@@ -14,7 +14,7 @@ from kilonova.api.routes import Version
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Failed
 from kilonova.domain.host import HostState
-from kilonova.domain.status import WITH_FAULT, WITH_PROGRESS, status_of
+from kilonova.domain.status import UNKNOWN, WITH_FAULT, WITH_PROGRESS, status_of
 from kilonova.store.server_records import Record
 
 ATTRIBUTES = "OS-EXT-SRV-ATTR:"
@@ -66,6 +66,8 @@ def links(call: Call, record: Record) -> list[dict[str, str]]:
 
 
 def brief(call: Call, record: Record) -> dict[str, Any]:
+    if record.is_partial:
+        return {"id": record.id, "status": UNKNOWN, "links": links(call, record)}
     return {"id": record.id, "name": record.name, "links": links(call, record)}
 
 
@@ -111,10 +113,33 @@ class ServerView:
 
     def whole(self, record: Record) -> dict[str, Any]:
         """As show and detail have it."""
+        if record.is_partial:
+            return self.partial(record)
         shown = self.core(record)
         shown |= self._states(record)
         shown |= self._rest(record)
         return shown
+
+    def partial(self, record: Record, *, whole: bool = False) -> dict[str, Any]:
+        """Of a server whose cell does not answer; `whole`: with what was asked for when it was created."""
+        shown: dict[str, Any] = {
+            "id": record.id,
+            "status": UNKNOWN,
+            "tenant_id": record.project_id,
+            "created": seconds(record.created_at),
+            "links": links(self.call, record),
+        }
+        if not whole:
+            return shown
+        zone = record.details.availability_zone or record.details.pinned_zone
+        shown |= {
+            "user_id": record.user_id,
+            "image": self._image(record),
+            "flavor": self._flavor(record),
+            "OS-EXT-AZ:availability_zone": zone or UNKNOWN,
+            "OS-EXT-STS:power_state": record.power_state,
+        }
+        return shown | ({"server_groups": self.groups} if self.call.at(2, 71) else {})
 
     def core(self, record: Record) -> dict[str, Any]:
         """What update and rebuild show as well."""

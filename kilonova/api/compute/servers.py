@@ -12,7 +12,15 @@ from kilonova.api.compute import server_filters
 from kilonova.api.compute.paging import next_links
 from kilonova.api.compute.schemas import servers as schemas
 from kilonova.api.compute.schemas.queries import none_since
-from kilonova.api.compute.server import act, change_details, host_states, look_at_ports, placed, server_of
+from kilonova.api.compute.server import (
+    act,
+    change_details,
+    host_states,
+    look_at_ports,
+    partial_server_of,
+    placed,
+    server_of,
+)
 from kilonova.api.compute.server_create import create, plain_address
 from kilonova.api.compute.server_view import (
     HOST_STATUS,
@@ -26,6 +34,7 @@ from kilonova.api.compute.server_view import (
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
+from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.operations.submit import remove
 from kilonova.store.server_lists import page
@@ -69,7 +78,12 @@ def _answer(call: Call, path: str, shown: list[dict[str, Any]], limit: int) -> R
 
 
 async def show(call: Call) -> Response:
-    record = await server_of(call)
+    try:
+        record = await server_of(call)
+    except Unreachable:
+        record = await partial_server_of(call)
+    if record.is_partial:
+        return answer({"server": ServerView(call, groups=await groups_of(call, record)).partial(record, whole=True)})
     await look_at_ports(call, [record])
     await find_zones(call, [record])
     view = ServerView(call, await _hosts(call, [record]), groups=await groups_of(call, record))

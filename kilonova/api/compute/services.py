@@ -15,9 +15,18 @@ from kilonova.api.compute.server_view import microseconds
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.status import UNKNOWN
 from kilonova.operations.forget_host import forget_host
 from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
-from kilonova.services.compute.hosts import HostRecord, Worker, number_of, read_hosts, read_workers, service_id
+from kilonova.services.compute.hosts import (
+    HostRecord,
+    Worker,
+    number_of,
+    read_away,
+    read_hosts,
+    read_workers,
+    service_id,
+)
 
 RULE = "os_compute_api:os-services:"
 COMPUTE, CONDUCTOR, SCHEDULER = "nova-compute", "nova-conductor", "nova-scheduler"
@@ -98,7 +107,16 @@ async def list_(call: Call) -> Response:
         for one in await read_services(call)
         if one.host == wanted.get("host", one.host) and one.binary == wanted.get("binary", one.binary)
     ]
-    return answer({"services": [view(call, one) for one in found]})
+    shown = [view(call, one) for one in found]
+    if call.at(2, 69) and wanted.get("binary", COMPUTE) == COMPUTE:
+        away = await read_away(call.db)
+        shown += [_unknown(host) for host in away if host == wanted.get("host", host)]
+    return answer({"services": shown})
+
+
+def _unknown(host: str) -> dict[str, Any]:
+    """Its cell does not answer."""
+    return {"binary": COMPUTE, "host": host, "status": UNKNOWN}
 
 
 # -- until 2.52: an action, with the host in the body -----------------------------------------------------------------

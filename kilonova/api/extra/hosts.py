@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,10 +14,11 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
+from kilonova.services.compute.hosts import read_by_cell
 from kilonova.store import rows
 from kilonova.store.hosts import all_hosts, judge_all
 from kilonova.store.tables import cell
-from kilonova.world import Row, Tx
+from kilonova.world import Row, Store, Tx
 
 
 class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,18 +58,21 @@ async def _host(engine: Engine, name: str) -> dict[str, Any]:
 
 
 async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str, Any]]:
-    stores, found = engine.world.db, []
-    for name in stores.cells() if only_cell is None else [only_cell]:
+    """Of a cell that does not answer there is nothing to tell; `kilonova cell list` names it."""
 
-        async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row]]:
-            states = await judge_all(tx, engine.limits.service_down_time)
-            return await all_hosts(tx), states, list(await rows.fetch_all(tx, cell.debts))
+    async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row]]:
+        states = await judge_all(tx, engine.limits.service_down_time)
+        return await all_hosts(tx), states, list(await rows.fetch_all(tx, cell.debts))
 
-        records, states, debts = await stores.cell(name).read(body)
-        for row in records:
-            owed = sum(debt["host"] == row["name"] for debt in debts)
-            found.append(_view(name, row, states[row["name"]], owed))
-    return found
+    async def read(store: Store) -> list[dict[str, Any]]:
+        records, states, debts = await store.read(body)
+        owed = Counter(debt["host"] for debt in debts)
+        return [_view(store.name, row, states[row["name"]], owed[row["name"]]) for row in records]
+
+    if only_cell is not None:
+        return await read(engine.world.db.cell(only_cell))
+    found = await read_by_cell(engine.world.db, read)
+    return [host for hosts in found.values() for host in hosts or ()]
 
 
 def _view(cell_name: str, row: Row, state: HostState, owed: int) -> dict[str, Any]:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from kilonova.api.extra import audits, hosts, index, ledger, openapi, operations, plans, servers, simulated, token_keys
+from kilonova.api.extra import (
+    audits,
+    cells,
+    hosts,
+    index,
+    ledger,
+    openapi,
+    operations,
+    plans,
+    servers,
+    simulated,
+    token_keys,
+)
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 
 
@@ -25,6 +37,12 @@ ROUTES = [
     _route("GET", "/servers/{id}/ledger", ledger.show, "servers"),
     _route("GET", "/audits", audits.list_, "audits"),
     _route("POST", "/audits", audits.run, "audits"),
+    _route("GET", "/cells", cells.list_, "cells"),
+    _route("POST", "/cells", cells.create, "cells"),
+    _route("GET", "/cells/{cell}", cells.show, "cells"),
+    _route("POST", "/cells/{cell}", cells.change, "cells"),
+    _route("DELETE", "/cells/{cell}", cells.delete, "cells"),
+    _route("POST", "/cells/{cell}/hosts", cells.take_host, "cells"),
     _route("GET", "/hosts", hosts.list_, "hosts"),
     _route("GET", "/hosts/{host}", hosts.show, "hosts"),
     _route("POST", "/hosts/{host}", hosts.change, "hosts"),

@@ -10,11 +10,11 @@ from starlette.responses import PlainTextResponse, Response
 from kilonova.api.call import Call, answer
 from kilonova.api.extra.servers import server_of
 from kilonova.api.reading import decode, read_body
-from kilonova.bus import machine_subject
+from kilonova.bus import in_cell, machine_subject
 from kilonova.domain.errors import NoAnswer, Refused
 from kilonova.domain.machine import FailOrder, MachineAnswer, MachineOrder, WriteOrder
 from kilonova.engine.core import Engine
-from kilonova.operations.hosts import find_host
+from kilonova.operations.hosts import cell_of_host, find_host
 from kilonova.store.servers import ServerView
 
 ANSWER_SECONDS = 5.0
@@ -69,8 +69,10 @@ def _host_of(server: ServerView) -> str:
 
 
 async def _ask(engine: Engine, host: str, order: MachineOrder) -> MachineAnswer:
+    cell = await cell_of_host(engine, host)
+    subject = in_cell(engine.world.db.bus_prefix(cell) if cell else "", machine_subject(host))
     try:
-        body = await engine.world.bus.call(machine_subject(host), msgspec.json.encode(order), timeout=ANSWER_SECONDS)
+        body = await engine.world.bus.call(subject, msgspec.json.encode(order), timeout=ANSWER_SECONDS)
     except NoAnswer:
         await find_host(engine, host)  # an unknown name is the better answer
         raise Refused("no_answer", f"the machine of {host} does not answer; is its process running?") from None

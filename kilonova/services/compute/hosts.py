@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 from sqlalchemy import bindparam, case, func, select
 
+from kilonova.domain.errors import Unreachable
 from kilonova.domain.host import HostState, Observation, judge
 from kilonova.store.hosts import all_hosts, facts_of, observation
+from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.cell import servers
-from kilonova.store.tables.control import workers
-from kilonova.world import Row, Store, Stores, Tx
+from kilonova.store.tables.control import host_mappings, workers
+from kilonova.world import Body, Row, Store, Stores, Tx
+
+T = TypeVar("T")
 
 _COUNTS = Sql(
     select(
@@ -29,6 +36,7 @@ _SERVERS = Sql(
     .where(servers.c.deleted == 0, servers.c.hidden == 0, in_list(servers.c.host, "names"))
     .order_by(servers.c.host, servers.c.id)
 )
+_MAPPED = Sql(select(host_mappings.c.host).where(in_list(host_mappings.c.cell, "cells")).order_by(host_mappings.c.host))
 _WORKERS = Sql(select(workers).where(workers.c.lease_until > bindparam("now")).order_by(workers.c.id))
 
 
@@ -71,12 +79,32 @@ def service_id(worker: Worker, binary: str) -> str:
 
 
 async def read_hosts(stores: Stores, down_after: float) -> list[HostRecord]:
-    """All of them, by name."""
-    found: list[HostRecord] = []
-    for name in stores.cells():
-        if name != "cell0":
-            found += await _in_cell(stores.cell(name), down_after)
-    return sorted(found, key=lambda host: host.name)
+    """By name; all of those whose cell answers."""
+    found = await read_by_cell(stores, partial(_in_cell, down_after=down_after))
+    return sorted((host for hosts in found.values() for host in hosts or ()), key=lambda host: host.name)
+
+
+async def read_away(stores: Stores) -> list[str]:
+    """Names of the hosts whose cell does not answer."""
+    away = [name for name in stores.cells() if stores.outage(name) is not None]
+
+    async def body(tx: Tx) -> list[str]:
+        return [row["host"] for row in await tx.all(_MAPPED, cells=away)]
+
+    return await stores.control.read(body) if away else []
+
+
+async def read_by_cell(stores: Stores, read: Callable[[Store], Awaitable[T]]) -> dict[str, T | None]:
+    """What each cell with hosts says, all asked at the same time; None of one that does not answer."""
+
+    async def one(name: str) -> T | None:
+        try:
+            return await read(stores.cell(name))
+        except Unreachable:
+            return None
+
+    names = [name for name in stores.cells() if name != CELL0]
+    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
 
 async def _in_cell(store: Store, down_after: float) -> list[HostRecord]:
@@ -123,7 +151,7 @@ async def count_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str
         async def body(tx: Tx, names: list[str] = names) -> Sequence[Row]:
             return await tx.all(_COUNTS, names=names)
 
-        for row in await stores.cell(cell).read(body):
+        for row in await _unless_away(stores.cell(cell), body):
             found[row["host"]] = OnHost(servers=row["servers"], busy=int(row["busy"]))
     return found
 
@@ -136,9 +164,16 @@ async def name_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str,
         async def body(tx: Tx, names: list[str] = names) -> Sequence[Row]:
             return await tx.all(_SERVERS, names=names)
 
-        for row in await stores.cell(cell).read(body):
+        for row in await _unless_away(stores.cell(cell), body):
             found.setdefault(row["host"], []).append((row["id"], row["name"]))
     return found
+
+
+async def _unless_away(store: Store, body: Body[Sequence[Row]]) -> Sequence[Row]:
+    try:
+        return await store.read(body)
+    except Unreachable:  # gone since its hosts were read
+        return ()
 
 
 def _by_cell(hosts: Sequence[HostRecord]) -> dict[str, list[str]]:

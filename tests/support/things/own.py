@@ -1,4 +1,4 @@
-"""Operations and hosts."""
+"""Operations, cells and hosts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,19 @@ def operation(world: World, where: Where) -> str:
     return found.headers["x-kilonova-operation"]
 
 
+def cell(world: World, where: Where) -> str:
+    """A new one, unless a host shall go there: then the one where it is."""
+    if where.entry.route.path.endswith("/hosts"):
+        return "cell1"
+    made = world.admin.done("POST", "/kilonova/v1/cells", {"name": world.name("cell")})
+    return str(made["cell"]["name"])
+
+
 MAKERS: dict[str, Maker] = {
     "/operations/{id}": operation,
     "/openapi/{service}": lambda world, where: "compute",
     "/servers/{id}": lambda world, where: new_server(world),
+    "/cells/{cell}": cell,
     "/hosts/{host}": lambda world, where: VICTIM,
     "/simulated/hosts/{host}": lambda world, where: VICTIM,
     "/simulated/servers/{id}": lambda world, where: new_server(world),

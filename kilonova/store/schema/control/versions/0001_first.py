@@ -72,6 +72,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("database_url", sa.Text(), nullable=False),
+        sa.Column("bus_prefix", sa.Text(), nullable=False),
         sa.Column("disabled", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("name"),

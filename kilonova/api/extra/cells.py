@@ -1,0 +1,63 @@
+"""/cells: which there are and how they stand; making, disabling and deleting them, and moving hosts between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.reading import decode, read_body
+from kilonova.operations.forget_host import move_host
+from kilonova.services.compute.cells import Cell
+
+
+class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    database: str = ""
+    bus_prefix: str = ""
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    disabled: bool
+
+
+class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    host: str
+
+
+async def list_(call: Call) -> Response:
+    return answer({"cells": [_view(cell) for cell in await call.service.cells.all()]})
+
+
+async def show(call: Call) -> Response:
+    return answer({"cell": _view(await call.service.cells.find(call.path["cell"]))})
+
+
+async def create(call: Call) -> Response:
+    wish = decode(await read_body(call.request), CreateBody)
+    made = await call.service.cells.create(wish.name, wish.database, wish.bus_prefix)
+    return answer({"cell": _view(made)}, 201)
+
+
+async def change(call: Call) -> Response:
+    wish = decode(await read_body(call.request), ChangeBody)
+    return answer({"cell": _view(await call.service.cells.set_disabled(call.path["cell"], wish.disabled))})
+
+
+async def delete(call: Call) -> Response:
+    """Answers with what it was."""
+    return answer({"cell": _view(await call.service.cells.delete(call.path["cell"]))})
+
+
+async def take_host(call: Call) -> Response:
+    """A host with nothing on it moves here from the cell where it is."""
+    wish = decode(await read_body(call.request), HostBody)
+    await move_host(call.engine, wish.host, call.path["cell"])
+    return answer({"cell": _view(await call.service.cells.find(call.path["cell"]))})
+
+
+def _view(cell: Cell) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(cell)
+    return shown

@@ -1,0 +1,141 @@
+"""`kilonova cell …`: the cells of a running cloud."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from kilonova.cli.operations import cloud_of, word
+from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
+
+app = App(name="cell", help="Cells of a running cloud: create, list, show, disable, enable, delete, move-host.")
+
+
+@app.command
+def create(
+    name: str,
+    /,
+    *,
+    database: Annotated[str, Parameter(help="Address of an empty database; else a file of the data directory.")] = "",
+    bus_prefix: Annotated[str, Parameter(help="What the subjects of its hosts begin with.")] = "",
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+) -> None:
+    """Make a cell: its tables are made in an empty database, and every process uses it from then on."""
+    wish = {"name": name, "database": database, "bus_prefix": bus_prefix}
+    print(_line(cloud_of(url, data, clouds, os_cloud).post("/cells", wish)["cell"]))
+
+
+@app.command(name="list")
+def list_(
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+    as_json: AsJson = False,
+) -> None:
+    """List the cells: hosts, servers, and whether their databases answer."""
+    found = cloud_of(url, data, clouds, os_cloud).get("/cells")
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for cell in found["cells"]:
+        print(_line(cell))
+
+
+@app.command
+def show(
+    name: str,
+    /,
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+    as_json: AsJson = False,
+) -> None:
+    """Show one cell."""
+    found = cloud_of(url, data, clouds, os_cloud).get(f"/cells/{word(name)}")
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for key, value in found["cell"].items():
+        print(f"{key:<14} {'' if value is None else value}")
+
+
+@app.command
+def disable(
+    name: str,
+    /,
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+) -> None:
+    """Take no new servers there; what is there goes on."""
+    print(_line(cloud_of(url, data, clouds, os_cloud).post(f"/cells/{word(name)}", {"disabled": True})["cell"]))
+
+
+@app.command
+def enable(
+    name: str,
+    /,
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+) -> None:
+    """Take new servers there again."""
+    print(_line(cloud_of(url, data, clouds, os_cloud).post(f"/cells/{word(name)}", {"disabled": False})["cell"]))
+
+
+@app.command
+def delete(
+    name: str,
+    /,
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+) -> None:
+    """Forget a cell without hosts and servers. Its database is left as it is."""
+    gone = cloud_of(url, data, clouds, os_cloud).delete(f"/cells/{word(name)}")["cell"]
+    print(f"{name} is gone; its database is left: {gone['database']}")
+
+
+@app.command(name="move-host")
+def move_host(
+    host: str,
+    cell: str,
+    /,
+    *,
+    url: Url = "",
+    data: Data = DEFAULT_DATA,
+    clouds: Clouds = None,
+    os_cloud: OsCloud = DEFAULT_CLOUD,
+) -> None:
+    """Move a host with nothing on it to another cell. Its agent joins there when it registers the next time."""
+    print(_line(cloud_of(url, data, clouds, os_cloud).post(f"/cells/{word(cell)}/hosts", {"host": host})["cell"]))
+
+
+def _line(cell: dict[str, Any]) -> str:
+    state = "disabled" if cell["disabled"] else "enabled"
+    answers = "answers"
+    if not cell["reachable"]:
+        since = cell["away_since"]
+        answers = "cannot be opened" if since is None else f"away since {_moment(since)}"
+    counts = f"{cell['hosts']:>5} hosts {cell['servers']:>7} servers"
+    return f"{cell['name']:<12} {counts}  {state:<8}  {answers:<8}  {cell['database']}"
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,0 +1,209 @@
+"""The cells of a cloud: rows of control, with those of the configuration among them.
+
+A new cell gets an empty database and is used from then on by every process; nobody is restarted for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import func, select
+
+from kilonova.bus import CELLS_CHANGED
+from kilonova.domain.errors import KilonovaError, Refused, StoreError, Unreachable
+from kilonova.store import rows
+from kilonova.store.open import CELL0, OpenStores, file_url
+from kilonova.store.statements import Sql
+from kilonova.store.tables.control import cells, host_mappings, server_mappings
+from kilonova.store.upgrade import upgrade
+from kilonova.store.url import parse_url
+from kilonova.store.vacancy import refuse_unless_vacant
+from kilonova.world import Bus, Clock, Ids, Row, Tx
+
+logger = logging.getLogger(__name__)
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,61}")
+PREFIX = re.compile(r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)?")
+TAKEN = ("control", "placement", CELL0)  # names of other databases
+_ALL = Sql(select(cells).order_by(cells.c.name))
+_HOSTS = Sql(select(host_mappings.c.cell, func.count().label("n")).group_by(host_mappings.c.cell))
+_SERVERS = Sql(
+    select(server_mappings.c.cell, func.count().label("n"))
+    .where(server_mappings.c.queued_for_delete == 0, server_mappings.c.cell.is_not(None))
+    .group_by(server_mappings.c.cell)
+)
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    id: str
+    database: str  # without its password
+    bus_prefix: str
+    disabled: bool
+    configured: bool  # its address is in the configuration, or it belongs to the simulated cloud
+    hosts: int
+    servers: int
+    reachable: bool
+    away_since: float | None
+    away_because: str | None
+    created_at: float
+
+
+@dataclass
+class Cells:
+    stores: OpenStores
+    clock: Clock
+    ids: Ids
+    bus: Bus
+
+    async def prepare(self) -> None:
+        """Those of the configuration get their rows; they may be new."""
+        for name in self.stores.cells():
+            await self._put(name, "", "")
+        await self.stores.learn()
+
+    async def _put(self, name: str, url: str, prefix: str) -> None:
+        values = {"name": name, "id": self.ids.uuid(), "database_url": url, "bus_prefix": prefix}
+        now = self.clock.now()
+
+        async def body(tx: Tx) -> None:
+            await rows.put(tx, cells, unless_there=True, **values, disabled=0, created_at=now)
+
+        await self.stores.control.write(body)
+
+    async def keep_learning(self, seconds: float) -> None:
+        """For ever: on a wake-up, and now and then since that may get lost."""
+
+        async def on_change(message: bytes) -> bytes:
+            await self.stores.learn()
+            return b""
+
+        await self.bus.serve(CELLS_CHANGED, on_change)
+        while True:
+            await self.clock.sleep(seconds)
+            try:
+                await self.stores.learn()
+            except KilonovaError as error:
+                logger.warning("the cells could not be read: %s", error)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    async def all(self) -> list[Cell]:
+        """By name, cell0 first. What is counted is in control: it is known of a cell that is away, too."""
+
+        async def body(tx: Tx) -> tuple[list[Row], dict[str, int], dict[str, int]]:
+            hosts = {row["cell"]: row["n"] for row in await tx.all(_HOSTS)}
+            servers = {row["cell"]: row["n"] for row in await tx.all(_SERVERS)}
+            return list(await tx.all(_ALL)), hosts, servers
+
+        found, hosts, servers = await self.stores.control.read(body)
+        shown = [self._record(row, hosts.get(row["name"], 0), servers.get(row["name"], 0)) for row in found]
+        return sorted(shown, key=lambda cell: (cell.name != CELL0, cell.name))
+
+    async def find(self, name: str) -> Cell:
+        for cell in await self.all():
+            if cell.name == name:
+                return cell
+        raise Refused("not_found", f"there is no cell {name[:80]}; `kilonova cell list` names them")
+
+    def _record(self, row: Row, hosts: int, servers: int) -> Cell:
+        name = row["name"]
+        is_open = name in self.stores.cells()
+        outage = self.stores.outage(name) if is_open else None
+        return Cell(
+            name=name,
+            id=row["id"],
+            database=str(parse_url(self.stores.address(name))) if is_open else "",
+            bus_prefix=row["bus_prefix"],
+            disabled=bool(row["disabled"]),
+            configured=self.stores.is_configured(name),
+            hosts=hosts,
+            servers=servers,
+            reachable=is_open and outage is None,
+            away_since=None if outage is None else outage.since,
+            away_because=None if outage is None else outage.why,
+            created_at=row["created_at"],
+        )
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, url: str = "", prefix: str = "") -> Cell:
+        """An empty database gets its tables first: what is left when this is cut off is still empty, so it can be
+        repeated."""
+        await self.stores.learn()
+        self._check_names(name, url, prefix)
+        address = url or file_url(self.stores.directory or Path(), name)
+        self._check_is_nobodys(address)
+        try:
+            await refuse_unless_vacant(name, address, self.clock)
+            await upgrade(address, "cell")
+        except Unreachable as why:
+            raise Refused("cell_unreachable", f"{why}; start its server or correct the address, then repeat") from None
+        except StoreError as why:
+            raise Refused("cell_database", str(why)) from None
+        await self._put(name, url, prefix)
+        await self._tell()
+        return await self.find(name)
+
+    def _check_names(self, name: str, url: str, prefix: str) -> None:
+        if not NAME.fullmatch(name):
+            text = f"{name[:80]!r} is no name for a cell: small letters, digits, - and _, at most 62"
+            raise Refused("bad_request", text)
+        if not PREFIX.fullmatch(prefix):
+            raise Refused("bad_request", f"{prefix[:80]!r} is no prefix: words of letters, digits, - and _, with dots")
+        if name in TAKEN or name in self.stores.cells():
+            raise Refused("exists", f"there is a cell or database {name} already; choose another name")
+        if not url and self.stores.directory is None:
+            raise Refused("bad_request", "say which database it shall have: --database postgresql://USER@HOST/DATABASE")
+
+    def _check_is_nobodys(self, address: str) -> None:
+        try:
+            place = parse_url(address)
+        except StoreError as why:
+            raise Refused("bad_request", str(why)) from None
+        for other in self.stores.databases():
+            if parse_url(self.stores.address(other)) == place:
+                raise Refused("cell_database", f"{place} is the database of {other}; a cell needs one of its own")
+
+    async def set_disabled(self, name: str, disabled: bool) -> Cell:
+        """A disabled cell takes no new servers; what is there goes on."""
+        await self.find(name)
+        if name == CELL0:
+            raise Refused("bad_request", f"{CELL0} has no hosts; there is nothing to keep away")
+
+        async def body(tx: Tx) -> None:
+            await rows.change(tx, cells, {"disabled": int(disabled)}, name=name)
+
+        await self.stores.control.write(body)
+        await self._tell()
+        return await self.find(name)
+
+    async def delete(self, name: str) -> Cell:
+        """Only an empty one. Its database is left as it is, for whoever owns it."""
+        cell = await self.find(name)
+        if cell.configured:
+            advice = "take it out of the configuration of every process first, then repeat"
+            raise Refused("cell_configured", f"the cell {name} is configured and would only come back; {advice}")
+
+        async def body(tx: Tx) -> None:
+            await rows.fetch(tx, cells, lock=True, name=name)
+            hosts = {row["cell"]: row["n"] for row in await tx.all(_HOSTS)}.get(name, 0)
+            servers = {row["cell"]: row["n"] for row in await tx.all(_SERVERS)}.get(name, 0)
+            if hosts or servers:
+                raise Refused(
+                    "cell_in_use",
+                    f"the cell {name} has {hosts} hosts and {servers} servers; delete the servers and move the hosts "
+                    "away (kilonova cell move-host) first",
+                )
+            await rows.remove(tx, cells, name=name)
+
+        await self.stores.control.write(body)
+        await self._tell()
+        return cell
+
+    async def _tell(self) -> None:
+        await self.stores.learn()
+        await self.bus.cast(CELLS_CHANGED, b"")

@@ -1,0 +1,77 @@
+"""Is a database free for a new cell: nothing in it, or a cell's tables with nothing in them."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy import func, select
+
+from kilonova.domain.errors import StoreError
+from kilonova.store.instruments import ReadsClock
+from kilonova.store.sqlite_connection import connect_to_look, why_not
+from kilonova.store.statements import Sql
+from kilonova.store.tables.cell import hosts, servers
+from kilonova.store.tables.journal import operations
+from kilonova.store.upgrade import status
+from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url
+from kilonova.world import Tx
+
+_FILLED = (hosts, servers, operations)
+_COUNTS = {table.name: Sql(select(func.count().label("n")).select_from(table)) for table in _FILLED}
+
+
+async def refuse_unless_vacant(name: str, url: str, clock: ReadsClock) -> None:
+    """Reads only. Raises StoreError: not empty, of another kind, newer; or Unreachable."""
+    found = await status(url, "cell")
+    found.refuse_newer()
+    if found.current is None:
+        if count := await _tables(url):
+            raise StoreError(f"{found.where} is not empty: it has {count} tables of somebody else; give an empty one")
+        return
+    found.refuse_other()
+    for table, count in (await _rows(name, url, clock)).items():
+        if count:
+            raise StoreError(f"{found.where} is not empty: another cell has {count} {table} there; give an empty one")
+
+
+async def _rows(name: str, url: str, clock: ReadsClock) -> dict[str, int]:
+    from kilonova.store.open import open_store  # which opens what was found free here
+
+    async def body(tx: Tx) -> dict[str, int]:
+        counted = {table: await tx.one(statement) for table, statement in _COUNTS.items()}
+        return {table: row["n"] for table, row in counted.items() if row is not None}
+
+    store = await open_store(name, url, clock=clock, upgrading=False)
+    try:
+        return await store.read(body)
+    finally:
+        await store.close()
+
+
+async def _tables(url: str) -> int:
+    place = parse_url(url)
+    return _sqlite_tables(place) if isinstance(place, SqliteUrl) else await _postgres_tables(place)
+
+
+def _sqlite_tables(place: SqliteUrl) -> int:
+    if not place.path.exists():
+        return 0
+    connection = connect_to_look("cell", place.path)
+    try:
+        (count,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
+        return int(count)
+    except sqlite3.Error as error:
+        raise StoreError(why_not("cell", place.path, error)) from error
+    finally:
+        connection.close()
+
+
+async def _postgres_tables(place: PostgresUrl) -> int:
+    from kilonova.store.postgres_connections import connect_postgres
+
+    connection: Any = await connect_postgres(place)
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = current_schema()"))
+    finally:
+        await connection.close()

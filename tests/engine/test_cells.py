@@ -1,0 +1,45 @@
+"""Hosts and their cells: mapped where they first said, refused elsewhere; conductors learn of new cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kilonova.conductor.returning import find_cell
+from kilonova.domain.errors import Refused
+from kilonova.domain.guest import HostInventory
+from kilonova.domain.messages import Register
+
+
+def registering(host: str, cell: str = "") -> Register:
+    return Register(host=host, session="s", key="k", copies=[], inventory=HostInventory(classes={}), cell=cell)
+
+
+def found(cloud: Any, host: str, cell: str = "") -> str:
+    async def ask(engine: Any) -> str:
+        return str((await find_cell(engine, registering(host, cell))).name)
+
+    return str(cloud.do(ask))
+
+
+def test_a_host_stays_where_it_was_first_seen(cloud: Any) -> None:
+    two = cloud(hosts=2, cells=2)
+    assert (found(two, "host1"), found(two, "host2")) == ("cell1", "cell2")
+    assert found(two, "host2", "cell2") == "cell2"
+    assert found(two, "new") == "cell1"
+    assert found(two, "other", "cell2") == "cell2"
+    with pytest.raises(Refused) as caught:
+        found(two, "host2", "cell1")
+    assert caught.value.message == (
+        "host host2 is mapped to cell2, not to cell1; start its agent with --cell cell2, "
+        "or move it first: kilonova cell move-host host2 cell1"
+    )
+
+
+@pytest.mark.parametrize("cell", ["cell7", "cell0"])
+def test_a_cell_that_cannot_have_hosts(cloud: Any, cell: str) -> None:
+    two = cloud(hosts=2, cells=2)
+    with pytest.raises(Refused, match=f"belongs to the cell {cell}, which does not exist; known are cell1, cell2"):
+        found(two, "new", cell)
+    assert found(two, "new") == "cell1", "nothing was mapped"

@@ -1,0 +1,117 @@
+"""Cells through REST: made, listed, disabled, deleted, and hosts that move between them; in a running cloud."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from tests.support.outages import breakable
+from tests.unit.api.embedded import Api, run
+
+TWO = ("simulated.cells=2", "simulated.hosts=2")
+
+
+async def cells(api: Api) -> dict[str, Any]:
+    return {cell["name"]: cell for cell in (await api.get("/cells"))["cells"]}
+
+
+def test_the_cells_of_a_cloud() -> None:
+    async def story(api: Api) -> None:
+        await api.created(host="host2")
+        found = await cells(api)
+        assert list(found) == ["cell0", "cell1", "cell2"]
+        assert [(cell["hosts"], cell["servers"]) for cell in found.values()] == [(0, 0), (1, 0), (1, 1)]
+        assert all(cell["configured"] and cell["reachable"] and not cell["disabled"] for cell in found.values())
+        breakable(api.service, "cell2").begin("cell2", "refuses")
+        await api.ask("GET", "/servers")
+        away = (await cells(api))["cell2"]
+        assert (away["reachable"], away["servers"]) == (False, 1)
+        assert away["away_since"] is not None and "refuses" in away["away_because"]
+
+    run(story, *TWO)
+
+
+def test_a_new_cell_takes_a_host_and_its_servers() -> None:
+    async def story(api: Api) -> None:
+        made = (await api.post("/cells", {"name": "far"}, 201))["cell"]
+        assert made["database"] == f"sqlite:///{api.data / 'far.db'}"
+        moved = (await api.post("/cells/far/hosts", {"host": "host2"}, 200))["cell"]
+        assert moved["hosts"] == 1
+        await _in_cell(api, "host2", "far")
+        server = await api.created(host="host2")
+        assert (await api.get(f"/servers/{server}"))["server"]["cell"] == "far"
+        status, code, text = await api.refused("POST", "/cells/cell1/hosts", {"host": "host2"})
+        assert (status, code) == (409, "host_in_use") and "hosting instances" in text
+        assert (await api.refused("DELETE", "/cells/far")) == (
+            409,
+            "cell_in_use",
+            "the cell far has 1 hosts and 1 servers; delete the servers and move the hosts away "
+            "(kilonova cell move-host) first",
+        )
+        await api.ended((await api.submit("delete", server=server))["operation"])
+        await api.post("/cells/cell1/hosts", {"host": "host2"}, 200)
+        await _in_cell(api, "host2", "cell1")
+        assert (await api.ask("DELETE", "/cells/far")).status_code == 200
+        assert "far" not in await cells(api)
+        assert (await api.refused("GET", "/cells/far"))[0] == 404
+
+    run(story, "simulated.hosts=2")
+
+
+async def _in_cell(api: Api, host: str, cell: str) -> None:
+    async def look() -> bool:
+        found = {one["name"]: one for one in (await api.get("/hosts"))["hosts"]}
+        return host in found and (found[host]["cell"], found[host]["state"]) == (cell, "up")
+
+    await api.until(look)
+
+
+def test_a_disabled_cell_takes_no_new_servers() -> None:
+    async def story(api: Api) -> None:
+        there = await api.created(host="host2")
+        assert (await api.post("/cells/cell2", {"disabled": True}, 200))["cell"]["disabled"]
+        for _ in range(3):
+            assert (await api.get(f"/servers/{await api.created()}"))["server"]["host"] == "host1"
+        refused = await api.create(host="host2")
+        await api.ended(refused["operation"], "undone")
+        await api.ended((await api.submit("delete", server=there))["operation"])
+        await api.post("/cells/cell2", {"disabled": False}, 200)
+        await api.created(host="host2")
+        assert (await api.refused("POST", "/cells/cell0", {"disabled": True}))[0] == 400
+
+    run(story, *TWO)
+
+
+def test_what_cannot_be_a_cell(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE theirs (a)").connection.close()
+    (tmp_path / "text.db").write_text("no database at all, but long enough to look at its first bytes" * 20)
+    newer = sqlite3.connect(tmp_path / "newer.db")
+    newer.executescript("CREATE TABLE alembic_version (version_num); INSERT INTO alembic_version VALUES ('cell_9999')")
+    newer.close()
+    wishes: list[tuple[dict[str, str], int, str]] = [
+        ({"name": "cell1"}, 409, "already"),
+        ({"name": "control"}, 409, "already"),
+        ({"name": "A cell"}, 400, "no name for a cell"),
+        ({"name": "x", "bus_prefix": "a b"}, 400, "no prefix"),
+        ({"name": "x", "database": "mysql://me:secret@db/x"}, 400, "no database address"),
+        ({"name": "x", "database": "postgresql://me:secret@127.0.0.1:1/x"}, 409, "cannot reach"),
+        ({"name": "x", "database": f"sqlite:///{tmp_path}/other.db"}, 409, "not empty: it has 1 tables"),
+        ({"name": "x", "database": f"sqlite:///{tmp_path}/text.db"}, 409, "text.db"),
+        ({"name": "x", "database": f"sqlite:///{tmp_path}/newer.db"}, 409, "newer Kilonova"),
+    ]
+
+    async def story(api: Api) -> None:
+        own = [
+            ({"name": "x", "database": f"sqlite:///{api.data}/cell1.db"}, 409, "is the database of cell1"),
+            ({"name": "x", "database": f"sqlite:///{api.data}/control.db"}, 409, "is the database of control"),
+        ]
+        before = await cells(api)
+        for wish, status, words in [*wishes, *own]:
+            answered, _, text = await api.refused("POST", "/cells", wish)
+            assert (answered, words in text, "secret" in text) == (status, True, False), text
+        assert await cells(api) == before
+        assert "configured" in (await api.refused("DELETE", "/cells/cell1"))[2]
+        assert (await api.refused("POST", "/cells/nowhere/hosts", {"host": "host1"}))[0] == 404
+
+    run(story, "simulated.hosts=1")
