@@ -83,11 +83,12 @@ def make_room(
 ) -> Room:
     from kilonova.compute.agent import Agent
     from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+    from kilonova.compute.drivers.volumes import BusVolumes
     from kilonova.compute.room import Room
     from kilonova.operations import REGISTRY
 
     def make_agent(host: str, bus: Bus) -> Agent:
-        driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None)
+        driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None, BusVolumes(bus))
         world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
         return Agent(world, host, REGISTRY, report_interval=interval, storage=storage)

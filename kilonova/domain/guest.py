@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -23,6 +25,15 @@ class CopyReport(msgspec.Struct, frozen=True):
     defined: bool = True
 
 
+class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume of a guest, by its attachment."""
+
+    attachment: str
+    volume: str
+    device: str = ""
+    connection: dict[str, Any] = {}  # only where it is connected, and only for that host: a secret is in it
+
+
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """All a driver needs to make a guest."""
 
@@ -33,6 +44,7 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int
     disk_gb: int
     image: str = ""
+    volumes: list[GuestVolume] = []
 
 
 class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -53,6 +53,25 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
     connection: dict[str, Any] = {}  # only when it is connected, and only where it is asked for
 
 
+class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of a server's volumes, as the server's own row has it. It stands there from the moment the request was
+    accepted until the volume is released."""
+
+    id: str  # as the API shows it: bdm_uuid
+    volume_id: str
+    attachment_id: str = ""  # "": not reserved yet
+    device: str = ""
+    tag: str | None = None
+    delete_on_termination: bool = False
+
+
+_SERVER_VOLUMES = msgspec.json.Decoder(list[ServerVolume])
+
+
+def server_volumes(document: str | bytes | None) -> list[ServerVolume]:
+    return _SERVER_VOLUMES.decode(document) if document else []
+
+
 class Content(msgspec.Struct, frozen=True, kw_only=True):
     """What a simulated host asks of a volume: to read it, or (with a text) to write to it."""
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
-from kilonova.domain.guest import GuestSpec
+from kilonova.domain.guest import GuestSpec, GuestVolume
 from kilonova.domain.host import HostState
 from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.domain.volume import server_volumes
 from kilonova.engine.course import Problem
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
@@ -195,6 +196,11 @@ def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> Gu
         memory_mb=chosen.memory_mb,
         disk_gb=chosen.disk_gb,
         image=server.image_ref,
+        volumes=[
+            GuestVolume(attachment=one.attachment_id, volume=one.volume_id, device=one.device)
+            for one in server_volumes(server.volume_info)
+            if one.attachment_id
+        ],
     )
 
 

@@ -240,6 +240,7 @@ def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: i
         "claimed": None,
         "details": to_json(params.get("details", {})),
         "network_info": None,
+        "volume_info": None,
         "recheck": 0,
         "hidden": hidden,
         "cell0_failure": None,

@@ -22,6 +22,7 @@ SMALL = Flavor("small", 1, 1024, 10)
 SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of runs
 PLAIN = CloudShape(limits=SPARING)
 NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
+STORED = CloudShape(volumes=2, limits=SPARING)
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
 
 
@@ -134,6 +135,24 @@ def creating(cloud: SimCloud) -> None:
     cloud.ask(lambda engine: create(engine, _new(cloud), cloud.cause())).add_done_callback(_no_matter)
 
 
+def attached(cloud: SimCloud) -> None:
+    _attach(cloud, 0)
+    cloud.loop.run_for(20.0)
+
+
+def attaching(cloud: SimCloud) -> None:
+    _attach(cloud, 1)
+
+
+def _attach(cloud: SimCloud, number: int) -> None:
+    volume = cloud.volumes[number]
+    _ask(cloud, "attach_volume", {"id": f"bdm{number}", "volume_id": volume, "delete_on_termination": bool(number)})
+
+
+def detaching(cloud: SimCloud) -> None:
+    _ask(cloud, "detach_volume", {"volume_id": cloud.volumes[0]})
+
+
 def host_dies(cloud: SimCloud) -> None:
     """The server's host loses power and everybody has noticed."""
     server = read_records(cloud).server(SERVER)
@@ -196,6 +215,20 @@ SCENARIOS = [
         asking("evacuate"),
         _one_server("active"),
         CloudShape(shared_storage="pool", limits=SPARING),
+    ),
+    Scenario("attach_volume", [created, attached], attaching, _one_server("active"), STORED),
+    Scenario("detach_volume", [created, attached], detaching, _one_server("active"), STORED),
+    Scenario("delete_with_volumes", [created, attached], asking("delete"), _one_server("active", "deleted"), STORED),
+    Scenario("migrate_with_volumes", [created, attached], asking("migrate"), _one_server("active", "resized"), STORED),
+    Scenario(
+        "revert_with_volumes",
+        [created, attached, asked("migrate")],
+        asking("revert_resize"),
+        _one_server("active", "resized"),
+        STORED,
+    ),
+    Scenario(
+        "evacuate_with_volumes", [created, attached, host_dies], asking("evacuate"), _one_server("active"), STORED
     ),
     Scenario("no_room", [], creating, _failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
     Scenario("no_address", [], creating, _failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
