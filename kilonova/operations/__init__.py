@@ -11,7 +11,6 @@ from kilonova.operations.delete_unplaced import DeleteUnplaced
 from kilonova.operations.detach_volume import DetachVolume
 from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.evacuate_host import EvacuateHost
-from kilonova.operations.keep_volume import KeepVolume
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.place import Place
 from kilonova.operations.reboot import HardReboot, SoftReboot
@@ -43,6 +42,5 @@ REGISTRY: Registry = {
         Rebuild(),
         AttachVolume(),
         DetachVolume(),
-        KeepVolume(),
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
@@ -19,12 +19,14 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.volume import ServerVolume
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
+from kilonova.operations.steps.volumes import record_volumes
 from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
+from kilonova.world import Tx
 
 RULE = "os_compute_api:os-volumes-attachments:"
 SWAP = f"{RULE}swap"
-QUEUED = ("attach_volume", "detach_volume", "keep_volume")
+QUEUED = ("attach_volume", "detach_volume")
 PATIENCE = 50  # looks, a tenth of a second apart, while the server is busy with another volume
 
 
@@ -56,21 +58,22 @@ async def attach(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    """From 2.85 on, whether the volume goes with the server; another volume in its place is never put there."""
+    """Whether the volume goes with the server. Another volume is never put in its place: what a guest has open cannot
+    become something else under it."""
     wish, volume_id = call.body[schemas.THING], call.path["volume"]
-    if not call.at(2, 85) or wish["volumeId"] != volume_id:
-        return await _refuse_swap(call, wish["volumeId"])
     record = await server_of(call)
     one = _its(record, volume_id)
+    if wish["volumeId"] != volume_id:
+        call.require(SWAP, project_id=record.project_id, user_id=record.user_id)
+        raise Rejected(400, f"Volume {volume_id} cannot be swapped; detach it and attach {wish['volumeId']}.")
     fixed = {"device": one.device, "tag": one.tag, "serverId": record.id, "id": volume_id}
     for name, value in fixed.items():
         if wish.get(name, value) != value:
             raise Rejected(400, f"The {name} of a volume attachment cannot be changed; it is {value}.")
-    if "delete_on_termination" not in wish:
-        check_unlocked(call, record)
-        return nothing(202)
-    fate = is_true(wish["delete_on_termination"])
-    return await act(call, "keep_volume", by=queue, volume_id=volume_id, delete_on_termination=fate)
+    check_unlocked(call, record)
+    if "delete_on_termination" in wish:
+        await _decide(call, record, volume_id, is_true(wish["delete_on_termination"]))
+    return nothing(202)
 
 
 async def detach(call: Call) -> Response:
@@ -131,19 +134,24 @@ async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
         raise Rejected(400, f"Volume {volume_id} is for several servers; attaching it needs microversion 2.60.")
 
 
+async def _decide(call: Call, record: Record, volume_id: str, fate: bool) -> None:
+    """The server's row is what counts when it is deleted."""
+    assert record.cell is not None
+
+    def become(there: list[ServerVolume]) -> list[ServerVolume]:
+        return [replace(one, delete_on_termination=fate) if one.volume_id == volume_id else one for one in there]
+
+    async def body(tx: Tx) -> None:
+        await record_volumes(tx, record.id, become)
+
+    await call.engine.write(call.db.cell(record.cell), body)
+
+
 def _owner(caller: Caller, record: Record) -> Caller:
     """An administrator who attaches to somebody's server takes that one's volume."""
     if caller.project_id == record.project_id:
         return caller
-    return msgspec.structs.replace(caller, project=Named(record.project_id, record.project_id))
-
-
-async def _refuse_swap(call: Call, new: str) -> Response:
-    record = await server_of(call)
-    call.require(SWAP, project_id=record.project_id, user_id=record.user_id)
-    one = _its(record, call.path["volume"])
-    await call.service.volumes.servers.state(new)
-    raise Rejected(400, f"Volume {one.volume_id} cannot be swapped for {new}: detach the one and attach the other.")
+    return replace(caller, project=Named(record.project_id, record.project_id))
 
 
 def _its(record: Record, volume_id: str) -> ServerVolume:
@@ -158,6 +166,6 @@ ROUTES = [
     Route(method="GET", path=ALL, handler=list_, rule=f"{RULE}index", query=schemas.LIST),
     Route(method="POST", path=ALL, handler=attach, rule=f"{RULE}create", body=schemas.ATTACH),
     Route(method="GET", path=ONE, handler=show, rule=f"{RULE}show"),
-    Route(method="PUT", path=ONE, handler=update, rule=f"{RULE}update", body=schemas.UPDATE),
+    Route(method="PUT", path=ONE, handler=update, rule=f"{RULE}update", since=(2, 85), body=schemas.UPDATE),
     Route(method="DELETE", path=ONE, handler=detach, rule=f"{RULE}delete"),
 ]

@@ -34,9 +34,13 @@ async def reserve(ctx: Context) -> Facts:
         project_id=ctx.row.project_id,
         volume_id=facts["volume_id"],
         device=facts["device"],
-        delete_on_termination=facts["delete_on_termination"],
     )
-    _remember(ctx, lambda one: msgspec.structs.replace(one, attachment_id=attachment))
+
+    def become(there: list[ServerVolume]) -> list[ServerVolume]:
+        mine = facts["volume_id"]
+        return [msgspec.structs.replace(o, attachment_id=attachment) if o.volume_id == mine else o for o in there]
+
+    _record(ctx, become)
     return {"attachment": attachment}
 
 
@@ -46,7 +50,7 @@ async def release(ctx: Context) -> Facts:
     for one in await _attached(ctx):
         if one.volume_id == volume_id:
             await _service(ctx).release(_fence(ctx), attachment_id=one.id)
-    ctx.set_server(volume_info=to_json([one for one in _recorded(ctx) if one.volume_id != volume_id]))
+    _record(ctx, lambda there: [one for one in there if one.volume_id != volume_id])
     return {}
 
 
@@ -57,15 +61,6 @@ async def connect(ctx: Context) -> Facts:
 
 async def complete(ctx: Context) -> Facts:
     await _service(ctx).complete(_fence(ctx), attachment_id=ctx.facts["attachment"])
-    return {}
-
-
-async def set_fate(ctx: Context) -> Facts:
-    """Whether it goes with the server. Whoever released it meanwhile has decided otherwise."""
-    facts = ctx.facts
-    for one in await _attached(ctx):
-        if one.id == facts["attachment"]:
-            await _service(ctx).set_delete_on_termination(_fence(ctx), attachment_id=one.id, delete=facts["delete"])
     return {}
 
 
@@ -88,8 +83,10 @@ async def release_volumes(ctx: Context) -> Facts:
     """All of them; those that shall go with the server are deleted. Nothing there is fine."""
     if ctx.server is not None and ctx.row.volume_info is None:
         return {}
+    there = server_volumes(ctx.row.volume_info) if ctx.server is not None else []
     if ctx.world.volume is not None:
-        await ctx.world.volume.release_all(_fence(ctx))
+        going = [one.volume_id for one in there if one.delete_on_termination and one.attachment_id]
+        await ctx.world.volume.release_all(_fence(ctx), delete=going)
     if ctx.server is not None:
         ctx.set_server(volume_info=to_json([]))
     return {}
@@ -108,7 +105,7 @@ async def take_volume(host: HostContext) -> Facts:
 
 
 async def record_volumes(tx: Tx, server_id: str, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:
-    """In the transaction that accepts a request."""
+    """Read, changed and written in one transaction: the owner may decide about a volume's fate at any time."""
     row = await rows.fetch(tx, cell.servers, lock=True, id=server_id)
     if row is not None:
         changed = to_json(become(server_volumes(row["volume_info"])))
@@ -122,13 +119,13 @@ def _of(volumes: Sequence[GuestVolume], attachment: str) -> GuestVolume:
     raise Failed("no_attachment", f"attachment {attachment} is not the server's any more", final=True)
 
 
-def _remember(ctx: Context, become: Callable[[ServerVolume], ServerVolume]) -> None:
-    volume_id = ctx.facts["volume_id"]
-    ctx.set_server(volume_info=to_json([become(o) if o.volume_id == volume_id else o for o in _recorded(ctx)]))
+def _record(ctx: Context, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:
+    server_id = ctx.server_id or ""
 
+    async def change(tx: Tx, now: float) -> None:
+        await record_volumes(tx, server_id, become)
 
-def _recorded(ctx: Context) -> list[ServerVolume]:
-    return server_volumes(ctx.row.volume_info)
+    ctx.in_transaction(change)
 
 
 async def _attached(ctx: Context) -> list[Attached]:

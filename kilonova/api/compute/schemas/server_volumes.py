@@ -9,8 +9,7 @@ from kilonova.api.forms import Forms
 THING = "volumeAttachment"
 DEVICE: Schema = {"type": ["string", "null"], "pattern": "^/dev/x?[a-z]?d?[a-z]+[0-9]*$", "maxLength": 255}
 
-_VOLUME: Schema = {"volumeId": UUID}
-_FIRST: Schema = {**_VOLUME, "device": DEVICE}
+_FIRST: Schema = {"volumeId": UUID, "device": DEVICE}
 _TAGGED: Schema = {**_FIRST, "tag": TAG}
 _FATED: Schema = {**_TAGGED, "delete_on_termination": BOOLEAN}
 _AS_SHOWN: Schema = {**_FATED, "serverId": UUID, "id": UUID}
@@ -21,7 +20,7 @@ def _attachment(properties: Schema) -> Schema:
 
 
 ATTACH = Forms({(2, 1): _attachment(_FIRST), (2, 49): _attachment(_TAGGED), (2, 79): _attachment(_FATED)})
-UPDATE = Forms({(2, 1): _attachment(_VOLUME), (2, 85): _attachment(_AS_SHOWN)})
+UPDATE = Forms(_attachment(_AS_SHOWN))
 
 _PAGE: Schema = {"limit": texts(NON_NEGATIVE), "offset": texts(NON_NEGATIVE)}
 LIST = Forms({(2, 1): query(_PAGE, open=True), (2, 75): query(_PAGE, open=False)})
