@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kilonova.audit.run import audit as audited
 from kilonova.compute.drivers.volumes import BusVolumes
 from kilonova.domain.details import Details
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Failed, Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
@@ -237,7 +237,7 @@ class Verbs:
         """Nothing happens, and the code and words say why."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
-            if not isinstance(error, Refused) or error.code != code or says not in error.message:
+            if not isinstance(error, (Refused, Failed)) or error.code != code or says not in error.message:
                 return f"expected to be refused with {code} {says!r}, got {error or 'accepted'}"
             self.player.tell("api", f"refused: {self.player.names.told(error.message)}")
             return None
