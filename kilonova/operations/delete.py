@@ -12,13 +12,14 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.server import DELETED, from_json
+from kilonova.domain.volume import server_volumes
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.operations.steps.ports import release_ports
-from kilonova.operations.steps.volumes import release_volumes
+from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store.statements import Sql
@@ -55,6 +56,7 @@ async def list_what_exists(ctx: Context) -> Facts:
         return {
             "copies": [[row["host"], row["copy"]] for row in copies],
             "consumers": sorted(consumers),
+            "volumes": bool(server_volumes(ctx.row.volume_info)),
         }
 
     return await ctx.journal.read(body)
@@ -116,7 +118,7 @@ class Delete(Operation):
             event="compute_terminate_instance",
         ),
         Step("deallocate_networks", release_ports, on=CONTROL, retry=FOREVER),
-        Step("release_volumes", release_volumes, on=CONTROL, retry=FOREVER),
+        Step("release_volumes", release_volumes, on=WITH_VOLUMES, retry=FOREVER),
         Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
         Step("unmap", unmap, on=CONTROL, retry=FOREVER),
     ]

@@ -1,7 +1,7 @@
 """Delete a server that is not in a cell yet: its build request is the race token with `place`.
 
 Accepting removes the build request and supersedes `place` in one control transaction (operations/submit.py); then
-release the claim and the volumes -> remove what `place` may have inserted, in every cell -> the mapping goes.
+release the claim -> remove what `place` may have inserted, in every cell -> the mapping goes.
 Every write carries the higher turn, so a stalled `place` that wakes up later changes nothing.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
-from kilonova.operations.steps.volumes import release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
@@ -48,6 +47,5 @@ class DeleteUnplaced(Operation):
 
     steps = [
         Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
-        Step("release_volumes", release_volumes, on=CONTROL, retry=FOREVER),
         Step("remove_rows", remove_rows, on=CONTROL, retry=FOREVER),
     ]

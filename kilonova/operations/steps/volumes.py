@@ -80,15 +80,11 @@ async def _connect_all(ctx: Context, host: str) -> Facts:
 
 
 async def release_volumes(ctx: Context) -> Facts:
-    """All of them; those that shall go with the server are deleted. Nothing there is fine."""
-    if ctx.server is not None and ctx.row.volume_info is None:
-        return {}
-    there = server_volumes(ctx.row.volume_info) if ctx.server is not None else []
-    if ctx.world.volume is not None:
-        going = [one.volume_id for one in there if one.delete_on_termination and one.attachment_id]
-        await ctx.world.volume.release_all(_fence(ctx), delete=going)
-    if ctx.server is not None:
-        ctx.set_server(volume_info=to_json([]))
+    """All of them; those that shall go with the server are deleted, unless it never came to have them."""
+    there = server_volumes(ctx.row.volume_info)
+    going = [one.volume_id for one in there if one.delete_on_termination and one.attachment_id]
+    await _service(ctx).release_all(_fence(ctx), delete=going)
+    ctx.set_server(volume_info=to_json([]))
     return {}
 
 
