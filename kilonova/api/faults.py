@@ -11,6 +11,8 @@ STATUS = {
     "no_host": 400,
     "not_resized": 400,
     "same_host": 400,
+    "root_volume": 400,
+    "volume_backed": 400,
     "unknown_failure": 400,
     "unknown_verb": 400,
     "invalid_volume": 400,

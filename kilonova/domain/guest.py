@@ -31,6 +31,7 @@ class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attachment: str
     volume: str
     device: str = ""
+    is_root: bool = False  # the guest boots from it
     connection: dict[str, Any] = {}  # only where it is connected, and only for that host: a secret is in it
 
 

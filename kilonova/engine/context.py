@@ -197,7 +197,7 @@ def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> Gu
         disk_gb=chosen.disk_gb,
         image=server.image_ref,
         volumes=[
-            GuestVolume(attachment=one.attachment_id, volume=one.volume_id, device=one.device)
+            GuestVolume(attachment=one.attachment_id, volume=one.volume_id, device=one.device, is_root=one.is_root)
             for one in server_volumes(server.volume_info)
             if one.attachment_id
         ],

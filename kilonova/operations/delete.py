@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.server import DELETED, from_json
-from kilonova.domain.volume import server_volumes
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
@@ -56,7 +55,7 @@ async def list_what_exists(ctx: Context) -> Facts:
         return {
             "copies": [[row["host"], row["copy"]] for row in copies],
             "consumers": sorted(consumers),
-            "volumes": bool(server_volumes(ctx.row.volume_info)),
+            "volumes": ctx.row.volume_info is not None,
         }
 
     return await ctx.journal.read(body)

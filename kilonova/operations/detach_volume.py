@@ -27,6 +27,8 @@ class DetachVolume(Operation):
         found = [one for one in server_volumes(server.volume_info) if one.volume_id == volume_id]
         if not found:
             raise Refused("not_found", f"Instance {server.id} is not attached to volume {volume_id}.")
+        if found[0].is_root:
+            raise Refused("root_volume", f"Volume {volume_id} is the root disk of {server.id}; it cannot be detached.")
         return {**its_copy(subject), "volume_id": volume_id, "attachment": found[0].attachment_id}
 
     steps = [

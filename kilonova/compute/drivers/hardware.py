@@ -221,7 +221,9 @@ class Hardware:
 
     def say(self, host: Host, guest: Guest, spec: GuestSpec, disk: Disk, volumes: Sequence[str]) -> None:
         """What a guest writes on its console when it boots, and when it is given or loses a volume."""
-        found = f"root={disk.marker} volumes={','.join(volumes)}"
+        of = list(zip(spec.volumes, volumes, strict=False))
+        root = next((marker for one, marker in of if one.is_root), disk.marker)
+        found = f"root={root} volumes={','.join(marker for one, marker in of if not one.is_root)}"
         line = f"KILONOVA-GUEST name={spec.name} boot={guest.boots} {found}\n"
         guest.console = (guest.console + line)[-CONSOLE_KEPT:]
         self.save(host, guest)
@@ -297,13 +299,17 @@ class Hardware:
         _check_marker(text)
         self.storage.append(self._running_disk(server, host), text)
 
+    def boots_from_volume(self, server: str, host: str) -> bool:
+        specs = [guest.spec for guest in self.host(host).guests.values() if guest.server == server and guest.spec]
+        return any(one.is_root for spec in specs for one in spec.volumes)
+
     def volume_of(self, server: str, host: str, volume: str, text: str) -> GuestVolume:
         """The volume that the running guest is about to write this to."""
         _check_marker(text)
         at = self.host(host)
         running = [guest for guest in at.guests.values() if guest.server == server and guest.power == "on"]
         for one in [one for guest in running if guest.spec is not None for one in guest.spec.volumes]:
-            if one.volume == volume:
+            if one.volume == volume or (one.is_root and volume == "root"):
                 return one
         raise Refused("no_disk", f"no guest of server {server} that runs on {host} has a volume {volume}")
 

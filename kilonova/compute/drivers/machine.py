@@ -55,7 +55,7 @@ class Machine:
         return self._console(order.console) if order.console is not None else ""
 
     async def _write(self, order: WriteOrder) -> None:
-        if order.disk == "root":
+        if order.disk == "root" and not self._hardware.boots_from_volume(order.server, self._host):
             self._hardware.write(order.server, order.text, self._host)
             return
         volume = self._hardware.volume_of(order.server, self._host, order.disk, order.text)

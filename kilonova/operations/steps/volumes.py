@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 
-from kilonova.domain.errors import Failed
+from kilonova.domain.errors import Failed, NotYet
 from kilonova.domain.server import to_json
-from kilonova.domain.volume import Attached, ServerVolume, server_volumes
+from kilonova.domain.volume import Attached, BootSource, ServerVolume, WantedVolume, server_volumes
 from kilonova.engine.context import Context, HostContext
 from kilonova.engine.model import Facts, Place, Target
 from kilonova.store import rows
 from kilonova.store.tables import cell
 from kilonova.world import GuestVolume, Tx, Volume
 
+WITH_DEVICES = Place("control", lambda facts: [Target("")] if facts.get("devices") else [])
 WITH_VOLUMES = Place("control", lambda facts: [Target("")] if facts.get("volumes") else [])
 
 
@@ -77,6 +78,69 @@ async def _connect_all(ctx: Context, host: str) -> Facts:
     for one in await _attached(ctx):
         await _service(ctx).connect(_fence(ctx), attachment_id=one.id, host=host)
     return {}
+
+
+async def attach_wanted(ctx: Context) -> Facts:
+    """All that a new server asks for, connected to its host. Those that are made for it take their time."""
+    wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
+    ids = [one.volume_id or await _made(ctx, slot, one) for slot, one in enumerate(wanted)]
+    for volume_id in ids:
+        await _until_settled(ctx, volume_id)
+    there = [await _taken(ctx, volume_id, one) for volume_id, one in zip(ids, wanted, strict=True)]
+    ctx.set_server(volume_info=to_json(there))
+    return {}
+
+
+async def give_back(ctx: Context) -> Facts:
+    """Those that were made for the server stay for the next try."""
+    for one in await _attached(ctx):
+        await _service(ctx).release(_fence(ctx), attachment_id=one.id)
+    ctx.set_server(volume_info=to_json([]))
+    return {}
+
+
+async def complete_all(ctx: Context) -> Facts:
+    """The guest has them; from here on the server's own row says which of them go with it."""
+    for one in await _attached(ctx):
+        await _service(ctx).complete(_fence(ctx), attachment_id=one.id)
+        await _service(ctx).set_delete_on_termination(_fence(ctx), attachment_id=one.id, delete=False)
+    return {}
+
+
+async def _made(ctx: Context, slot: int, one: WantedVolume) -> str:
+    return await _service(ctx).create_for_boot(
+        _fence(ctx),
+        slot=slot,
+        project_id=ctx.row.project_id,
+        user_id=ctx.row.user_id,
+        size=one.size,
+        source=BootSource(image_id=one.image_id, snapshot_id=one.snapshot_id),
+        volume_type=one.type,
+        delete_on_termination=one.delete_on_termination,
+    )
+
+
+async def _until_settled(ctx: Context, volume_id: str) -> None:
+    state = await _service(ctx).state(volume_id)
+    if state.is_broken:
+        raise Failed("volume_failed", f"volume {volume_id} could not be made: {state.reason}", final=True)
+    if not state.is_settled:
+        raise NotYet(f"volume {volume_id}, which is {state.status}", 0.5)
+
+
+async def _taken(ctx: Context, volume_id: str, one: WantedVolume) -> ServerVolume:
+    volumes, owner = _service(ctx), ctx.row.project_id
+    attachment = await volumes.reserve(_fence(ctx), project_id=owner, volume_id=volume_id, device=one.device)
+    await volumes.connect(_fence(ctx), attachment_id=attachment, host=ctx.facts["destination"])
+    return ServerVolume(
+        id=ctx.world.ids.uuid(),
+        volume_id=volume_id,
+        attachment_id=attachment,
+        device=one.device,
+        tag=one.tag,
+        delete_on_termination=one.delete_on_termination,
+        is_root=one.is_root,
+    )
 
 
 async def release_volumes(ctx: Context) -> Facts:
