@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
@@ -113,6 +115,12 @@ def created(cloud: SimCloud) -> None:
     cloud.loop.run_for(10.0)
 
 
+def creating_with_volume(cloud: SimCloud) -> None:
+    volumes = [{"volume_id": cloud.volumes[0], "device": "/dev/vdb"}]
+    new = msgspec.structs.replace(_new(cloud), volumes=volumes)
+    cloud.ask(lambda engine: create(engine, new, cloud.cause())).add_done_callback(_no_matter)
+
+
 def _new(cloud: SimCloud) -> NewServer:
     """Where there is a network: with a port of its own and one that it is given."""
     networks = cloud.laid.wanted(1, cloud.laid.ports) if cloud.laid.network else []
@@ -216,6 +224,7 @@ SCENARIOS = [
         _one_server("active"),
         CloudShape(shared_storage="pool", limits=SPARING),
     ),
+    Scenario("create_with_volume", [], creating_with_volume, _created_or_never, STORED),
     Scenario("attach_volume", [created, attached], attaching, _one_server("active"), STORED),
     Scenario("detach_volume", [created, attached], detaching, _one_server("active"), STORED),
     Scenario("delete_with_volumes", [created, attached], asking("delete"), _one_server("active", "deleted"), STORED),
