@@ -89,6 +89,7 @@ def make_room(
 ) -> Room:
     from kilonova.compute.agent import Agent
     from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+    from kilonova.compute.drivers.volumes import BusVolumes
     from kilonova.compute.offer import Offer
     from kilonova.compute.room import Room
     from kilonova.operations import REGISTRY
@@ -98,7 +99,8 @@ def make_room(
         offer.check(host, range(settings.simulated.vcpus))
 
     def make_agent(host: str, bus: Bus) -> Agent:
-        driver = SimulatedDriver(hardware, host, peers(bus) if peers is not None else None, offer)
+        elsewhere = peers(bus) if peers is not None else None
+        driver = SimulatedDriver(hardware, host, elsewhere, offer, BusVolumes(bus))
         world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
         cell = settings.compute.cell or simulated_cell(settings, host)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from kilonova.domain.guest import Copy as Copy
 from kilonova.domain.guest import CopyReport as CopyReport
 from kilonova.domain.guest import GuestSpec as GuestSpec
+from kilonova.domain.guest import GuestVolume as GuestVolume
 from kilonova.domain.guest import HostInventory as HostInventory
 from kilonova.domain.hardware import HardwareWish, HostClaim
 from kilonova.domain.network import Vif, WantedPort
@@ -156,6 +157,11 @@ class Driver(Protocol):
     async def ensure_defined(self, guest: GuestSpec) -> None: ...
 
     async def ensure_power(self, server: str, copy: int, *, on: bool) -> None: ...
+
+    async def ensure_volume(self, server: str, copy: int, volume: GuestVolume) -> None:
+        """The guest has this volume, running or not; with another connection than before, with this one."""
+
+    async def ensure_no_volume(self, server: str, copy: int, attachment: str) -> None: ...
 
     async def ensure_absent(self, server: str, copy: int) -> None:
         """Stop and remove this copy only; a disk that another copy has adopted stays."""

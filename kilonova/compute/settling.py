@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kilonova.domain.errors import Failed
 from kilonova.domain.messages import Verdict
 from kilonova.world import Claims, Driver
 
@@ -31,9 +32,21 @@ async def carry_out(
             claims.drop(verdict.server, verdict.copy)
             done.destroyed.append((verdict.server, verdict.copy))
     for verdict in verdicts:
+        if verdict.guest is not None:
+            await driver.ensure_defined(verdict.guest)
+    for verdict in verdicts:
         if verdict.word == "adopt":
-            if verdict.run:
-                await driver.ensure_power(verdict.server, verdict.copy, on=True)
-            runs = verdict.run or (verdict.server, verdict.copy) in running
+            runs = (verdict.run and await _started(driver, verdict)) or (verdict.server, verdict.copy) in running
             done.adopted.append((verdict.server, verdict.copy, runs))
     return done
+
+
+async def _started(driver: Driver, verdict: Verdict) -> bool:
+    """A guest that can never start here is off; the others must not wait for it."""
+    try:
+        await driver.ensure_power(verdict.server, verdict.copy, on=True)
+    except Failed as why:
+        if not why.final:
+            raise
+        return False
+    return True

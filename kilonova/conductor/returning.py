@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
+
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
@@ -23,6 +25,8 @@ from kilonova.domain.server import (
     from_json,
     to_json,
 )
+from kilonova.engine.connections import with_connections
+from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.engine.core import Engine
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting
@@ -72,7 +76,15 @@ async def register(engine: Engine, message: Register) -> Registered:
                 await _quarantine(tx, message.host, verdict, now)
         return Registered(epoch=host["epoch"], verdicts=verdicts)
 
-    return await engine.write(journal, body)
+    registered = await engine.write(journal, body)
+    verdicts = [await _with_volumes(engine, message.host, verdict) for verdict in registered.verdicts]
+    return msgspec.structs.replace(registered, verdicts=verdicts)
+
+
+async def _with_volumes(engine: Engine, host: str, verdict: Verdict) -> Verdict:
+    if verdict.guest is None:
+        return verdict
+    return msgspec.structs.replace(verdict, guest=await with_connections(engine.world, verdict.guest, host))
 
 
 async def find_cell(engine: Engine, message: Register) -> Store:
@@ -189,9 +201,13 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Ve
     if server["operation_id"] is not None:
         await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
         return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
+    # its volumes may be others by now, or connected anew
+    guest = guest_spec(ServerRow(server), report.copy) if server["volume_info"] and report.defined else None
     if state in (STOPPED, SOFT_DELETED):
-        return Verdict(report.server, report.copy, "stop", "it holds permission to run, but its owner stopped it")
-    return Verdict(report.server, report.copy, "adopt", "it holds permission to run", should_run and resumes)
+        why = "it holds permission to run, but its owner stopped it"
+        return Verdict(report.server, report.copy, "stop", why, guest=guest)
+    why, run = "it holds permission to run", should_run and resumes
+    return Verdict(report.server, report.copy, "adopt", why, run, guest)
 
 
 async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware
@@ -26,6 +28,16 @@ class CopyReport(msgspec.Struct, frozen=True):
     claim: HostClaim | None = None  # what of the host's hardware it holds
 
 
+class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume of a guest, by its attachment."""
+
+    attachment: str
+    volume: str
+    device: str = ""
+    is_root: bool = False  # the guest boots from it
+    connection: dict[str, Any] = {}  # only where it is connected, and only for that host: a secret is in it
+
+
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """All a driver needs to make a guest."""
 
@@ -38,6 +50,7 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     wish: HardwareWish | None = None  # what it asks of the host's hardware
     claim: HostClaim | None = None  # what the host gave for it
+    volumes: list[GuestVolume] = []
 
 
 class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,10 +15,11 @@ class FailOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WriteOrder(msgspec.Struct, frozen=True):
-    """What the guest of a server writes to its root disk."""
+    """What the guest of a server writes to its root disk, or to the volume with this id."""
 
     server: str
     text: str
+    disk: str = "root"
 
 
 class SentDisk(msgspec.Struct, frozen=True):

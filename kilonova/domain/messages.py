@@ -29,6 +29,7 @@ class Verdict(msgspec.Struct, frozen=True):
     word: str  # adopt | stop | destroy | quarantine
     why: str
     run: bool = False  # adopt, and it should be running
+    guest: GuestSpec | None = None  # how it shall be defined, where that may have changed while the host was away
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):

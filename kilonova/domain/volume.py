@@ -53,6 +53,41 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
     connection: dict[str, Any] = {}  # only when it is connected, and only where it is asked for
 
 
+class WantedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume that a new server asks for: one that is there, or one that is made for it of at most one source."""
+
+    volume_id: str = ""
+    image_id: str = ""
+    snapshot_id: str = ""
+    size: int | None = None  # GB; None: as large as its source
+    type: str = ""
+    is_root: bool = False
+    device: str = ""
+    tag: str | None = None
+    delete_on_termination: bool = False
+    properties: dict[str, str] = {}  # of the image that it was made of
+
+
+class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of a server's volumes, as the server's own row has it. It stands there from the moment the request was
+    accepted until the volume is released."""
+
+    id: str  # as the API shows it: bdm_uuid
+    volume_id: str
+    attachment_id: str = ""  # "": not reserved yet
+    device: str = ""
+    tag: str | None = None
+    delete_on_termination: bool = False
+    is_root: bool = False
+
+
+_SERVER_VOLUMES = msgspec.json.Decoder(list[ServerVolume])
+
+
+def server_volumes(document: str | bytes | None) -> list[ServerVolume]:
+    return _SERVER_VOLUMES.decode(document) if document else []
+
+
 class Content(msgspec.Struct, frozen=True, kw_only=True):
     """What a simulated host asks of a volume: to read it, or (with a text) to write to it."""
 

@@ -220,6 +220,7 @@ def checked(operation: Operation, subject: Subject) -> dict[str, Any]:
             "busy",
             f"Cannot '{verb}' instance {server.id} while it is in {state}",
             operation=subject.live["id"],
+            kind=subject.live["kind"],
         )
     if subject.live is not None and subject.live["kind"] == "delete" and operation.name != "delete":
         raise Refused("busy", f"Cannot '{verb}' instance {server.id} while it is in task_state deleting")

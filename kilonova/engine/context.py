@@ -12,10 +12,11 @@ import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
-from kilonova.domain.guest import GuestSpec
+from kilonova.domain.guest import GuestSpec, GuestVolume
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.host import HostState
 from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.domain.volume import server_volumes
 from kilonova.engine.course import Problem
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
@@ -217,6 +218,11 @@ def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> Gu
         disk_gb=chosen.disk_gb,
         image=server.image_ref,
         wish=chosen.wish,
+        volumes=[
+            GuestVolume(attachment=one.attachment_id, volume=one.volume_id, device=one.device, is_root=one.is_root)
+            for one in server_volumes(server.volume_info)
+            if one.attachment_id
+        ],
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Superseded
 from kilonova.domain.messages import Beat, StepOrder
 from kilonova.engine import journal as log
 from kilonova.engine.conclude import Next
+from kilonova.engine.connections import with_connections
 from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.engine.core import Engine, load_server
 from kilonova.engine.course import Go
@@ -112,9 +114,12 @@ async def take_for_host(
         return await _order(engine, tx, journal, op, step, go, server)
 
     try:
-        return await engine.write(journal, body)
+        order = await engine.write(journal, body)
     except Superseded:
         return None
+    if order is None:
+        return None
+    return msgspec.structs.replace(order, guest=await with_connections(engine.world, order.guest, host))
 
 
 async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, Step]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from kilonova.engine.model import Registry
+from kilonova.operations.attach_volume import AttachVolume
 from kilonova.operations.build import Build
 from kilonova.operations.confirm_resize import ConfirmResize
 from kilonova.operations.delete import Delete
 from kilonova.operations.delete_unplaced import DeleteUnplaced
+from kilonova.operations.detach_volume import DetachVolume
 from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.evacuate_host import EvacuateHost
 from kilonova.operations.migrate import Migrate
@@ -40,5 +42,7 @@ REGISTRY: Registry = {
         SoftReboot(),
         HardReboot(),
         Rebuild(),
+        AttachVolume(),
+        DetachVolume(),
     )
 }

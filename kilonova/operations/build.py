@@ -1,6 +1,7 @@
 """Build: the second half of create, journaled in the server's cell.
 
 (claim and permission to run on the first host come from `place`) -> allocate_networks (ports, if any are wanted)
+  -> attach_volumes (made for it, or there before; if any are wanted)
   -> build_and_run_instance on the host -> ACTIVE.
 A host that fails is cleaned, its ports and its claim released, and another is chosen by a fresh query, up to
 max_attempts; then the server is in ERROR without a host, nothing of it left anywhere.
@@ -13,17 +14,19 @@ from typing import Any
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
 from kilonova.engine.context import Change, Context
 from kilonova.engine.course import Problem
-from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, DESTINATION, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, remove_guest
 from kilonova.operations.steps.ownership import give_runner, no_runner
 from kilonova.operations.steps.ports import WITH_PORTS, allocate_ports, release_ports
 from kilonova.operations.steps.select import ELSEWHERE, choose, remember_tried
+from kilonova.operations.steps.volumes import WITH_DEVICES, attach_wanted, complete_all, give_back, release_volumes
 from kilonova.placement import claims
 from kilonova.store.hosts import NONE_FAILED, ONE_MORE_FAILED
 from kilonova.world import Tx
 
+NO_VOLUMES = "Failed to attach the volume(s), not rescheduling."
 NO_PORTS = "Failed to allocate the network(s), not rescheduling."
 # What an owner can do something about, without a word about the inside.
 OWNERS_REASONS = {
@@ -97,6 +100,8 @@ class Build(Operation):
     safe_words = "Exceeded maximum number of retries."
 
     def words_for(self, problem: Problem) -> str:
+        if problem.step == "attach_volumes":
+            return NO_VOLUMES
         if problem.step != "allocate_networks":
             return self.safe_words
         return NO_PORTS + OWNERS_REASONS.get(problem.code, "")
@@ -112,6 +117,7 @@ class Build(Operation):
         Step("claim", claim_host, on=CONTROL, undo=release_all, record_undo=try_elsewhere, tries_elsewhere=True),
         Step("grant_runner", grant_runner, on=CONTROL, undo=withdraw_runner, task_state="networking"),
         Step("allocate_networks", allocate_ports, on=WITH_PORTS, undo=release_ports),
+        Step("attach_volumes", attach_wanted, on=WITH_DEVICES, undo=give_back, task_state="block_device_mapping"),
         Step(
             "build_and_run_instance",
             build_guest,
@@ -127,4 +133,6 @@ class Build(Operation):
             task_state="spawning",
             event="compute__do_build_and_run_instance",
         ),
+        Step("complete_volumes", complete_all, on=WITH_DEVICES),
     ]
+    ending = [Step("release_volumes", release_volumes, on=WITH_DEVICES, retry=FOREVER)]

@@ -13,6 +13,7 @@ from kilonova.engine.model import CONTROL, DEBT, FOREVER, SOURCE, Facts, Operati
 from kilonova.operations.steps.claim import close_migration, drop_move
 from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest
 from kilonova.operations.steps.ports import has_ports
+from kilonova.operations.steps.volumes import has_volumes
 
 
 def finished_migration(subject: Subject) -> Facts:
@@ -31,6 +32,7 @@ def finished_migration(subject: Subject) -> Facts:
         "old_flavor": move["old_flavor"],
         "source_claimed": move["old_claimed"],
         "ports": has_ports(server),
+        "volumes": has_volumes(server),
     }
 
 

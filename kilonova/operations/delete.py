@@ -1,7 +1,7 @@
 """Delete: takes over from anything, and works from what is recorded (copies, claims), not from what it interrupted.
 
-plan -> terminate_instance on every host that holds a copy (a silent host owes it) -> release the ports
-  -> release all claims -> unmap
+plan -> terminate_instance on every host that holds a copy (a silent host owes it) -> release ports
+  and volumes (those that go with it are deleted) -> release all claims -> unmap
 The server is gone from the API when this ends; a host that was away removes its copy when it returns.
 """
 
@@ -18,6 +18,7 @@ from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.operations.steps.ports import release_ports
+from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store.statements import Sql
@@ -54,6 +55,7 @@ async def list_what_exists(ctx: Context) -> Facts:
         return {
             "copies": [[row["host"], row["copy"]] for row in copies],
             "consumers": sorted(consumers),
+            "volumes": ctx.row.volume_info is not None,
         }
 
     return await ctx.journal.read(body)
@@ -115,6 +117,7 @@ class Delete(Operation):
             event="compute_terminate_instance",
         ),
         Step("deallocate_networks", release_ports, on=CONTROL, retry=FOREVER),
+        Step("release_volumes", release_volumes, on=WITH_VOLUMES, retry=FOREVER),
         Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
         Step("unmap", unmap, on=CONTROL, retry=FOREVER),
     ]

@@ -1,9 +1,9 @@
 """Evacuate: a server's host is dead, so the server is brought up again elsewhere.
 
 (undo what the dead host was in the middle of) -> select -> claim the destination (the source's share stays, held for
-the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> the ports are bound to the
-destination -> rebuild_instance there (the disk is taken over on shared storage, else made anew from the image)
-  -> the source owes its copy
+the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> ports and volumes go to
+the destination: what the source knew of the volumes is worth nothing any more -> rebuild_instance there (the disk is
+taken over on shared storage, else made anew from the image) -> the source owes its copy
 A destination that fails is cleaned and another is tried; when none is left, permission goes back to the source, whose
 copy was never touched: it is adopted when the host returns. The source's share is freed when the source is clean.
 """
@@ -25,6 +25,7 @@ from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, reb
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.ports import bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose, remember_tried
+from kilonova.operations.steps.volumes import connect_to_destination, connect_to_source, has_volumes
 from kilonova.placement import claims
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
@@ -37,6 +38,7 @@ from kilonova.world import Tx
 STILL_AWAY = Place("control", lambda facts: [] if facts.get("brought_back") else [Target("")])
 
 PORTS_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("ports") else [])
+VOLUMES_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("volumes") else [])
 
 _RUNNING_THERE = Sql(
     select(func.count().label("n")).where(
@@ -167,6 +169,7 @@ class Evacuate(Operation):
             "proof": proof,
             "child": bool(subject.params.get("child")),
             "ports": has_ports(server),
+            "volumes": has_volumes(server),
         }
 
     def joins(self, subject: Subject) -> bool:
@@ -211,6 +214,7 @@ class Evacuate(Operation):
             "grant_runner", give_to_destination, on=STILL_AWAY, undo=give_back_to_source, no_return=True, deadline=60.0
         ),
         Step("bind_ports", bind_to_destination, on=PORTS_AWAY, undo=bind_to_source),
+        Step("connect_volumes", connect_to_destination, on=VOLUMES_AWAY, undo=connect_to_source),
         Step(
             "rebuild_instance",
             rebuild_guest,

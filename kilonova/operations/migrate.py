@@ -1,7 +1,7 @@
 """Cold migrate: move a stopped copy to another host; both copies are kept until the owner confirms or reverts.
 
 select -> claim the destination (the source's claim moves to the migration) -> prep_resize on the destination
-  -> resize_instance on the source (stop, send the disk) -> permission to run -> the ports are bound there
+  -> resize_instance on the source (stop, send the disk) -> permission to run -> ports and volumes go there
   -> finish_resize on the destination
 Any failure before the end is undone in reverse order: the server is as it was, where it was. A destination that was
 powered on and then fell silent waits for an answer, a fence or the operator's word: silence alone moves nothing.
@@ -25,13 +25,13 @@ from kilonova.operations.steps.guest import (
     power_of,
     prepare_guest,
     remove_guest,
-    start_guest,
     stop_and_send,
     stop_guest,
 )
 from kilonova.operations.steps.ownership import give_to_destination, give_to_source
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose, remember_tried
+from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
 from kilonova.placement import claims
 
 
@@ -91,6 +91,7 @@ class Migrate(Operation):
             "source_copy": server.copy,
             "was": server.vm_state,
             "ports": has_ports(server),
+            "volumes": has_volumes(server),
         }
 
     def settle(self, ctx: Context) -> None:
@@ -124,7 +125,7 @@ class Migrate(Operation):
             "resize_instance",
             stop_and_send,
             on=SOURCE,
-            undo=start_guest,
+            undo=finish_guest,
             undo_starts_guest=True,
             deadline=3600.0,
             task_state="resize_migrating",
@@ -132,6 +133,7 @@ class Migrate(Operation):
         ),
         Step("grant_runner", give_to_destination, on=CONTROL, undo=give_to_source, task_state="resize_migrated"),
         Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source),
+        Step("connect_volumes", connect_to_destination, on=WITH_VOLUMES, undo=connect_to_source),
         Step(
             "finish_resize",
             finish_guest,

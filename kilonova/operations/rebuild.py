@@ -82,6 +82,9 @@ class Rebuild(Operation):
         assert server is not None
         if server.launched_at is None:
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
+        if from_json(server.details, {}).get("volume_backed"):
+            text = f"Instance {server.id} boots from a volume, which a rebuild would have to overwrite; create it anew"
+            raise Refused("volume_backed", text)
         return {
             "source": facts["host"],
             "source_copy": facts["copy"],

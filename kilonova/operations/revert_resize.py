@@ -1,7 +1,7 @@
 """Revert: back to the old copy on the source.
 
 revert_resize on the destination (stop) -> permission to run back to the source (from here on only forward)
-  -> the claims swap back (never refused for capacity), the ports are bound to the source again
+  -> the claims swap back (never refused for capacity), ports and volumes go back to the source
   -> finish_revert_resize on the source -> the new copy goes
 A destination that died waits for the operator's word (a guest may run there), then owes the removal.
 """
@@ -13,9 +13,10 @@ from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FOREVER, SOURCE, Facts, Operation, Step
 from kilonova.operations.confirm_resize import finished_migration
 from kilonova.operations.steps.claim import close_migration, return_move
-from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest, start_guest, stop_guest
+from kilonova.operations.steps.guest import copy_gone, finish_guest, power_of, remove_guest, start_guest, stop_guest
 from kilonova.operations.steps.ownership import give_to_source
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_source
+from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source
 
 
 async def give_back(ctx: Context) -> Facts:
@@ -60,9 +61,10 @@ class RevertResize(Operation):
         Step("grant_runner", give_back, on=CONTROL, no_return=True),
         Step("return_claim", return_move, on=CONTROL, retry=FOREVER),
         Step("bind_ports", bind_to_source, on=WITH_PORTS, retry=FOREVER),
+        Step("connect_volumes", connect_to_source, on=WITH_VOLUMES, retry=FOREVER),
         Step(
             "finish_revert_resize",
-            start_guest,
+            finish_guest,
             on=SOURCE,
             starts_guest=True,
             retry=5,

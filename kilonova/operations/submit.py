@@ -39,6 +39,7 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
     details: Details = msgspec.field(default_factory=Details)
     networks: list[dict[str, Any]] = []  # domain/network.py: WantedPort
     security_groups: list[str] = []  # ids
+    volumes: list[dict[str, Any]] = []  # domain/volume.py: WantedVolume
     secrets: dict[str, Any] = {}
     group: str | None = None  # the server group that it joins
 
@@ -115,6 +116,7 @@ def _asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: 
         "details": msgspec.to_builtins(new.details),
         "networks": new.networks,
         "security_groups": new.security_groups,
+        **({"volumes": new.volumes} if new.volumes else {}),
         "project_id": cause.project_id,
         "user_id": cause.user_id,
         "created_at": now,

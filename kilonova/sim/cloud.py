@@ -20,6 +20,7 @@ from kilonova.compute.agent import Agent
 from kilonova.compute.drivers.board import Board
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.drivers.volumes import BusVolumes
 from kilonova.compute.offer import Offer
 from kilonova.conductor.service import Conductor
 from kilonova.domain.cause import Cause
@@ -30,9 +31,11 @@ from kilonova.engine.secrets import Seal
 from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
 from kilonova.services.network.service import Networks
+from kilonova.services.volume.service import Volumes
 from kilonova.sim.loop import Process, SimClock, SimLoop
 from kilonova.sim.network import Laid, lay
 from kilonova.sim.outages import Outages
+from kilonova.sim.stock import BACKEND, lay_volumes
 from kilonova.store.cell_store import CellStore
 from kilonova.store.open import OpenStores
 from kilonova.store.revisions import role_of
@@ -73,6 +76,7 @@ class Role:
     part: Any = None  # Conductor, Agent or None (the api)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     engine: Engine | None = None
+    volumes: Volumes | None = None
 
 
 @dataclass
@@ -90,6 +94,7 @@ class CloudShape:
     ports: int = 0  # that lie there to be given to servers; each has one of the addresses
     board: Board = field(default_factory=Board)  # NUMA cells, threads and cards of each host
     offer: Offer = field(default_factory=Offer)  # and what of them guests may have
+    volumes: int = 0  # that lie there to be attached
     limits: Limits = field(default_factory=Limits)
 
 
@@ -119,6 +124,7 @@ class SimCloud:
         self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
         self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
         self.laid = Laid("", [])  # its network
+        self.volumes: list[str] = []  # ids, volume1 first
         self.roles: dict[str, Role] = {}
         self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
         self._lives: dict[str, int] = {}
@@ -171,8 +177,13 @@ class SimCloud:
         """Those that do not run; the network is there before them."""
         if self.shape.addresses and not self.laid.network:
             self.laid = self.alone(self._lay, "the network", faulty=False)
+        if self.shape.volumes and not self.volumes:
+            self.volumes = self.alone(self._lay_volumes, "the volumes", faulty=False)
         for name in ["api", *(f"conductor{n}" for n in range(1, self.shape.conductors + 1)), *self.hardware.hosts()]:
             self.start(name)
+
+    def _driver(self, host: str, bus: MemoryBus) -> SimulatedDriver:
+        return SimulatedDriver(self.hardware, host, offer=self.shape.offer, volumes=BusVolumes(bus))
 
     def start(self, name: str) -> None:
         if name in self.roles:
@@ -183,18 +194,21 @@ class SimCloud:
         is_host = name in self.hardware.hosts()
         stores = None if is_host else self.open_stores()
         clock, ids = SimClock(self.loop, skew=self._skew(name)), SeededIds(source)
+        bus = MemoryBus(self.hub, name)
+        volumes = None if stores is None else Volumes(stores.control, clock, ids, Seal(SEAL_KEY))
         world = World(
             clock=clock,
             ids=ids,
             random=source,
-            bus=MemoryBus(self.hub, name),
+            bus=bus,
             stores=stores,
-            driver=SimulatedDriver(self.hardware, name, offer=self.shape.offer) if is_host else None,
+            driver=self._driver(name, bus) if is_host else None,
             memory=SimulatedMemory(self.hardware, name) if is_host else None,
             fence=None if is_host else SimulatedFence(self.hardware),
             network=None if stores is None else Networks(stores.control, clock, ids),
+            volume=None if volumes is None else volumes.servers,
         )
-        role = Role(name, process, world, stores)
+        role = Role(name, process, world, stores, volumes=volumes)
         if stores is not None:
             process.on_kill(stores.drop)
         self.roles[name] = role
@@ -245,6 +259,8 @@ class SimCloud:
             role.part = agent
             await agent.start()
             return
+        if role.volumes is not None:
+            await role.volumes.contents.serve(role.world.bus)
         scheduler = Scheduler(role.world.db, role.world.clock, role.world.random, limits.service_down_time)
         worker = "" if role.name == "api" else f"{role.name}-{self._lives[role.name]}"
         role.engine = Engine(role.world, REGISTRY, worker, Seal(SEAL_KEY), limits, scheduler)
@@ -313,6 +329,11 @@ class SimCloud:
     async def _lay(self, stores: OpenStores) -> Laid:
         networks = Networks(stores.control, self.clock, SeededIds(random.Random(f"{self.seed}:network")))
         return await lay(networks, self.shape.addresses, self.shape.ports)
+
+    async def _lay_volumes(self, stores: OpenStores) -> list[str]:
+        ids = SeededIds(random.Random(f"{self.seed}:volumes"))
+        volumes = Volumes(stores.control, self.clock, ids, Seal(SEAL_KEY), backend=BACKEND)
+        return await lay_volumes(volumes, self.shape.volumes)
 
     def cause(self, request: str = "") -> Cause:
         request = request or f"req-{self.random.getrandbits(64):x}"

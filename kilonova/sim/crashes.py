@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kilonova.domain.errors import KilonovaError
 from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
@@ -23,6 +25,7 @@ PLAIN = CloudShape(limits=SPARING)
 TWO_CELLS = CloudShape(hosts=4, cells=2, limits=SPARING)
 NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
 PINNING = CloudShape(vcpus=VCPUS, board=BOARD, offer=OFFER, limits=SPARING)
+STORED = CloudShape(volumes=2, limits=SPARING)
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
 MANY = 3
 
@@ -114,6 +117,12 @@ def created(cloud: SimCloud) -> None:
     cloud.loop.run_for(10.0)
 
 
+def creating_with_volume(cloud: SimCloud) -> None:
+    volumes = [{"volume_id": cloud.volumes[0], "device": "/dev/vdb"}]
+    new = msgspec.structs.replace(_new(cloud), volumes=volumes)
+    cloud.ask(lambda engine: create(engine, new, cloud.cause())).add_done_callback(_no_matter)
+
+
 def _new(cloud: SimCloud) -> NewServer:
     """Where there is a network: with a port of its own and one that it is given. Where CPUs may be pinned: pinned."""
     networks = cloud.laid.wanted(1, cloud.laid.ports) if cloud.laid.network else []
@@ -141,6 +150,24 @@ def creating_many(cloud: SimCloud) -> None:
     new = [NewServer(id=f"{SERVER[:-1]}{n}", name=f"a{n}", flavor=SMALL, image="img") for n in range(MANY)]
     wanted = NewServers(flavor=SMALL, least=MANY, most=MANY, make=lambda count: new)
     cloud.ask(lambda engine: create_many(engine, wanted, cloud.cause())).add_done_callback(_no_matter)
+
+
+def attached(cloud: SimCloud) -> None:
+    _attach(cloud, 0)
+    cloud.loop.run_for(20.0)
+
+
+def attaching(cloud: SimCloud) -> None:
+    _attach(cloud, 1)
+
+
+def _attach(cloud: SimCloud, number: int) -> None:
+    volume = cloud.volumes[number]
+    _ask(cloud, "attach_volume", {"id": f"bdm{number}", "volume_id": volume, "delete_on_termination": bool(number)})
+
+
+def detaching(cloud: SimCloud) -> None:
+    _ask(cloud, "detach_volume", {"volume_id": cloud.volumes[0]})
 
 
 def host_dies(cloud: SimCloud) -> None:
@@ -221,6 +248,21 @@ SCENARIOS = [
     Scenario("delete_pinned", [created], asking("delete"), _one_server("active", "deleted"), PINNING),
     Scenario("create_among_cells", [], creating, _created_or_never, TWO_CELLS),
     Scenario("migrate_among_cells", [created], asking("migrate"), _one_server("active", "resized"), TWO_CELLS),
+    Scenario("create_with_volume", [], creating_with_volume, _created_or_never, STORED),
+    Scenario("attach_volume", [created, attached], attaching, _one_server("active"), STORED),
+    Scenario("detach_volume", [created, attached], detaching, _one_server("active"), STORED),
+    Scenario("delete_with_volumes", [created, attached], asking("delete"), _one_server("active", "deleted"), STORED),
+    Scenario("migrate_with_volumes", [created, attached], asking("migrate"), _one_server("active", "resized"), STORED),
+    Scenario(
+        "revert_with_volumes",
+        [created, attached, asked("migrate")],
+        asking("revert_resize"),
+        _one_server("active", "resized"),
+        STORED,
+    ),
+    Scenario(
+        "evacuate_with_volumes", [created, attached, host_dies], asking("evacuate"), _one_server("active"), STORED
+    ),
     Scenario("no_room", [], creating, _failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
     Scenario("no_address", [], creating, _failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
 ]

@@ -12,7 +12,7 @@ from kilonova.placement.books import Held, Imbalance, balance, by_consumer, read
 from kilonova.services.network.servers import vifs_of
 from kilonova.sim.cloud import SimCloud
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control, journal, network, quotas, server_groups
+from kilonova.store.tables import cell, control, journal, network, quotas, server_groups, volume
 from kilonova.store.tables import placement as books
 from kilonova.world import Row, Stores, Tx
 
@@ -42,6 +42,8 @@ CONTROL = (
     network.subnets,
     network.fixed_ips,
     network.free_ranges,
+    volume.volumes,
+    volume.attachments,
 )
 _ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, books.inventories)}.values()}
 _ONE_LIVE = Sql(select(journal.operations.c.id).where(journal.operations.c.live == 1).limit(1))

@@ -98,7 +98,7 @@ class Player:
 
     def play(self) -> None:
         self.cloud.start_all()
-        self._name_ports()
+        self._name_things()
         self.cloud.loop.run_for(START_UP)
         self._began = self.cloud.loop.time()
         self.cloud.commits.tell = self.tell
@@ -110,10 +110,12 @@ class Player:
         self._wait_for_answers()
         self._is_over = True
 
-    def _name_ports(self) -> None:
+    def _name_things(self) -> None:
         self.names.note(self.cloud.laid.network, "net")
         for number, port in enumerate(self.cloud.laid.ports, start=1):
             self.names.note(port, f"port{number}")
+        for number, volume in enumerate(self.cloud.volumes, start=1):
+            self.names.note(volume, f"volume{number}")
 
     def _perform(self, entry: Lined) -> None:
         if "when" in entry:

@@ -15,7 +15,7 @@ from kilonova.sim.story_trouble import StoryCloud
 from kilonova.sim.story_watch import Watch
 from kilonova.store.host_hardware import claim_from
 
-ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware")  # what is not named must not be there
+ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes")  # what is not named must not be there
 
 
 @dataclass
@@ -144,6 +144,17 @@ class Scene:
         for row in found:
             words = [row["name"], addresses[row["id"]], f"on {row['host']}" if row["host"] else ""]
             told.setdefault(self.names.of(row["device_id"]) or "nobody", []).append(" ".join(filter(None, words)))
+        return told
+
+    def volumes(self) -> dict[str, list[str]]:
+        """By server: each with its state, its host and what it holds. Those that nobody has are of `nobody`."""
+        attached = {row["volume_id"]: row for row in self.records.table("volume_attachments")}
+        told: dict[str, list[str]] = {}
+        for row in sorted(self.records.table("volumes"), key=lambda row: row["name"]):
+            one = attached.get(row["id"])
+            where = f"{one['status']} on {one['host']}" if one is not None else row["status"]
+            whose = self.names.of(one["server_id"]) if one is not None else "nobody"
+            told.setdefault(whose, []).append(f"{row['name']} {where} {row['marker']}".strip())
         return told
 
     # -- claims -------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kilonova.audit.run import audit as audited
+from kilonova.compute.drivers.volumes import BusVolumes
 from kilonova.domain.details import Details
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Failed, Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
@@ -159,6 +160,23 @@ class Verbs:
     def rebuild(self, server: str, image: str) -> Answer:
         return self._submit("rebuild", server, image=image)
 
+    def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> Answer:
+        """`volume1` is the first of those that lie there."""
+        fate = _either(delete_on_termination, "true", "false")
+        volume_id = self._volume(volume)
+        return self._submit(
+            "attach_volume", server, id=f"{server}-{volume}", volume_id=volume_id, delete_on_termination=fate
+        )
+
+    def detach(self, server: str, volume: str) -> Answer:
+        return self._submit("detach_volume", server, volume_id=self._volume(volume))
+
+    def _volume(self, name: str) -> str:
+        number = name.removeprefix("volume")
+        if not number.isdigit() or not 0 < int(number) <= len(self.cloud.volumes):
+            raise ValueError(f"there is no volume {name!r}; the cluster's `volumes:` says how many there are")
+        return self.cloud.volumes[int(number) - 1]
+
     def evacuate_host(self, host: str) -> Answer:
         cause = self.cloud.cause()
 
@@ -230,7 +248,7 @@ class Verbs:
         """Nothing happens, and the code and words say why."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
-            if not isinstance(error, Refused) or error.code != code or says not in error.message:
+            if not isinstance(error, (Refused, Failed)) or error.code != code or says not in error.message:
                 return f"expected to be refused with {code} {says!r}, got {error or 'accepted'}"
             self.player.tell("api", f"refused: {self.player.names.told(error.message)}")
             return None
@@ -303,9 +321,15 @@ class Verbs:
             else:
                 self.cloud.outages.begin(name, word)
 
-    def write(self, server: str, text: str, host: str | None = None) -> None:
-        """What the guest itself writes to its disk."""
-        self.cloud.hardware.write(self.player.names.server_id(server), text, host)
+    def write(self, server: str, text: str, host: str | None = None, volume: str = "") -> Answer | None:
+        """What the guest itself writes to its disk, or to a volume that it has on that host."""
+        server_id = self.player.names.server_id(server)
+        if not volume:
+            self.cloud.hardware.write(server_id, text, host)
+            return None
+        at = host or self.cloud.hardware.running(server_id)[0][0]
+        found = self.cloud.hardware.volume_of(server_id, at, self._volume(volume), text)
+        return self._ask(lambda engine: BusVolumes(engine.world.bus).write(found, text))
 
     def plant(self, host: str, guest: str, copy: int = 1, power: str = "on") -> None:
         """A guest that nobody asked for."""

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, select
 from kilonova.domain.details import Details, details_from
 from kilonova.domain.network import Vif
 from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.domain.volume import ServerVolume, server_volumes
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control
@@ -20,7 +21,7 @@ SCHEDULING = "scheduling"
 # What a record is made of, in the order in which `from_cell` takes it apart: by position, since lists have a thousand.
 COLUMNS = (
     *("id", "project_id", "user_id", "name", "turn", "operation_id", "vm_state", "task_state", "power_state"),
-    *("host", "copy", "image_ref", "flavor", "details", "network_info"),
+    *("host", "copy", "image_ref", "flavor", "details", "network_info", "volume_info"),
     *("created_at", "updated_at", "launched_at", "terminated_at", "deleted", "hidden"),
 )
 SELECTED = select(*cell.servers.c[COLUMNS])
@@ -48,6 +49,7 @@ class Record:
     flavor: Flavor
     details: Details
     vifs: list[Vif]
+    volumes: list[ServerVolume]
     created_at: float
     updated_at: float
     launched_at: float | None
@@ -100,7 +102,7 @@ async def read_one(tx: Tx, cell_name: str, server_id: str) -> Record | None:
 def from_cell(name: str, row: Row) -> Record:
     """`row` has the COLUMNS."""
     (id_, project_id, user_id, own_name, turn, operation_id, vm_state, task_state, power_state, *more) = row
-    (host, copy, image_ref, flavor, details, network_info, *times, deleted, _hidden) = more
+    (host, copy, image_ref, flavor, details, network_info, volume_info, *times, deleted, _hidden) = more
     created_at, updated_at, launched_at, terminated_at = times
     return Record(
         id=id_,
@@ -119,6 +121,7 @@ def from_cell(name: str, row: Row) -> Record:
         flavor=flavor_from(flavor),
         details=details_from(details),
         vifs=_VIFS.decode(network_info) if network_info else [],
+        volumes=server_volumes(volume_info),
         created_at=created_at,
         updated_at=updated_at,
         launched_at=launched_at,
@@ -146,6 +149,7 @@ def from_request(row: Row) -> Record:
         flavor=msgspec.convert(server["flavor"], Flavor),
         details=msgspec.convert(server.get("details", {}), Details),
         vifs=[],
+        volumes=[],
         created_at=row["created_at"],
         updated_at=row["created_at"],
         launched_at=None,
@@ -184,6 +188,7 @@ def from_mapping(mapping: Row, spec: Row | None = None) -> Record:
         flavor=Flavor(**asked["flavor"]) if asked else UNKNOWN_FLAVOR,
         details=msgspec.convert(asked.get("details", {}), Details),
         vifs=[],
+        volumes=[],
         created_at=mapping["created_at"],
         updated_at=mapping["created_at"],
         launched_at=None,

@@ -14,7 +14,7 @@ from kilonova.api.routes import EVER, Version
 from tests.support.embedded import Asked
 from tests.support.people import PASSWORD
 from tests.support.table import Entry
-from tests.support.things import Things, address, compute, identity, image, network, placement, volume
+from tests.support.things import Things, address, compute, identity, image, network, placement, server_volume, volume
 from tests.support.things.making import World
 
 Value = Callable[[World], Any]
@@ -64,6 +64,7 @@ MEANINGS: dict[str, Value] = {
     "traits": lambda world: ["HW_CPU_X86_AVX"],
     "parent_provider_uuid": placement.new_provider,
     "snapshot.volume_id": volume.new_volume,
+    "volumeAttachment.volumeId": volume.new_volume,
     "volume_uuid": volume.new_volume,
     "instance_uuid": lambda world: volume.SERVER,
     "connector": lambda world: volume.CONNECTOR,
@@ -174,6 +175,8 @@ def _related(entry: Entry, values: dict[str, str], body: Any, world: World) -> A
     if entry.route.path.endswith("/remove_router_interface"):
         (router,) = values.values()
         return {"subnet_id": world.once(f"joined to {router}", lambda: network.joined(world, router))}
+    if _key(entry) == f"PUT {server_volume.ATTACHED}":
+        return {"volumeAttachment": {"volumeId": list(values.values())[-1], "delete_on_termination": True}}
     if entry.route.action == "revert":
         (made,) = values.values()
         return {"revert": {"snapshot_id": world.once(f"of {made}", lambda: volume.new_snapshot(world, made))}}

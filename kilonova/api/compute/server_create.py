@@ -15,6 +15,7 @@ from starlette.responses import Response
 from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server_devices import devices_of, volumes_for
 from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import networks_for
 from kilonova.api.compute.services import COMPUTE, read_services
@@ -45,9 +46,14 @@ async def create(call: Call) -> Response:
     least, most = _counts(wish)
     flavor = await _flavor(call, wish)
     image = await _image(call, wish)
-    check_fit(call, flavor, image)
+    devices = devices_of(wish)
+    volumes = await volumes_for(call, devices, image, flavor, most)
+    root = next((one for one in volumes if one.is_root), None)
+    if root is None:
+        check_fit(call, flavor, image)
+    elif wish.get("trusted_image_certificates"):
+        raise Rejected(400, "Image certificate validation is not supported when booting from volume")
     flavor = with_hardware(call, flavor, image)
-    _check_devices(wish, image)
     host = await _host(call, wish)
     networks = await networks_for(call, wish, most)
     most = await call.service.networks.room(call.caller, networks, least, most)
@@ -56,6 +62,8 @@ async def create(call: Call) -> Response:
     await check_files(call, wish)
     group = await _server_group(call)
     details = await _details(call, wish, image, groups)
+    if root is not None:
+        details.volume_backed, details.image_properties, image = True, dict(root.properties), None
 
     def make(count: int) -> list[NewServer]:
         return [
@@ -68,6 +76,7 @@ async def create(call: Call) -> Response:
                 details=_own_details(details, n, count, wish),
                 networks=[msgspec.to_builtins(port) for port in networks],
                 security_groups=group_ids,
+                volumes=[msgspec.to_builtins(one) for one in volumes],
                 secrets=_secrets(wish, password),
                 group=group,
             )
@@ -169,18 +178,6 @@ def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
     if image is not None and flavor.disk_gb < image.min_disk:
         text = f"Flavor's disk is smaller than the minimum size specified in image metadata: {flavor.disk_gb} GB, "
         raise Rejected(400, f"{text}minimum is {image.min_disk} GB.")
-
-
-def _check_devices(wish: dict[str, Any], image: Image | None) -> None:
-    """The image itself may be named as the first device; other devices need volumes, which come with part 4."""
-    if wish.get("block_device_mapping") and wish.get("block_device_mapping_v2"):
-        raise Rejected(400, "Using different block_device_mapping syntaxes is not allowed in the same request.")
-    for device in wish.get("block_device_mapping_v2", []):
-        root = device.get("source_type") == "image" and device.get("destination_type", "local") == "local"
-        if not root or image is None or (device.get("uuid") or device.get("image_id")) != image.id:
-            raise Rejected(400, "Block Device Mapping is Invalid: this cloud offers no volumes.")
-    if wish.get("block_device_mapping"):
-        raise Rejected(400, "Block Device Mapping is Invalid: this cloud offers no volumes.")
 
 
 async def _host(call: Call, wish: dict[str, Any]) -> str | None:

@@ -188,7 +188,7 @@ class ServerView:
         shown: dict[str, Any] = {
             "config_drive": "True" if details.config_drive else "",
             "key_name": details.key_name,
-            "os-extended-volumes:volumes_attached": [],
+            "os-extended-volumes:volumes_attached": self._volumes(record),
         }
         groups = dict.fromkeys(name for vif in record.vifs for name in vif.security_groups)
         if groups or (record.vm_state == "building" and details.security_groups):
@@ -200,6 +200,11 @@ class ServerView:
             if self.shows_host_status or status == "UNKNOWN":
                 shown["host_status"] = status
         return shown
+
+    def _volumes(self, record: Record) -> list[dict[str, Any]]:
+        if not self.call.at(2, 3):
+            return [{"id": one.volume_id} for one in record.volumes]
+        return [{"id": one.volume_id, "delete_on_termination": one.delete_on_termination} for one in record.volumes]
 
     def _attributes(self, record: Record) -> dict[str, Any]:
         details = record.details

@@ -28,7 +28,7 @@ class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
-    disk: Literal["root"] = "root"
+    disk: str = "root"  # or a volume's id
 
 
 async def switch(call: Call) -> Response:
@@ -50,7 +50,7 @@ async def write(call: Call) -> Response:
     """Write a text to the disk of a simulated guest."""
     wish = decode(await read_body(call.request), WriteBody)
     server = await server_of(call)
-    await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text)))
+    await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text, wish.disk)))
     return answer({"server": server.id, "disk": wish.disk, "text": wish.text})
 
 

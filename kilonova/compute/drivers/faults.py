@@ -13,6 +13,8 @@ VERBS = (
     "send_disk",
     "ensure_defined",
     "ensure_power",
+    "ensure_volume",
+    "ensure_no_volume",
     "ensure_absent",
     "console",
     "cache_images",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from kilonova.compute.drivers.shelf import Shelf
 from kilonova.compute.drivers.storage import Disk, Storage
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HostClaim
-from kilonova.world import CopyReport, GuestSpec
+from kilonova.world import CopyReport, GuestSpec, GuestVolume
 
 PLAIN = Board()
 CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log file is rotated
@@ -218,11 +218,19 @@ class Hardware:
         del host.guests[guest.server, guest.copy]
         self._shelf.drop("guest", host.name, f"{guest.server}/{guest.copy}")
 
-    def start(self, host: Host, guest: Guest, spec: GuestSpec, disk: Disk) -> None:
+    def start(self, host: Host, guest: Guest, spec: GuestSpec, disk: Disk, volumes: Sequence[str] = ()) -> None:
+        """`volumes`: what it finds on them."""
         self.storage.open(disk, (host.name, guest.copy))
         guest.power = "on"
         guest.boots += 1
-        line = f"KILONOVA-GUEST name={spec.name} boot={guest.boots} root={disk.marker} volumes=\n"
+        self.say(host, guest, spec, disk, volumes)
+
+    def say(self, host: Host, guest: Guest, spec: GuestSpec, disk: Disk, volumes: Sequence[str]) -> None:
+        """What a guest writes on its console when it boots, and when it is given or loses a volume."""
+        of = list(zip(spec.volumes, volumes, strict=False))
+        root = next((marker for one, marker in of if one.is_root), disk.marker)
+        found = f"root={root} volumes={','.join(marker for one, marker in of if not one.is_root)}"
+        line = f"KILONOVA-GUEST name={spec.name} boot={guest.boots} {found}\n"
         guest.console = (guest.console + line)[-CONSOLE_KEPT:]
         self.save(host, guest)
 
@@ -295,9 +303,22 @@ class Hardware:
 
     def write(self, server: str, text: str, host: str | None = None) -> None:
         """What the guest itself writes to its root disk."""
-        if not text or text != "".join(text.split()):
-            raise Refused("bad_text", f"{text!r} cannot be a marker: one word, without blanks")
+        _check_marker(text)
         self.storage.append(self._running_disk(server, host), text)
+
+    def boots_from_volume(self, server: str, host: str) -> bool:
+        specs = [guest.spec for guest in self.host(host).guests.values() if guest.server == server and guest.spec]
+        return any(one.is_root for spec in specs for one in spec.volumes)
+
+    def volume_of(self, server: str, host: str, volume: str, text: str) -> GuestVolume:
+        """The volume that the running guest is about to write this to."""
+        _check_marker(text)
+        at = self.host(host)
+        running = [guest for guest in at.guests.values() if guest.server == server and guest.power == "on"]
+        for one in [one for guest in running if guest.spec is not None for one in guest.spec.volumes]:
+            if one.volume == volume or (one.is_root and volume == "root"):
+                return one
+        raise Refused("no_disk", f"no guest of server {server} that runs on {host} has a volume {volume}")
 
     def plant(
         self, host: str, server: str, copy: int, power: str = "on", *, name: str = "planted", marker: str = "planted"
@@ -327,3 +348,8 @@ class Hardware:
         if disk is None:
             raise Refused("no_disk", f"copy {places[0][1]} of server {server} on {at.name} has no disk")
         return disk
+
+
+def _check_marker(text: str) -> None:
+    if not text or text != "".join(text.split()):
+        raise Refused("bad_text", f"{text!r} cannot be a marker: one word, without blanks")

@@ -11,8 +11,9 @@ import msgspec
 
 from kilonova.bus import machine_subject
 from kilonova.compute.drivers.hardware import Guest, Hardware
+from kilonova.compute.drivers.volumes import BusVolumes, VolumeDoor
 from kilonova.domain.errors import Failed, NoAnswer, Refused
-from kilonova.domain.machine import MachineAnswer, MachineOrder, SentDisk
+from kilonova.domain.machine import MachineAnswer, MachineOrder, SentDisk, WriteOrder
 from kilonova.world import Bus
 
 ANSWER_SECONDS = 5.0
@@ -25,19 +26,21 @@ class Machine:
     def __init__(self, hardware: Hardware, host: str) -> None:
         self._hardware = hardware
         self._host = host
+        self._volumes: VolumeDoor | None = None
 
     async def serve(self, bus: Bus) -> None:
+        self._volumes = BusVolumes(bus)
         await bus.serve(machine_subject(self._host), self._on_order)
 
     async def _on_order(self, body: bytes) -> bytes:
         try:
-            console = self._carry_out(msgspec.json.decode(body, type=MachineOrder))
+            console = await self._carry_out(msgspec.json.decode(body, type=MachineOrder))
         except (Refused, Failed) as why:
             return msgspec.json.encode(MachineAnswer(code=why.code, refused=why.message))
         switches = self._hardware.host(self._host).switches
         return msgspec.json.encode(MachineAnswer(power=switches.power, link=switches.link, console=console))
 
-    def _carry_out(self, order: MachineOrder) -> str:
+    async def _carry_out(self, order: MachineOrder) -> str:
         hardware, host = self._hardware, self._host
         if order.fail is not None:  # first: it is the only switch that can be refused
             hardware.fail(host, order.fail.verb, order.fail.times, order.fail.how)
@@ -46,10 +49,18 @@ class Machine:
         if order.power is not None:
             hardware.switch_power(host, order.power)
         if order.write is not None:
-            hardware.write(order.write.server, order.write.text, host)
+            await self._write(order.write)
         if order.receive is not None:
             self._receive(order.receive)
         return self._console(order.console) if order.console is not None else ""
+
+    async def _write(self, order: WriteOrder) -> None:
+        if order.disk == "root" and not self._hardware.boots_from_volume(order.server, self._host):
+            self._hardware.write(order.server, order.text, self._host)
+            return
+        volume = self._hardware.volume_of(order.server, self._host, order.disk, order.text)
+        if self._volumes is not None:
+            await self._volumes.write(volume, order.text)
 
     def _receive(self, sent: SentDisk) -> None:
         """Only for a copy that was prepared here: a disk that comes late, after the copy was given up, has no place."""

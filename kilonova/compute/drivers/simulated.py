@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from kilonova.compute.drivers.board import hardware_of
 from kilonova.compute.drivers.hardware import Guest, Hardware, Host
 from kilonova.compute.drivers.storage import Disk
+from kilonova.compute.drivers.volumes import VolumeDoor
 from kilonova.compute.offer import Offer, cpu_classes
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.guest import Hypervisor
 from kilonova.domain.machine import SentDisk
-from kilonova.world import CopyReport, GuestSpec, HostInventory
+from kilonova.world import CopyReport, GuestSpec, GuestVolume, HostInventory
 
 EVERYTHING = Offer()
 HYPERTHREADING = "HW_CPU_HYPERTHREADING"
@@ -63,8 +66,14 @@ class SimulatedDriver:
     """`world.Driver` for one host of the simulated hardware."""
 
     def __init__(
-        self, hardware: Hardware, host: str, elsewhere: Elsewhere | None = None, offer: Offer = EVERYTHING
+        self,
+        hardware: Hardware,
+        host: str,
+        elsewhere: Elsewhere | None = None,
+        offer: Offer = EVERYTHING,
+        volumes: VolumeDoor | None = None,
     ) -> None:
+        self._volumes = volumes
         self._hardware = hardware
         self._host = hardware.host(host)
         self._elsewhere = elsewhere
@@ -150,11 +159,42 @@ class SimulatedDriver:
         guest = self._host.guests.get((server, copy))
         seconds = 0.0
         if on and (guest is None or guest.power == "off"):
-            self._start(guest, server, copy)
+            found = await self._found_on(guest.spec) if guest is not None and guest.spec is not None else []
+            self._start(guest, server, copy, found)
             seconds = self._host.boot_seconds
         elif guest is not None and not on:
             self._hardware.stop(self._host, guest)
         await call.half_done(seconds)
+
+    async def ensure_volume(self, server: str, copy: int, volume: GuestVolume) -> None:
+        call = await self._begin("ensure_volume")
+        guest, spec = self._defined(server, copy)
+        if self._volumes is not None:
+            await self._volumes.read(volume)  # what cannot be opened is not attached
+        others = [one for one in spec.volumes if one.attachment != volume.attachment]
+        await self._give(guest, msgspec.structs.replace(spec, volumes=[*others, volume]))
+        await call.half_done()
+
+    async def ensure_no_volume(self, server: str, copy: int, attachment: str) -> None:
+        call = await self._begin("ensure_no_volume")
+        guest = self._host.guests.get((server, copy))
+        if guest is not None and guest.spec is not None:
+            left = [one for one in guest.spec.volumes if one.attachment != attachment]
+            if left != guest.spec.volumes:
+                await self._give(guest, msgspec.structs.replace(guest.spec, volumes=left))
+        await call.half_done()
+
+    async def _give(self, guest: Guest, spec: GuestSpec) -> None:
+        """The guest has the volumes of this definition; one that runs tells what it finds on them."""
+        guest.spec = spec
+        self._hardware.save(self._host, guest)
+        disk = self._disk(guest.server, guest.copy)
+        found = await self._found_on(spec) if guest.power == "on" else []
+        if guest.power == "on" and disk is not None:
+            self._hardware.say(self._host, guest, spec, disk, found)
+
+    async def _found_on(self, spec: GuestSpec) -> list[str]:
+        return [await self._volumes.read(one) for one in spec.volumes] if self._volumes is not None else []
 
     async def ensure_absent(self, server: str, copy: int) -> None:
         call = await self._begin("ensure_absent")
@@ -195,13 +235,19 @@ class SimulatedDriver:
         other = self._hardware.storage.find(self._host.pool, guest.server, adopt)
         return other if other is not None and other.whole else None
 
-    def _start(self, guest: Guest | None, server: str, copy: int) -> None:
+    def _start(self, guest: Guest | None, server: str, copy: int, volumes: Sequence[str]) -> None:
         disk = self._disk(server, copy)
         if disk is None or not disk.whole:
             raise Failed("no_disk", f"copy {copy} of server {server} has no complete disk on {self._host.name}")
         if guest is None or guest.spec is None:
             raise Failed("not_defined", f"copy {copy} of server {server} is not defined on {self._host.name}")
-        self._hardware.start(self._host, guest, guest.spec, disk)
+        self._hardware.start(self._host, guest, guest.spec, disk, volumes)
+
+    def _defined(self, server: str, copy: int) -> tuple[Guest, GuestSpec]:
+        guest = self._host.guests.get((server, copy))
+        if guest is None or guest.spec is None:
+            raise Failed("not_defined", f"copy {copy} of server {server} is not defined on {self._host.name}")
+        return guest, guest.spec
 
     def _stopped_disk(self, server: str, copy: int) -> Disk:
         disk = self._disk(server, copy)

@@ -41,6 +41,7 @@ servers = Table(
     Column("claimed", Text),  # JSON: class → amount by provider's name; null: its flavor, on its host's own provider
     Column("details", Text, nullable=False),  # JSON: domain/details.py; only the API writes it
     Column("network_info", Text),  # JSON: its ports as last allocated or bound, by operations; see changed_ports
+    Column("volume_info", Text),  # JSON: domain/volume.py ServerVolume; null: it never had one
     Column("recheck", Integer, nullable=False),  # its host came back meanwhile: look again when the operation ends
     Column("hidden", Integer, nullable=False),  # inserted by `place`, not yet handed over (law 5)
     Column("cell0_failure", Text),

@@ -10,11 +10,11 @@ from urllib.parse import quote
 from kilonova.api.routes import Version
 from tests.support.people import Person
 from tests.support.table import Entry
-from tests.support.things import compute, identity, image, network, own, placement, volume
+from tests.support.things import compute, identity, image, network, own, placement, server_volume, volume
 from tests.support.things.making import Maker, Where, World
 
 MAKERS: dict[str, dict[str, Maker]] = {
-    "compute": compute.MAKERS,
+    "compute": {**compute.MAKERS, **server_volume.MAKERS},
     "identity": identity.MAKERS,
     "image": image.MAKERS,
     "network": network.MAKERS,

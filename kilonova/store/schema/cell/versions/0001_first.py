@@ -233,6 +233,7 @@ def upgrade() -> None:
         sa.Column("claimed", sa.Text(), nullable=True),
         sa.Column("details", sa.Text(), nullable=False),
         sa.Column("network_info", sa.Text(), nullable=True),
+        sa.Column("volume_info", sa.Text(), nullable=True),
         sa.Column("recheck", sa.Integer(), nullable=False),
         sa.Column("hidden", sa.Integer(), nullable=False),
         sa.Column("cell0_failure", sa.Text(), nullable=True),

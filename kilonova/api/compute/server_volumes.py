@@ -1,0 +1,171 @@
+"""/servers/{server}/os-volume_attachments: the volumes of a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
+from kilonova.api.compute.repeating import idempotency_key, repeated
+from kilonova.api.compute.schemas import server_volumes as schemas
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server import act, check_unlocked, server_of
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route
+from kilonova.domain.caller import Caller, Named
+from kilonova.domain.errors import Refused
+from kilonova.domain.volume import ServerVolume
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.core import Engine
+from kilonova.operations.steps.volumes import record_volumes
+from kilonova.operations.submit import submit
+from kilonova.store.server_records import Record
+from kilonova.world import Tx
+
+RULE = "os_compute_api:os-volumes-attachments:"
+SWAP = f"{RULE}swap"
+QUEUED = ("attach_volume", "detach_volume")
+PATIENCE = 50  # looks, a tenth of a second apart, while the server is busy with another volume
+
+
+async def list_(call: Call) -> Response:
+    record = await server_of(call)
+    offset, limit = int(call.query.get("offset", 0)), call.query.get("limit")
+    shown = record.volumes[offset:] if limit is None else record.volumes[offset : offset + int(limit)]
+    return answer({"volumeAttachments": [view(call, record, one) for one in shown]})
+
+
+async def show(call: Call) -> Response:
+    record = await server_of(call)
+    return answer({schemas.THING: view(call, record, _its(record, call.path["volume"]))})
+
+
+async def attach(call: Call) -> Response:
+    wish = call.body[schemas.THING]
+    volume_id = wish["volumeId"]
+    operation = await repeated(call)
+    if operation is None:
+        record = await server_of(call)
+        check_unlocked(call, record)
+        await _check_volume(call, record, volume_id)
+        operation = (await queue(call.engine, _asked(call, record, wish))).operation_id
+    headers = {OPERATION_HEADER: operation}
+    if call.at(2, 101):
+        return nothing(202, headers)
+    return answer({schemas.THING: _attaching(call, await server_of(call), wish)}, 200, headers)
+
+
+async def update(call: Call) -> Response:
+    """Whether the volume goes with the server. Another volume is never put in its place: what a guest has open cannot
+    become something else under it."""
+    wish, volume_id = call.body[schemas.THING], call.path["volume"]
+    record = await server_of(call)
+    one = _its(record, volume_id)
+    if wish["volumeId"] != volume_id:
+        call.require(SWAP, project_id=record.project_id, user_id=record.user_id)
+        raise Rejected(400, f"Volume {volume_id} cannot be swapped; detach it and attach {wish['volumeId']}.")
+    fixed = {"device": one.device, "tag": one.tag, "serverId": record.id, "id": volume_id}
+    for name, value in fixed.items():
+        if wish.get(name, value) != value:
+            raise Rejected(400, f"The {name} of a volume attachment cannot be changed; it is {value}.")
+    check_unlocked(call, record)
+    if "delete_on_termination" in wish:
+        await _decide(call, record, volume_id, is_true(wish["delete_on_termination"]))
+    return nothing(202)
+
+
+async def detach(call: Call) -> Response:
+    return await act(call, "detach_volume", by=queue, volume_id=call.path["volume"])
+
+
+async def queue(engine: Engine, ask: Ask) -> Accepted:
+    """A server takes one volume after the other. Clients that send several requests at once expect each to be taken."""
+    for _ in range(PATIENCE):
+        try:
+            return await submit(engine, ask)
+        except Refused as why:
+            if why.code != "busy" or why.details.get("kind") not in QUEUED:
+                raise
+        await engine.world.clock.sleep(0.1)
+    return await submit(engine, ask)
+
+
+def view(call: Call, record: Record, one: ServerVolume) -> dict[str, Any]:
+    shown: dict[str, Any] = {"serverId": record.id, "volumeId": one.volume_id, "device": one.device}
+    if call.at(2, 89):
+        shown |= {"attachment_id": one.attachment_id or None, "bdm_uuid": one.id}
+    else:
+        shown["id"] = one.volume_id
+    return shown | _by_version(call, one.tag, one.delete_on_termination)
+
+
+def _attaching(call: Call, record: Record, wish: dict[str, Any]) -> dict[str, Any]:
+    """What was accepted. It has its old shape in every version; the device is known from the start."""
+    there = next((one for one in record.volumes if one.volume_id == wish["volumeId"]), None)
+    device = wish.get("device") if there is None else there.device
+    shown = {"id": wish["volumeId"], "serverId": record.id, "volumeId": wish["volumeId"], "device": device}
+    return shown | _by_version(call, wish.get("tag"), is_true(wish.get("delete_on_termination", False)))
+
+
+def _by_version(call: Call, tag: str | None, fate: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"tag": tag} if call.at(2, 70) else {}
+    return shown | {"delete_on_termination": fate} if call.at(2, 79) else shown
+
+
+def _asked(call: Call, record: Record, wish: dict[str, Any]) -> Ask:
+    params = {
+        "id": call.engine.world.ids.uuid(),
+        "volume_id": wish["volumeId"],
+        "device": wish.get("device"),
+        "tag": wish.get("tag"),
+        "delete_on_termination": is_true(wish.get("delete_on_termination", False)),
+    }
+    return Ask(kind="attach_volume", server_id=record.id, cause=call.cause, params=params, key=idempotency_key(call))
+
+
+async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
+    """It is the server's project's and free; a later change of that is found when it is reserved."""
+    if any(one.volume_id == volume_id for one in record.volumes):
+        raise Rejected(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
+    state = await call.service.volumes.servers.check(_owner(call.caller, record), volume_id)
+    if state.multiattach and not call.at(2, 60):
+        raise Rejected(400, f"Volume {volume_id} is for several servers; attaching it needs microversion 2.60.")
+
+
+async def _decide(call: Call, record: Record, volume_id: str, fate: bool) -> None:
+    """The server's row is what counts when it is deleted."""
+    assert record.cell is not None
+
+    def become(there: list[ServerVolume]) -> list[ServerVolume]:
+        return [replace(one, delete_on_termination=fate) if one.volume_id == volume_id else one for one in there]
+
+    async def body(tx: Tx) -> None:
+        await record_volumes(tx, record.id, become)
+
+    await call.engine.write(call.db.cell(record.cell), body)
+
+
+def _owner(caller: Caller, record: Record) -> Caller:
+    """An administrator who attaches to somebody's server takes that one's volume."""
+    if caller.project_id == record.project_id:
+        return caller
+    return replace(caller, project=Named(record.project_id, record.project_id))
+
+
+def _its(record: Record, volume_id: str) -> ServerVolume:
+    for one in record.volumes:
+        if one.volume_id == volume_id:
+            return one
+    raise Rejected(404, f"Instance {record.id} is not attached to volume {volume_id[:36]}.")
+
+
+ALL, ONE = "/servers/{server}/os-volume_attachments", "/servers/{server}/os-volume_attachments/{volume}"
+ROUTES = [
+    Route(method="GET", path=ALL, handler=list_, rule=f"{RULE}index", query=schemas.LIST),
+    Route(method="POST", path=ALL, handler=attach, rule=f"{RULE}create", body=schemas.ATTACH),
+    Route(method="GET", path=ONE, handler=show, rule=f"{RULE}show"),
+    Route(method="PUT", path=ONE, handler=update, rule=f"{RULE}update", since=(2, 85), body=schemas.UPDATE),
+    Route(method="DELETE", path=ONE, handler=detach, rule=f"{RULE}delete"),
+]

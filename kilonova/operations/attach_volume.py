@@ -1,0 +1,93 @@
+"""Attach a volume to a server, running or not.
+
+(the server's record has it from the start) -> reserve it -> connect it to the server's host, with a secret of its own
+  -> attach_volume on the host -> the volume is in use
+Any failure is undone in reverse order: the guest loses it, and it is released. A host that has fallen silent is told
+what its guest shall have when it returns, and its secret is worth nothing by then.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED, from_json
+from kilonova.domain.volume import ServerVolume, server_volumes
+from kilonova.engine.context import Subject
+from kilonova.engine.model import CONTROL, FAIL, HERE, Facts, Operation, Step
+from kilonova.operations.steps.power import its_copy
+from kilonova.operations.steps.volumes import (
+    complete,
+    connect,
+    give_volume,
+    record_volumes,
+    release,
+    reserve,
+    take_volume,
+)
+from kilonova.world import Tx
+
+WITH_A_GUEST = frozenset({ACTIVE, STOPPED, RESIZED, SOFT_DELETED})
+MOST = 26  # devices: /dev/vda is the root disk
+
+
+def free_device(taken: set[str], root: str) -> str:
+    """The first name that follows the root's manner and is not taken."""
+    stem = root.rstrip("0123456789")[:-1]
+    for number in range(1, MOST):
+        name = f"{stem}{chr(ord('a') + number)}"
+        if name not in taken:
+            return name
+    raise Refused("too_many_volumes", f"A server has at most {MOST - 1} volumes besides its root disk.")
+
+
+class AttachVolume(Operation):
+    name = "attach_volume"
+    action = "attach_volume"
+    from_states = WITH_A_GUEST
+    safe_words = "The volume could not be attached."
+
+    def check(self, subject: Subject) -> Facts:
+        server, wish = subject.server, subject.params
+        assert server is not None
+        if server.launched_at is None:
+            raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'attach_volume'")
+        there = server_volumes(server.volume_info)
+        root = from_json(server.details, {}).get("root_device_name", "/dev/vda")
+        if any(one.volume_id == wish["volume_id"] for one in there):
+            raise Refused("volume_attached", f"Volume {wish['volume_id']} is already attached to {server.id}.")
+        taken = {root, *(one.device for one in there)}
+        if wish.get("device") in taken:
+            raise Refused("device_in_use", f"The device {wish['device']} of instance {server.id} is in use.")
+        return {
+            **its_copy(subject),
+            "server": server.id,
+            "record": wish["id"],
+            "volume_id": wish["volume_id"],
+            "device": wish.get("device") or free_device(taken, root),
+            "tag": wish.get("tag"),
+            "delete_on_termination": bool(wish.get("delete_on_termination")),
+        }
+
+    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+        """The answer tells the device, so nobody else may get it meanwhile."""
+        new = ServerVolume(
+            id=facts["record"],
+            volume_id=facts["volume_id"],
+            device=facts["device"],
+            tag=facts["tag"],
+            delete_on_termination=facts["delete_on_termination"],
+        )
+        await record_volumes(tx, facts["server"], lambda there: [*there, new])
+
+    steps = [
+        Step("reserve_volume", reserve, on=CONTROL, undo=release),
+        Step("connect_volume", connect, on=CONTROL),
+        Step(
+            "attach_volume",
+            give_volume,
+            on=HERE,
+            undo=take_volume,
+            when_silent=FAIL,
+            event="compute_attach_volume",
+        ),
+        Step("complete_volume", complete, on=CONTROL),
+    ]

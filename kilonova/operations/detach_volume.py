@@ -1,0 +1,37 @@
+"""Detach a volume from a server, running or not.
+
+detach_volume on the server's host -> release it (from here on only forward): its secret is worth nothing any more
+A host that does not give it up leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.volume import server_volumes
+from kilonova.engine.context import Subject
+from kilonova.engine.model import CONTROL, FOREVER, HERE, Facts, Operation, Step
+from kilonova.operations.attach_volume import WITH_A_GUEST
+from kilonova.operations.steps.power import its_copy
+from kilonova.operations.steps.volumes import give_volume, release, take_volume
+
+
+class DetachVolume(Operation):
+    name = "detach_volume"
+    action = "detach_volume"
+    from_states = WITH_A_GUEST
+    safe_words = "The volume could not be detached; it is attached as before."
+
+    def check(self, subject: Subject) -> Facts:
+        server, volume_id = subject.server, subject.params["volume_id"]
+        assert server is not None
+        found = [one for one in server_volumes(server.volume_info) if one.volume_id == volume_id]
+        if not found:
+            raise Refused("not_found", f"Instance {server.id} is not attached to volume {volume_id}.")
+        if found[0].is_root:
+            raise Refused("root_volume", f"Volume {volume_id} is the root disk of {server.id}; it cannot be detached.")
+        return {**its_copy(subject), "volume_id": volume_id, "attachment": found[0].attachment_id}
+
+    steps = [
+        Step("detach_volume", take_volume, on=HERE, undo=give_volume, event="compute_detach_volume"),
+        Step("release_volume", release, on=CONTROL, no_return=True, retry=FOREVER),
+    ]

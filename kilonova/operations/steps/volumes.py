@@ -1,0 +1,203 @@
+"""Steps about a server's volumes. They live in the control database, so every write is fenced (law 2).
+
+The server's own row says which volumes it has. A server without any has no such steps: their place finds no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import Failed, NotYet
+from kilonova.domain.server import to_json
+from kilonova.domain.volume import Attached, BootSource, ServerVolume, WantedVolume, server_volumes
+from kilonova.engine.context import Context, HostContext
+from kilonova.engine.model import Facts, Place, Target
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import GuestVolume, Tx, Volume
+
+WITH_DEVICES = Place("control", lambda facts: [Target("")] if facts.get("devices") else [])
+WITH_VOLUMES = Place("control", lambda facts: [Target("")] if facts.get("volumes") else [])
+
+
+def has_volumes(row: Any) -> bool:
+    return any(one.attachment_id for one in server_volumes(row.volume_info))
+
+
+async def reserve(ctx: Context) -> Facts:
+    """From now on nobody else can have it."""
+    facts = ctx.facts
+    attachment = await _service(ctx).reserve(
+        _fence(ctx),
+        project_id=ctx.row.project_id,
+        volume_id=facts["volume_id"],
+        device=facts["device"],
+    )
+
+    def become(there: list[ServerVolume]) -> list[ServerVolume]:
+        mine = facts["volume_id"]
+        return [msgspec.structs.replace(o, attachment_id=attachment) if o.volume_id == mine else o for o in there]
+
+    _record(ctx, become)
+    return {"attachment": attachment}
+
+
+async def release(ctx: Context) -> Facts:
+    """Found by the volume: who reserved it may not have lived to say so."""
+    volume_id = ctx.facts["volume_id"]
+    for one in await _attached(ctx):
+        if one.volume_id == volume_id:
+            await _service(ctx).release(_fence(ctx), attachment_id=one.id)
+    _record(ctx, lambda there: [one for one in there if one.volume_id != volume_id])
+    return {}
+
+
+async def connect(ctx: Context) -> Facts:
+    await _service(ctx).connect(_fence(ctx), attachment_id=ctx.facts["attachment"], host=ctx.facts["host"])
+    return {}
+
+
+async def complete(ctx: Context) -> Facts:
+    await _service(ctx).complete(_fence(ctx), attachment_id=ctx.facts["attachment"])
+    return {}
+
+
+async def connect_to_destination(ctx: Context) -> Facts:
+    return await _connect_all(ctx, ctx.facts["destination"])
+
+
+async def connect_to_source(ctx: Context) -> Facts:
+    return await _connect_all(ctx, ctx.facts["source"])
+
+
+async def _connect_all(ctx: Context, host: str) -> Facts:
+    """Connected anew, the secret that the other host has is worth nothing any more."""
+    for one in await _attached(ctx):
+        await _service(ctx).connect(_fence(ctx), attachment_id=one.id, host=host)
+    return {}
+
+
+async def attach_wanted(ctx: Context) -> Facts:
+    """All that a new server asks for, connected to its host. Those that are made for it take their time."""
+    wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
+    ids = [one.volume_id or await _made(ctx, slot, one) for slot, one in enumerate(wanted)]
+    for volume_id in ids:
+        await _until_settled(ctx, volume_id)
+    there = [await _taken(ctx, volume_id, one) for volume_id, one in zip(ids, wanted, strict=True)]
+    ctx.set_server(volume_info=to_json(there))
+    return {}
+
+
+async def give_back(ctx: Context) -> Facts:
+    """Those that were made for the server stay for the next try."""
+    for one in await _attached(ctx):
+        await _service(ctx).release(_fence(ctx), attachment_id=one.id)
+    ctx.set_server(volume_info=to_json([]))
+    return {}
+
+
+async def complete_all(ctx: Context) -> Facts:
+    """The guest has them; from here on the server's own row says which of them go with it."""
+    for one in await _attached(ctx):
+        await _service(ctx).complete(_fence(ctx), attachment_id=one.id)
+        await _service(ctx).set_delete_on_termination(_fence(ctx), attachment_id=one.id, delete=False)
+    return {}
+
+
+async def _made(ctx: Context, slot: int, one: WantedVolume) -> str:
+    return await _service(ctx).create_for_boot(
+        _fence(ctx),
+        slot=slot,
+        project_id=ctx.row.project_id,
+        user_id=ctx.row.user_id,
+        size=one.size,
+        source=BootSource(image_id=one.image_id, snapshot_id=one.snapshot_id),
+        volume_type=one.type,
+        delete_on_termination=one.delete_on_termination,
+    )
+
+
+async def _until_settled(ctx: Context, volume_id: str) -> None:
+    state = await _service(ctx).state(volume_id)
+    if state.is_broken:
+        raise Failed("volume_failed", f"volume {volume_id} could not be made: {state.reason}", final=True)
+    if not state.is_settled:
+        raise NotYet(f"volume {volume_id}, which is {state.status}", 0.5)
+
+
+async def _taken(ctx: Context, volume_id: str, one: WantedVolume) -> ServerVolume:
+    volumes, owner = _service(ctx), ctx.row.project_id
+    attachment = await volumes.reserve(_fence(ctx), project_id=owner, volume_id=volume_id, device=one.device)
+    await volumes.connect(_fence(ctx), attachment_id=attachment, host=ctx.facts["destination"])
+    return ServerVolume(
+        id=ctx.world.ids.uuid(),
+        volume_id=volume_id,
+        attachment_id=attachment,
+        device=one.device,
+        tag=one.tag,
+        delete_on_termination=one.delete_on_termination,
+        is_root=one.is_root,
+    )
+
+
+async def release_volumes(ctx: Context) -> Facts:
+    """All of them; those that shall go with the server are deleted, unless it never came to have them."""
+    there = server_volumes(ctx.row.volume_info)
+    going = [one.volume_id for one in there if one.delete_on_termination and one.attachment_id]
+    await _service(ctx).release_all(_fence(ctx), delete=going)
+    ctx.set_server(volume_info=to_json([]))
+    return {}
+
+
+async def give_volume(host: HostContext) -> Facts:
+    await host.driver.ensure_volume(host.server, host.copy, _of(host.spec.volumes, host.facts["attachment"]))
+    return {}
+
+
+async def take_volume(host: HostContext) -> Facts:
+    """Nothing was reserved: nothing can be there."""
+    if host.facts.get("attachment"):
+        await host.driver.ensure_no_volume(host.server, host.copy, host.facts["attachment"])
+    return {}
+
+
+async def record_volumes(tx: Tx, server_id: str, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:
+    """Read, changed and written in one transaction: the owner may decide about a volume's fate at any time."""
+    row = await rows.fetch(tx, cell.servers, lock=True, id=server_id)
+    if row is not None:
+        changed = to_json(become(server_volumes(row["volume_info"])))
+        await rows.change(tx, cell.servers, {"volume_info": changed}, id=server_id)
+
+
+def _of(volumes: Sequence[GuestVolume], attachment: str) -> GuestVolume:
+    for one in volumes:
+        if one.attachment == attachment:
+            return one
+    raise Failed("no_attachment", f"attachment {attachment} is not the server's any more", final=True)
+
+
+def _record(ctx: Context, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:
+    server_id = ctx.server_id or ""
+
+    async def change(tx: Tx, now: float) -> None:
+        await record_volumes(tx, server_id, become)
+
+    ctx.in_transaction(change)
+
+
+async def _attached(ctx: Context) -> list[Attached]:
+    server_id = ctx.server_id or ""
+    return (await _service(ctx).attached([server_id])).get(server_id, [])
+
+
+def _service(ctx: Context) -> Volume:
+    if ctx.world.volume is None:
+        raise RuntimeError("this role has no volume service")
+    return ctx.world.volume
+
+
+def _fence(ctx: Context) -> tuple[str, int, int]:
+    return ctx.server_id or "", ctx.turn, ctx.ordinal
