@@ -84,8 +84,10 @@ async def attach_wanted(ctx: Context) -> Facts:
     """All that a new server asks for, connected to its host. Those that are made for it take their time."""
     wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
     ids = [one.volume_id or await _made(ctx, slot, one) for slot, one in enumerate(wanted)]
+    held = {one.volume_id for one in await _attached(ctx)}  # by a try that nobody heard of: attaching, and ours
     for volume_id in ids:
-        await _until_settled(ctx, volume_id)
+        if volume_id not in held:
+            await _until_settled(ctx, volume_id)
     there = [await _taken(ctx, volume_id, one) for volume_id, one in zip(ids, wanted, strict=True)]
     ctx.set_server(volume_info=to_json(there))
     return {}
