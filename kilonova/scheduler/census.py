@@ -77,10 +77,10 @@ class Found:
 class Census:
     """The hosts of all cells, brought up to date by `sync`."""
 
-    def __init__(self, stores: Stores, down_after: float, *, counts_servers: bool, looks_at_images: bool) -> None:
+    def __init__(self, stores: Stores, down_after: float, *, looks_at_images: bool) -> None:
         self._stores = stores
         self._down_after = down_after
-        self._counts_servers = counts_servers
+        self.counts_servers = False  # from the first request on that asks for it
         self._looks_at_images = looks_at_images
         self._views: dict[str, dict[str, HostView]] = {}  # by cell
         self._found: dict[str, Found] = {}  # by cell: the last look
@@ -108,7 +108,7 @@ class Census:
         kept.set_odd(cell, found.odd)
         kept.set_counts(kept.failed, cell, found.failed)
         kept.set_counts(kept.busy, cell, found.busy)
-        if self._counts_servers:
+        if self.counts_servers:
             kept.set_counts(kept.servers, cell, found.servers)
         if self._looks_at_images:
             _count_images(kept, cell, found.images)
@@ -127,7 +127,7 @@ class Census:
                     found.failed[row["name"]] = row["failed_builds"]
             found.reported = await tx.all(_REPORTED, since=since)
             found.busy = _counted(await tx.all(_BUSY, tasks=list(BUSY_TASKS)))
-            found.servers = _counted(await tx.all(_SERVERS)) if self._counts_servers else {}
+            found.servers = _counted(await tx.all(_SERVERS)) if self.counts_servers else {}
             found.images = await tx.all(_IMAGES) if self._looks_at_images else ()
             return found
 

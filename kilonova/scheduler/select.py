@@ -25,8 +25,11 @@ from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
 from kilonova.scheduler.weighers import all_weighers, weighed
 from kilonova.scheduler.weighers.base import Floats
+from kilonova.scheduler.weighers.num_instances import NumInstancesWeigher
 from kilonova.settings import Settings
 
+COUNTING = ("NumInstancesFilter", "AggregateNumInstancesFilter")
+COUNTED = "num_instances"  # as flavors and queries call it
 NEAREST = 50
 WHOLE_MATRIX = 1000
 
@@ -41,12 +44,12 @@ class Selector:
         self._filters = enabled(settings)
         self._weighers = all_weighers(settings)
 
-    def counts_servers(self) -> bool:
+    def counts_servers(self, request: ResourceRequest, hosts: Hosts) -> bool:
         """Somebody asks how many servers each host has: that is not read for nothing."""
-        names = {filter_.name for filter_ in self._filters}
-        options = self.settings.filter_scheduler
-        asks = {"NumInstancesFilter", "AggregateNumInstancesFilter", "ComputeCapabilitiesFilter", "JsonFilter"}
-        return bool(names & asks - {"ComputeCapabilitiesFilter"} or options.num_instances_weight_multiplier)
+        by_weight = any(NumInstancesWeigher.option in one.metadata for one in hosts.aggregates.values())
+        in_words = any(COUNTED in text for text in (*request.flavor.extra_specs, *request.hints.get("query", ())))
+        asks = any(filter_.name in COUNTING for filter_ in self._filters)
+        return asks or by_weight or in_words or bool(self.settings.filter_scheduler.num_instances_weight_multiplier)
 
     def select(
         self,

@@ -56,7 +56,6 @@ class Scheduler:
         self._census = Census(
             stores,
             down_after,
-            counts_servers=self._selector.counts_servers(),
             looks_at_images=bool(self.settings.filter_scheduler.image_props_weight_multiplier),
         )
         self._book = AggregateBook(stores.control, self.settings.default.default_availability_zone)
@@ -94,6 +93,9 @@ class Scheduler:
         self, requests: Sequence[ResourceRequest], cells: Sequence[str], alternates: int, *, fresh: bool
     ) -> list[Placing]:
         hosts, cells = await self._hosts(cells, fresh)
+        if not self._census.counts_servers and self._selector.counts_servers(requests[0], hosts):
+            self._census.counts_servers = True
+            hosts, cells = await self._hosts(cells, fresh=True)
         if any(request.wish is not None for request in requests):
             for cell in cells:
                 await hosts.hardware.sync(self._stores.cell(cell))

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kilonova.placement.aggregates import join_aggregate
@@ -140,6 +141,18 @@ def test_servers_are_counted_where_somebody_asks(run: Run) -> None:
         assert await lab.chosen() == "b"
 
     run(story, settings)
+
+
+def test_a_flavor_may_ask_how_many_servers_there_are(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        for name in ("a", "b"):
+            await add_host(lab.stores, name)
+        await add_server(lab.stores, "s1", "a")
+        assert await lab.chosen() == "a", "by default nobody counts"
+        empty = msgspec.structs.replace(SMALL.flavor, extra_specs={"capabilities:num_instances": "<= 0"})
+        assert await lab.chosen(asked(flavor=empty)) == "b"
+
+    run(story)
 
 
 def test_busy_and_failing_hosts_come_last(run: Run) -> None:
