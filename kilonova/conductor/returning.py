@@ -31,7 +31,7 @@ from kilonova.engine.core import Engine
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting
 from kilonova.placement.reporting import take_report
-from kilonova.placement.traits import DISABLED
+from kilonova.placement.traits import DISABLED, set_disabled
 from kilonova.store import rows
 from kilonova.store.host_hardware import note_hardware, touch
 from kilonova.store.tables import cell, control
@@ -247,6 +247,8 @@ async def returned(engine: Engine, message: Returned) -> bool:
     again = await _current(engine, journal, message)
     if again is None or not _is_open(again):
         await set_accepting(engine.world.db.placement, host["provider_id"], False)
+    if again is not None and again["disabled"]:  # our report may have come after that word, and taken its trait away
+        await set_disabled(engine.world.db.placement, host["provider_id"], True)
 
     async def body(tx: Tx) -> bool:
         keys = {"name": message.host, "session": message.session, "epoch": message.epoch}
