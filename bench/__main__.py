@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read", "placement_snapshot")
-NAMES += ("scheduler",)
+NAMES = (
+    *("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read"),
+    *("placement_snapshot", "scheduler"),
+)
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """What one placement decision costs: default filters, all hosts up and partly full, host columns kept between requests.
 
-Counted is a whole question to the scheduler: the snapshot's and the aggregates' look for news (there are none),
-filters, weighers, and the verdicts that are kept. Loading, and reading hosts again every second, are told apart.
+Counted is a whole question to the scheduler: its looks for news in placement and aggregates (there are none), filters,
+weighers, and the verdicts that are kept. Loading, and reading hosts again every second, are told apart.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ from kilonova.services.compute.hosts import (
 )
 
 RULE = "os_compute_api:os-hypervisors:"
-KIND, KIND_VERSION = "simulated", 1  # the one driver there is; a host's own report will say so when there are more
 SUMS = (  # of all hosts, in /statistics
     *("vcpus", "vcpus_used", "memory_mb", "memory_mb_used", "local_gb", "local_gb_used", "free_ram_mb"),
     *("free_disk_gb", "disk_available_least", "current_workload", "running_vms"),
@@ -165,8 +164,8 @@ async def _views(
 def _details(call: Call, host: HostRecord, numbers: dict[str, int] | None) -> dict[str, Any]:
     service = {"id": _id(call, host.id), "host": host.name, "disabled_reason": host.disabled_reason}
     shown: dict[str, Any] = {
-        "hypervisor_type": KIND,
-        "hypervisor_version": KIND_VERSION,
+        "hypervisor_type": host.hypervisor.kind,
+        "hypervisor_version": host.hypervisor.version,
         "host_ip": host.address,
         "service": service,
     }

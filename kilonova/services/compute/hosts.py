@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import bindparam, case, func, select
 
 from kilonova.domain.errors import Unreachable
+from kilonova.domain.guest import Hypervisor
 from kilonova.domain.host import HostState, Observation, judge
 from kilonova.store.hosts import all_hosts, facts_of, observation
 from kilonova.store.open import CELL0
@@ -53,6 +54,7 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
     answers_since: float | None  # its agent, without a restart
     now: float  # by the database's clock, when this was read
     address: str | None
+    hypervisor: Hypervisor  # as its driver reports it
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +132,7 @@ def _record(cell: str, row: Row, state: HostState, now: float) -> HostRecord:
         answers_since=row["session_since"],
         now=now,
         address=row["address"],
+        hypervisor=msgspec.json.decode(row["hypervisor"], type=Hypervisor) if row["hypervisor"] else Hypervisor(),
     )
 
 
