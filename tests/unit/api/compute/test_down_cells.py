@@ -158,6 +158,7 @@ def test_the_rest_goes_on_and_what_was_begun_resumes(how: str) -> None:
         outages.end("cell2")
         await api.until(lambda: _is_back(api))
         await api.ended(stopping)
+        await api.host_is("host2", "up")  # its heartbeats are written again
         await api.ended(await begun(api, away, "os-start"))
         assert all(server["status"] != "UNKNOWN" for server in await listed(api, "/servers/detail"))
 
