@@ -11,8 +11,9 @@ from tests.unit.api.compute.cloud import LATEST, Cloud, run
 
 # Versions need no token and are for clients of any age; the other one Nova never closed.
 OPEN = {"/", "/os-quota-sets/{project}/defaults"}
-EARLIER = {
-    "/os-server-groups",  # closed in 2.75 or before
+EARLIER = {  # closed in 2.75 or before
+    "/os-server-groups",
+    "/servers/{server}/os-volume_attachments",
     *("/servers", "/servers/detail", "/servers/{server}", "/flavors", "/flavors/detail", "/os-keypairs"),
     *("/os-keypairs/{name}", "/os-quota-sets/{project}", "/os-quota-sets/{project}/detail", "/limits", "/os-services"),
     *("/os-hypervisors", "/os-hypervisors/detail", "/os-hypervisors/{hypervisor}"),
