@@ -180,7 +180,7 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
     [
         ("hosts=3", "say it as --set section.option=value"),
         ("simulated.hosts", "say it as --set section.option=value"),
-        ("simulated.wheels=4", "[simulated] has no option wheels; known are hosts, vcpus"),
+        ("simulated.wheels=4", "[simulated] has no option wheels; known are hosts, cells, vcpus"),
         ("wheels.number=4", "there is no section [wheels]"),
         ("simulated.vcpus=0", "[simulated] vcpus = '0' is not allowed; it must be a whole number, 1 or more"),
         ("DEFAULT.allow_resize_to_same_host=perhaps", "it must be true or false"),
