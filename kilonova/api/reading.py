@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -20,6 +21,7 @@ MAX_BODY = 1024 * 1024
 MAX_DEPTH = 100  # objects and lists within each other; nothing here needs ten, and checks of forms end at 255
 NUL = b"\\u0000"
 MOST = 1000  # elements of a page
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
 async def read_body(request: Request) -> bytes:
@@ -84,3 +86,8 @@ def limit_of(request: Request) -> int:
     if not 1 <= number <= MOST:
         raise Refused("bad_request", f"limit={given[:40]} is not allowed; say 1 to {MOST}")
     return number
+
+
+def is_uuid(text: str) -> bool:
+    """With or without hyphens, in any case."""
+    return _UUID.fullmatch(text) is not None

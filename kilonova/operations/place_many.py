@@ -17,12 +17,12 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import candidate_of, facts_of, refused
+from kilonova.operations.steps.group import group_binding
 from kilonova.operations.steps.select import candidates, request_for
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
 from kilonova.placement.claims import Claimed, Fence, NotClaimed
 from kilonova.placement.groups import GroupRule
-from kilonova.services.compute.server_groups import group_of_server
 from kilonova.store import rows
 from kilonova.store.tables import control
 from kilonova.store.tables.journal import operations
@@ -43,8 +43,7 @@ def _flavor(ctx: Context) -> Flavor:
 
 async def _group(ctx: Context) -> GroupRule | None:
     """They joined it together, so what binds the first binds all."""
-    group = await group_of_server(ctx.world.db.control, _servers(ctx)[0]["server_id"])
-    return None if group is None else GroupRule(group.id, group.policy, group.max_server_per_host or 1)
+    return await group_binding(ctx, _servers(ctx)[0]["server_id"])
 
 
 async def select_hosts(ctx: Context) -> Facts:
@@ -123,7 +122,8 @@ async def start_burying(ctx: Context) -> Facts:
 async def _begin(ctx: Context, facts: Callable[[str], Facts], servers: list[dict[str, Any]]) -> int:
     """Under ids that were given with the request, so that asking twice is harmless; not for servers that were deleted
     meanwhile."""
-    assert ctx.begin is not None
+    begin, wake = ctx.begin, ctx.wake
+    assert begin is not None
 
     async def body(tx: Tx) -> list[str]:
         begun = []
@@ -132,13 +132,14 @@ async def _begin(ctx: Context, facts: Callable[[str], Facts], servers: list[dict
             if await rows.fetch(tx, operations, id=child) is not None:
                 begun.append(child)
             elif await rows.change(tx, control.build_requests, {"operation_id": child}, server_id=server, turn=1):
-                await ctx.begin(tx, ctx.journal, _newborn(ctx, one, facts(server)))  # type: ignore[misc]
+                await begin(tx, ctx.journal, _newborn(ctx, one, facts(server)))
                 begun.append(child)
         return begun
 
     begun = await ctx.journal.write(body)
-    for child in begun if ctx.wake is not None else ():
-        await ctx.wake(ctx.journal.name, child)  # type: ignore[misc]
+    if wake is not None:
+        for child in begun:
+            await wake(ctx.journal.name, child)
     return len(begun)
 
 

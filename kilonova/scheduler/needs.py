@@ -9,29 +9,35 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from kilonova.domain.server import Flavor
 from kilonova.placement.candidates import Group, Query
-from kilonova.placement.classes import DISK_GB, MEMORY_MB, VCPU
-from kilonova.scheduler.cpu_needs import PCPU, cpu_traits, pinned
+from kilonova.placement.classes import DISK_GB
 
 SUFFIX = "[a-zA-Z0-9_-]{1,64}"
 RESOURCES = re.compile(rf"^resources({SUFFIX})?:([A-Z0-9_]+)$")
 TRAIT = re.compile(rf"^trait({SUFFIX})?:([A-Z0-9_]+)$")
 ADDRESS_SPACES = {"passthrough": "COMPUTE_ADDRESS_SPACE_PASSTHROUGH", "emulate": "COMPUTE_ADDRESS_SPACE_EMULATED"}
 REQUIRED, FORBIDDEN = "required", "forbidden"
+HYPERTHREADING = "HW_CPU_HYPERTHREADING"
+THREADS = {"require": REQUIRED, "isolate": FORBIDDEN}  # what a thread policy makes of that trait
 Amounts = dict[str, int]
+V = TypeVar("V", int, str)
+Items = tuple[tuple[str, V], ...]
 
 
 def needs_of(flavor: Flavor, image: Mapping[str, str], *, volume_backed: bool = False) -> Query:
     """The same flavor asked again is answered from memory: servers have few different ones."""
+    amounts = flavor.resources() | {DISK_GB: _disk(flavor, volume_backed)}
+    threads = flavor.wish.rules.thread_policy if flavor.wish is not None else ""
     return _needs(
-        flavor.vcpus, flavor.memory_mb, _disk(flavor, volume_backed), _items(flavor.extra_specs), _items(image)
+        _items(amounts), threads, _items(flavor.extra_specs), _items({key: str(value) for key, value in image.items()})
     )
 
 
-def _items(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((key, str(value)) for key, value in values.items()))
+def _items(values: Mapping[str, V]) -> tuple[tuple[str, V], ...]:
+    return tuple(sorted(values.items()))
 
 
 def _disk(flavor: Flavor, volume_backed: bool) -> int:
@@ -40,14 +46,13 @@ def _disk(flavor: Flavor, volume_backed: bool) -> int:
 
 
 @lru_cache(maxsize=1000)
-def _needs(
-    vcpus: int, memory_mb: int, disk_gb: int, specs: tuple[tuple[str, str], ...], image: tuple[tuple[str, str], ...]
-) -> Query:
+def _needs(amounts: Items[int], threads: str, specs: Items[str], image: Items[str]) -> Query:
     extra, properties = dict(specs), dict(image)
-    resources: dict[str, Amounts] = {"": {VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb}}
-    resources[""] |= _special(extra, properties, vcpus)
-    required: dict[str, set[str]] = {"": set(cpu_traits(extra, properties)[0]) | _special_traits(extra, properties)}
-    forbidden: dict[str, set[str]] = {"": set(cpu_traits(extra, properties)[1])}
+    resources: dict[str, Amounts] = {"": {**dict(amounts), **_special(extra, properties)}}
+    required: dict[str, set[str]] = {"": _special_traits(extra, properties)}
+    forbidden: dict[str, set[str]] = {"": set()}
+    if threads in THREADS:
+        (required if THREADS[threads] == REQUIRED else forbidden)[""].add(HYPERTHREADING)
     for key, value in specs:
         if found := RESOURCES.match(key):
             resources.setdefault(found[1] or "", {})[found[2]] = int(value) if value.isdigit() else 0
@@ -74,10 +79,9 @@ def _group(
     )
 
 
-def _special(extra: Mapping[str, str], image: Mapping[str, str], vcpus: int) -> Amounts:
-    """What `hw:` keys make of the processors, and what else they need."""
-    dedicated, shared = pinned(extra, image, vcpus)
-    amounts: Amounts = {VCPU: shared, PCPU: dedicated} if dedicated else {}
+def _special(extra: Mapping[str, str], image: Mapping[str, str]) -> Amounts:
+    """What `hw:` keys need besides processors, memory and disk."""
+    amounts: Amounts = {}
     if _is_true(extra.get("hw:mem_encryption") or image.get("hw_mem_encryption")):
         amounts["MEM_ENCRYPTION_CONTEXT"] = 1
     for label in (extra.get("hw:pmem") or "").split(","):

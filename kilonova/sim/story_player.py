@@ -20,9 +20,10 @@ from kilonova.sim.flavors import LARGE, PINNED, SMALL, flavor
 from kilonova.sim.loop import TimeLimit
 from kilonova.sim.story_file import Lined, Story, StoryError, fill_in
 from kilonova.sim.story_names import Names
+from kilonova.sim.story_requests import Answer
 from kilonova.sim.story_scene import Scene
 from kilonova.sim.story_trouble import StoryCloud
-from kilonova.sim.story_verbs import Answer, Verbs
+from kilonova.sim.story_verbs import Verbs
 from kilonova.sim.story_watch import Event, Watch
 
 FLAVORS = {"small": SMALL, "large": LARGE, "pinned": PINNED}

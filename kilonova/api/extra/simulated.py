@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.extra.servers import server_of
-from kilonova.api.reading import decode, read_body
+from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.bus import in_cell, machine_subject
 from kilonova.domain.errors import NoAnswer, Refused
 from kilonova.domain.machine import FailOrder, MachineAnswer, MachineOrder, WriteOrder
@@ -18,6 +18,7 @@ from kilonova.operations.hosts import cell_of_host, find_host
 from kilonova.store.servers import ServerView
 
 ANSWER_SECONDS = 5.0
+ROOT = "root"
 
 
 class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,7 +29,7 @@ class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
-    disk: str = "root"  # or a volume's id
+    disk: str = ROOT  # or a volume's id
 
 
 async def switch(call: Call) -> Response:
@@ -49,6 +50,8 @@ async def switch(call: Call) -> Response:
 async def write(call: Call) -> Response:
     """Write a text to the disk of a simulated guest."""
     wish = decode(await read_body(call.request), WriteBody)
+    if wish.disk != ROOT and not is_uuid(wish.disk):
+        raise Refused("bad_request", f"disk {wish.disk[:80]!r} is neither {ROOT!r} nor a volume's id")
     server = await server_of(call)
     await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text, wish.disk)))
     return answer({"server": server.id, "disk": wish.disk, "text": wish.text})

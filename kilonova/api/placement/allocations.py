@@ -9,9 +9,9 @@ from uuid import UUID
 from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
-from kilonova.api.placement import forms
 from kilonova.api.placement.allocation_forms import MANY, ONE
 from kilonova.api.placement.shown import PROVIDER, dated
+from kilonova.api.reading import is_uuid
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.placement import reading, writing
@@ -60,7 +60,7 @@ def _add(resources: dict[str, int], row: Row) -> None:
 
 async def replace(call: Call) -> Response:
     consumer = call.path["consumer"]
-    if not forms.is_uuid(consumer):
+    if not is_uuid(consumer):
         raise Rejected(400, f"Malformed consumer_uuid: {consumer[:300]}")
     return await _write(call, [wish(call, str(UUID(consumer)), call.body)])
 

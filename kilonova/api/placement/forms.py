@@ -5,10 +5,10 @@ Clients and Placement's own tests look for the words of its schema library, so t
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from kilonova.api.forms import Forms, Schema, wrong
+from kilonova.api.reading import is_uuid
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
 
@@ -22,13 +22,6 @@ INTEGER: Schema = {"type": "integer"}
 UUID: Schema = {"type": "string", "format": "uuid"}
 ID: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST}
 GENERATION: Schema = {"type": ["integer", "null"]}
-
-_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
-
-
-def is_uuid(text: str) -> bool:
-    """With or without hyphens, in any case."""
-    return _UUID.fullmatch(text) is not None
 
 
 def closed(properties: Schema, required: tuple[str, ...] = (), **more: Any) -> Schema:

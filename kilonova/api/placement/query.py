@@ -10,6 +10,7 @@ from starlette.datastructures import QueryParams
 
 from kilonova.api.forms import Schema
 from kilonova.api.placement import forms
+from kilonova.api.reading import is_uuid
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
 from kilonova.placement.candidates.query import Group, Names, Query
@@ -208,7 +209,7 @@ def _uuids(text: str) -> Names:
         raise Rejected(400, f"{said} microversion. Got: {text[:200]}")
     names = text.removeprefix("in:").split(",") if text.startswith("in:") else [text]
     for name in names:
-        if not forms.is_uuid(name):
+        if not is_uuid(name):
             said = f"Expected 'member_of' parameter to contain valid UUID(s). Got: {name[:100]}"
             raise Rejected(400, f"{WRONG} {said}")
     return frozenset(names)
@@ -216,7 +217,7 @@ def _uuids(text: str) -> Names:
 
 def _tree(text: str) -> str:
     uuid = text.strip()
-    if not forms.is_uuid(uuid):
+    if not is_uuid(uuid):
         raise Rejected(400, f"{WRONG} Expected 'in_tree' parameter to be a format of uuid. Got: {text[:100]}")
     return uuid
 

@@ -15,5 +15,9 @@ async def group_of(ctx: Context) -> GroupRule | None:
     details = from_json(ctx.row.details, {}) if ctx.server is not None else ctx.params.get("details", {})
     if not details.get("scheduler_hints", {}).get(HINT):
         return None
-    group = await group_of_server(ctx.world.db.control, ctx.server_id or "")
+    return await group_binding(ctx, ctx.server_id or "")
+
+
+async def group_binding(ctx: Context, server_id: str) -> GroupRule | None:
+    group = await group_of_server(ctx.world.db.control, server_id)
     return None if group is None else GroupRule(group.id, group.policy, group.max_server_per_host or 1)

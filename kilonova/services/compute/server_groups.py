@@ -115,10 +115,6 @@ class ServerGroups:
 
         return await self._control.read(body)
 
-    async def count(self, project_id: str) -> int:
-        row = await self._control.ask(_GROUPS_OF, project_id=project_id)
-        return 0 if row is None else int(row["number"])
-
     async def delete(self, group_id: str) -> None:
         """Its servers stay where they are; from now on nothing binds them."""
 

@@ -104,7 +104,9 @@ def test_what_a_guest_writes_is_on_its_console_after_the_next_boot() -> None:
         await api.post(f"{path}/write", {"disk": "root", "text": "note"}, 200)
         for text in ("", "two words"):
             assert (await api.refused("POST", f"{path}/write", {"text": text}))[:2] == (400, "bad_text")
-        assert (await api.refused("POST", f"{path}/write", {"disk": "vdb", "text": "x"}))[0] == 409
+        assert (await api.refused("POST", f"{path}/write", {"disk": "vdb", "text": "x"}))[0] == 400
+        elsewhere = {"disk": "00000000-0000-4000-8000-000000000000", "text": "x"}
+        assert (await api.refused("POST", f"{path}/write", elsewhere))[0] == 409
 
         moving = await api.submit("migrate", server=server)
         await api.ended(moving["operation"])

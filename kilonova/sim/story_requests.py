@@ -1,0 +1,266 @@
+"""What a script asks of the cloud, as its people would. A request gives an answer to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kilonova.audit.run import audit as audited
+from kilonova.domain.details import Details
+from kilonova.domain.errors import Failed, Refused
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.cancel import cancel
+from kilonova.engine.core import Engine
+from kilonova.operations import hosts
+from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
+from kilonova.quota.check import set_limit
+from kilonova.services.compute.server_groups import ServerGroups
+from kilonova.store import rows
+from kilonova.store.tables.server_groups import server_groups
+from kilonova.world import Tx
+
+if TYPE_CHECKING:
+    from kilonova.sim.story_player import Player
+
+HOST_WORDS = {
+    "down": hosts.declare_down,
+    "up": hosts.declare_up,
+    "disabled": hosts.disable,
+    "enabled": hosts.enable,
+}
+
+
+@dataclass
+class Answer:
+    """Of the api, to come. `judge` gets the result or the error and says what is wrong with it."""
+
+    coming: asyncio.Future[Any]
+    judge: Callable[[Any, Exception | None], str | None]
+
+
+def _must_work(result: Any, error: Exception | None) -> str | None:
+    return f"it was refused: {error}" if error is not None else None
+
+
+class Requests:
+    """Public methods are verbs."""
+
+    def __init__(self, player: Player) -> None:
+        self.player = player
+        self.cloud = player.cloud
+
+    def create(
+        self,
+        server: str,
+        flavor: str = "small",
+        host: str | None = None,
+        count: int = 0,
+        networks: int = 0,
+        port: str = "",
+        group: str = "",
+        together: bool = False,
+    ) -> list[Answer]:
+        """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
+        ports of its own; `port` is one that it is given, `group` the server group it joins."""
+        if networks and not self.cloud.laid.network:
+            raise ValueError("the cluster has no network; it gets one with `addresses:`")
+        names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
+        wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
+        new = [self._new(name, flavor, host, wanted, group) for name in names]
+        return [self._create(new)] if together else [self._create([one]) for one in new]
+
+    def _create(self, new: list[NewServer]) -> Answer:
+        cause = self.cloud.cause()
+        wanted = NewServers(flavor=new[0].flavor, least=len(new), most=len(new), make=lambda count: new)
+        return self._ask(lambda engine: create_many(engine, wanted, cause))
+
+    def _new(self, server: str, flavor: str, host: str | None, ports: list[dict[str, Any]], group: str) -> NewServer:
+        return NewServer(
+            id=self.player.names.server_id(server),
+            name=server,
+            flavor=self.player.flavors[flavor],
+            image="cirros",
+            host=host,
+            networks=ports,
+            group=group or None,
+            details=Details(scheduler_hints={"group": [group]} if group else {}),
+        )
+
+    def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
+        """A server group; its name is its id."""
+        values: dict[str, Any] = {
+            "id": name,
+            "name": name,
+            "policy": policy,
+            "max_server_per_host": most,
+            "created_at": 0.0,
+        }
+        owner: dict[str, Any] = {"project_id": "demo", "user_id": "demo"}
+
+        async def body(tx: Tx) -> None:
+            await rows.put(tx, server_groups, **values, **owner)
+
+        return self._ask(lambda engine: engine.world.db.control.write(body))
+
+    def ungroup(self, name: str) -> Answer:
+        return self._ask(
+            lambda engine: ServerGroups(engine.world.db.control, engine.world.clock, engine.world.ids).delete(name)
+        )
+
+    def _port(self, name: str) -> str:
+        """`port1` is the first of those that lie there."""
+        number = name.removeprefix("port")
+        if not number.isdigit() or not 0 < int(number) <= len(self.cloud.laid.ports):
+            raise ValueError(f"there is no port {name!r}; the cluster's `ports:` says how many there are")
+        return self.cloud.laid.ports[int(number) - 1]
+
+    def delete(self, server: str) -> Answer:
+        return self._submit("delete", server)
+
+    def remove(self, server: str) -> Answer:
+        """As `DELETE /servers/ID`: softly, where the cloud is set up so."""
+        ask = Ask(kind="delete", server_id=self.player.names.server_id(server), cause=self.cloud.cause())
+        return self._ask(lambda engine: remove(engine, ask))
+
+    def restore(self, server: str) -> Answer:
+        return self._submit("restore", server)
+
+    def migrate(self, server: str, host: str | None = None) -> Answer:
+        return self._submit("migrate", server, host=host)
+
+    def confirm(self, server: str) -> Answer:
+        return self._submit("confirm_resize", server)
+
+    def revert(self, server: str) -> Answer:
+        return self._submit("revert_resize", server)
+
+    def evacuate(self, server: str, host: str | None = None) -> Answer:
+        return self._submit("evacuate", server, host=host)
+
+    def stop(self, server: str) -> Answer:
+        return self._submit("stop", server)
+
+    def reboot(self, server: str) -> Answer:
+        return self._submit("reboot", server)
+
+    def hard_reboot(self, server: str) -> Answer:
+        return self._submit("hard_reboot", server)
+
+    def rebuild(self, server: str, image: str) -> Answer:
+        return self._submit("rebuild", server, image=image)
+
+    def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> Answer:
+        """`volume1` is the first of those that lie there."""
+        fate = either(delete_on_termination, "true", "false")
+        volume_id = self._volume(volume)
+        return self._submit(
+            "attach_volume", server, id=f"{server}-{volume}", volume_id=volume_id, delete_on_termination=fate
+        )
+
+    def detach(self, server: str, volume: str) -> Answer:
+        return self._submit("detach_volume", server, volume_id=self._volume(volume))
+
+    def _volume(self, name: str) -> str:
+        number = name.removeprefix("volume")
+        if not number.isdigit() or not 0 < int(number) <= len(self.cloud.volumes):
+            raise ValueError(f"there is no volume {name!r}; the cluster's `volumes:` says how many there are")
+        return self.cloud.volumes[int(number) - 1]
+
+    def evacuate_host(self, host: str) -> Answer:
+        cause = self.cloud.cause()
+
+        async def ask(engine: Engine) -> Accepted:
+            journal, _ = await hosts.find_host(engine, host)
+            return await evacuate_host(engine, journal, host, cause)
+
+        return self._ask(ask)
+
+    def _submit(self, kind: str, server: str, **params: Any) -> Answer:
+        given = {key: value for key, value in params.items() if value is not None}
+        server_id = self.player.names.server_id(server)
+        ask = Ask(kind=kind, server_id=server_id, cause=self.cloud.cause(), params=given)
+        return self._ask(lambda engine: submit(engine, ask), self._joined(f"{kind} {server}"))
+
+    def _joined(self, what: str) -> Callable[[Any, Exception | None], str | None]:
+        def judge(result: Any, error: Exception | None) -> str | None:
+            if isinstance(result, Accepted) and result.joined:
+                self.player.tell("api", f"{what}: is under way already, the same operation")
+            return _must_work(result, error)
+
+        return judge
+
+    def cancel(self, server: str) -> Answer:
+        """The live operation of the server."""
+        live = [key for key, row in self.player.watch.operations.items() if row["live"] and self._is_of(row, server)]
+        if not live:
+            raise ValueError(f"{server} has no live operation")
+        database, operation_id = live[-1]
+
+        async def ask(engine: Engine) -> None:
+            db = engine.world.db
+            await cancel(engine, db.control if database == "control" else db.cell(database), operation_id, "admin")
+
+        return self._ask(ask)
+
+    def _is_of(self, row: dict[str, Any], server: str) -> bool:
+        return bool(row["server_id"] == self.player.names.server_id(server))
+
+    def declare(self, **words: str) -> list[Answer]:
+        """An administrator's word about hosts: down, up, disabled, enabled."""
+        return [self._declare(host, word) for host, word in words.items()]
+
+    def _declare(self, host: str, word: str) -> Answer:
+        if word not in HOST_WORDS:
+            raise ValueError(f"a host is declared {', '.join(HOST_WORDS)}, not {word!r}")
+        return self._ask(lambda engine: HOST_WORDS[word](engine, host))
+
+    def quota(self, **limits: int) -> Answer:
+        async def body(tx: Tx) -> None:
+            for resource, limit in limits.items():
+                await set_limit(tx, "demo", resource, limit)
+
+        return self._ask(lambda engine: engine.world.db.control.write(body))
+
+    def audit(self, *finds: str) -> Answer:
+        """What an audit reports now; nothing when nothing is named."""
+
+        def judge(result: Any, error: Exception | None) -> str | None:
+            told = [self.player.names.told(finding.sentence) for finding in (result.findings if result else [])]
+            if error is not None or told != list(finds):
+                return f"the audit found {error or told}, expected {list(finds)}"
+            self.player.tell("api", "the audit finds " + ("; ".join(told) or "no difference"))
+            return None
+
+        return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=False), judge)
+
+    def expect_refused(self, do: dict[str, Any], code: str, says: str = "") -> list[Answer]:
+        """Nothing happens, and the code and words say why."""
+
+        def judge(result: Any, error: Exception | None) -> str | None:
+            if not isinstance(error, (Refused, Failed)) or error.code != code or says not in error.message:
+                return f"expected to be refused with {code} {says!r}, got {error or 'accepted'}"
+            self.player.tell("api", f"refused: {self.player.names.told(error.message)}")
+            return None
+
+        answers = self.player.begin(do)
+        for answer in answers:
+            answer.judge = judge
+        return answers
+
+    def parallel(self, *entries: dict[str, Any]) -> list[Answer]:
+        return [answer for entry in entries for answer in self.player.begin(entry)]
+
+    def _ask(
+        self,
+        work: Callable[[Engine], Awaitable[Any]],
+        judge: Callable[[Any, Exception | None], str | None] = _must_work,
+    ) -> Answer:
+        return Answer(self.cloud.ask(work), judge)
+
+
+def either(word: str, yes: str, no: str) -> bool:
+    if word not in (yes, no):
+        raise ValueError(f"say {yes} or {no}, not {word!r}")
+    return word == yes
