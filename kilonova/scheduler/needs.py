@@ -31,12 +31,11 @@ def needs_of(flavor: Flavor, image: Mapping[str, str], *, volume_backed: bool = 
     """The same flavor asked again is answered from memory: servers have few different ones."""
     amounts = flavor.resources() | {DISK_GB: _disk(flavor, volume_backed)}
     threads = flavor.wish.rules.thread_policy if flavor.wish is not None else ""
-    return _needs(
-        _items(amounts), threads, _items(flavor.extra_specs), _items({key: str(value) for key, value in image.items()})
-    )
+    properties = {key: str(value) for key, value in image.items()}
+    return _needs(tuple(amounts.items()), threads, _items(flavor.extra_specs), _items(properties))
 
 
-def _items(values: Mapping[str, V]) -> tuple[tuple[str, V], ...]:
+def _items(values: Mapping[str, str]) -> Items[str]:
     return tuple(sorted(values.items()))
 
 
