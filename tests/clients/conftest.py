@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support import openstack_command
 from tests.support.program import Cloud
-from tests.support.servers import ROOT
-
-OPENSTACK = ROOT / ".venv/bin/openstack"
 
 
 class Client:
@@ -28,8 +26,7 @@ class Client:
         }
 
     def run(self, *words: object) -> subprocess.CompletedProcess[str]:
-        command = [str(OPENSTACK), *map(str, words)]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
+        return openstack_command.run([str(word) for word in words], self.environment, timeout=120)
 
     def ok(self, *words: object) -> str:
         done = self.run(*words)
