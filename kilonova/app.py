@@ -262,7 +262,9 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
             logger.warning("%s is recorded, but this cloud runs %d hosts: it is down", gone, settings.simulated.hosts)
 
         async def unready() -> str:
-            return f"waiting for {', '.join(awaited)} to register" if (awaited := room.awaited()) else ""
+            awaited = room.awaited()
+            some = ", ".join(awaited[:5]) + (f" and {len(awaited) - 5} more" if len(awaited) > 5 else "")
+            return f"waiting for {some} to register" if awaited else ""
 
         engine = make_engine(make_world(MemoryBus(hub, "api"), stores, settings=settings), settings, seal)
         backend = data.secret(BACKEND_NAME, Uuids().uuid)

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Unreachable
+from kilonova.domain.errors import Crowded, Failed, KilonovaError, NoAnswer, Unreachable
 from kilonova.world import Handler
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,9 @@ async def run_handler(handler: Handler, subject: str, body: bytes) -> Reply:
         check_size(subject, answer)
     except KilonovaError as error:
         text = str(error) or type(error).__name__
-        said_before = isinstance(error, Unreachable)  # by the store, and every host of that cell asks again and again
-        log.log(logging.DEBUG if said_before else logging.WARNING, "%s: %s", subject, text)
+        # The store has said that it is away, and both are told to every host that asks, again and again.
+        quietly = isinstance(error, Unreachable | Crowded)
+        log.log(logging.DEBUG if quietly else logging.WARNING, "%s: %s", subject, text)
         return Reply(b"", text[:MAX_FAILURE_TEXT])
     except Exception:
         log.exception("%s: the handler crashed", subject)

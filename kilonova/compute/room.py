@@ -18,6 +18,9 @@ from kilonova.world import Bus
 
 logger = logging.getLogger(__name__)
 
+ARRIVING = 100  # hosts that register at a time; more would only wait for each other
+ARRIVING_SECONDS = 2.0  # without anybody registered, after which the next begins: a cell may be away
+LOOK_SECONDS = 0.01
 REVIVED_AFTER = 1.0  # seconds; what a supervisor takes to start a crashed agent again
 
 
@@ -37,6 +40,8 @@ class Room:
         self._make_bus = make_bus
         self._make_agent = make_agent
         self._lives: dict[str, Life] = {}
+        self._arriving: list[str] = []
+        self._progress = asyncio.get_running_loop().time()  # when one of them was registered
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -49,6 +54,7 @@ class Room:
             await Machine(self._hardware, host).serve(controllers)
             if self._hardware.is_running(host):
                 await self._begin(host)
+                await self._pace()
 
     async def stop(self) -> None:
         """Guests go on running: they are in the hardware, not in this process."""
@@ -60,7 +66,22 @@ class Room:
 
     def awaited(self) -> list[str]:
         """Hosts that should be part of the cloud by now and are not yet."""
-        return [host for host, life in self._lives.items() if not life.agent.welcomed and life.link.is_open]
+        self._arriving = [host for host in self._arriving if self._is_awaited(host)]
+        return self._arriving
+
+    def _is_awaited(self, host: str) -> bool:
+        life = self._lives.get(host)
+        return life is not None and not life.agent.welcomed and not life.agent.refused and life.link.is_open
+
+    async def _pace(self) -> None:
+        """Until the next host may begin."""
+        loop = asyncio.get_running_loop()
+        while len(self._arriving) >= ARRIVING and loop.time() < self._progress + ARRIVING_SECONDS:
+            before = len(self._arriving)
+            if len(self.awaited()) < before:
+                self._progress = loop.time()
+            else:
+                await asyncio.sleep(LOOK_SECONDS)
 
     def _switched(self, host: str, on: bool) -> None:
         if on:
@@ -84,6 +105,7 @@ class Room:
     async def _begin(self, host: str) -> None:
         link = SimulatedLink(self._make_bus(host), self._hardware, host)
         life = self._lives[host] = Life(self._make_agent(host, link), link)
+        self._arriving.append(host)
         try:
             await link.start()
             await life.agent.start()

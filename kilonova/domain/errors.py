@@ -71,6 +71,10 @@ class NoAnswer(KilonovaError):
     """A question on the bus was not answered in time. It proves nothing."""
 
 
+class Crowded(NoAnswer):
+    """Too many ask at once; who is told so asks again a little later."""
+
+
 class NotYet(KilonovaError):
     """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting."""
 

@@ -1,10 +1,14 @@
 """Where agents knock: what a conductor tells them, and which of their words count. The test speaks as the agents do."""
 
+import asyncio
+
 import msgspec
 import pytest
 from sqlalchemy import select
 
 from kilonova.bus.memory import MemoryBus
+from kilonova.conductor import desk
+from kilonova.conductor.returning import register
 from kilonova.domain.guest import CopyReport, HostInventory
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
 from kilonova.operations import REGISTRY
@@ -195,3 +199,19 @@ def _accepting(cloud):
         return {row["name"]: row["accepting"] for row in await tx.all(PROVIDERS)}
 
     return cloud.do(lambda engine: engine.world.db.placement.read(body))
+
+
+def test_a_whole_fleet_that_starts_at_once_is_taken_in_once(cloud, monkeypatch):
+    turn, done = asyncio.Lock(), []
+
+    async def slowly(engine, message):
+        async with turn:
+            await asyncio.sleep(0.5)
+        done.append(message.host)
+        return await register(engine, message)
+
+    monkeypatch.setattr(desk, "register", slowly)
+    monkeypatch.setattr(desk, "REGISTRATIONS", 4)
+    cloud(hosts=60)
+    assert len(set(done)) == 60
+    assert len(done) == 60, "no host that had given up was registered for nobody"
