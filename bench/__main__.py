@@ -7,7 +7,7 @@ import sys
 
 NAMES = (
     *("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read"),
-    *("placement_snapshot", "scheduler"),
+    *("placement_snapshot", "scheduler", "many_hosts"),
 )
 
 

@@ -33,17 +33,17 @@ def kilonova(*arguments: object, seconds: float = 60.0) -> subprocess.CompletedP
 class Role:
     """A running `kilonova …`; `line` is what it says on stdout when it works."""
 
-    def __init__(self, *arguments: object, wait: bool = True) -> None:
+    def __init__(self, *arguments: object, wait: bool = True, patience: float = READY_SECONDS) -> None:
         self.arguments = [str(argument) for argument in arguments]
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             [str(KILONOVA), *self.arguments], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
         )
         if wait:
-            self.wait_until_it_works()
+            self.wait_until_it_works(patience)
 
-    def wait_until_it_works(self) -> None:
-        ends = time.monotonic() + READY_SECONDS
+    def wait_until_it_works(self, patience: float = READY_SECONDS) -> None:
+        ends = time.monotonic() + patience
         while not WORKS.search(self.log()):
             if self.process.poll() is not None or time.monotonic() > ends:
                 log = self.log()
@@ -174,10 +174,11 @@ def until(look: Callable[[], Any], seconds: float, what: Callable[[], str] | str
 class Cloud(Role):
     """`kilonova serve` on a free port."""
 
-    def __init__(self, data: Path, *options: object, port: int | None = None) -> None:
+    def __init__(self, data: Path, *options: object, port: int | None = None, patience: float = READY_SECONDS) -> None:
         self.data = data
         self.port = port or free_port()
-        super().__init__("serve", "--data", data, "--listen", f"127.0.0.1:{self.port}", *options)
+        where = ("--data", data, "--listen", f"127.0.0.1:{self.port}")
+        super().__init__("serve", *where, *options, patience=patience)
         self.http = Http(f"http://127.0.0.1:{self.port}")
         try:
             self.http.log_in(data)
