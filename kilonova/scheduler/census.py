@@ -45,7 +45,9 @@ _UNUSUAL = Sql(
         )
     )
 )
-_REPORTED = Sql(select(hosts).where(hosts.c.reported_at >= bindparam("since")))
+_ALL = Sql(select(hosts))
+_REPORTED = Sql(select(hosts.c.name, hosts.c.reported_at).where(hosts.c.reported_at >= bindparam("since")))
+_NAMED = Sql(select(hosts).where(in_list(hosts.c.name, "names")))
 _HERE = and_(servers.c.deleted == 0, servers.c.host.is_not(None))
 _SERVERS = Sql(select(servers.c.host, func.count().label("number")).where(_HERE).group_by(servers.c.host))
 _BUSY = Sql(
@@ -83,18 +85,20 @@ class Census:
         self.counts_servers = False  # from the first request on that asks for it
         self._looks_at_images = looks_at_images
         self._views: dict[str, dict[str, HostView]] = {}  # by cell
+        self._reported: dict[str, dict[str, float]] = {}  # by cell: when a host said what its view shows
         self._found: dict[str, Found] = {}  # by cell: the last look
         self.hosts = Hosts()
 
     async def sync(self, cell: str) -> None:
-        since = self._found[cell].at - LATE if cell in self._found else -1.0
-        found = await self._stores.cell(cell).read(self._reading(since))
         views = self._views.get(cell, {})
+        found = await self._stores.cell(cell).read(self._reading(cell))
         fresh = {row["name"]: _view(cell, row) for row in found.reported}
         changed = {name: view for name, view in fresh.items() if views.get(name) != view}
-        if len(views.keys() | fresh.keys()) != found.number:
-            found = await self._stores.cell(cell).read(self._reading(-1.0))  # some are gone: all anew
+        if len(views) + sum(name not in views for name in fresh) != found.number:  # some are gone: all anew
+            self._reported.pop(cell, None)
+            found = await self._stores.cell(cell).read(self._reading(cell))
             views, changed = {}, {row["name"]: _view(cell, row) for row in found.reported}
+        self._reported.setdefault(cell, {}).update({row["name"]: row["reported_at"] for row in found.reported})
         if changed or cell not in self._views or len(views | changed) != len(self._views[cell]):
             self._views[cell] = views | changed
             self.hosts.load({name: view for each in self._views.values() for name, view in each.items()})
@@ -113,7 +117,7 @@ class Census:
         if self._looks_at_images:
             _count_images(kept, cell, found.images)
 
-    def _reading(self, since: float) -> Body[Found]:
+    def _reading(self, cell: str) -> Body[Found]:
         async def body(tx: Tx) -> Found:
             now = await tx.now()
             counted = await tx.one(_NUMBER)
@@ -125,13 +129,22 @@ class Census:
                     found.odd[row["name"]] = Odd(state.word, state.sentence)
                 if row["failed_builds"]:
                     found.failed[row["name"]] = row["failed_builds"]
-            found.reported = await tx.all(_REPORTED, since=since)
+            found.reported = await self._news(tx, cell)
             found.busy = _counted(await tx.all(_BUSY, tasks=list(BUSY_TASKS)))
             found.servers = _counted(await tx.all(_SERVERS)) if self.counts_servers else {}
             found.images = await tx.all(_IMAGES) if self._looks_at_images else ()
             return found
 
         return body
+
+    async def _news(self, tx: Tx, cell: str) -> Sequence[Row]:
+        """What a host says is long: only those are read whole that said something since."""
+        known = self._reported.get(cell)
+        if known is None:
+            return await tx.all(_ALL)
+        said = await tx.all(_REPORTED, since=self._found[cell].at - LATE)
+        names = [row["name"] for row in said if known.get(row["name"]) != row["reported_at"]]
+        return await tx.all(_NAMED, names=names) if names else ()
 
 
 def _counted(rows: Sequence[Row]) -> dict[str, int]:

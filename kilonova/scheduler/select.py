@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -113,8 +114,8 @@ class Selector:
         chosen = order[random.randrange(min(subset, len(order)))]
         cells = field.hosts.cells.number
         cell = cells[fitting[chosen]]
-        others = [at for at in order if at != chosen and cells[fitting[at]] == cell]
-        return [chosen, *others[:alternates]]
+        others = (at for at in order if at != chosen and cells[fitting[at]] == cell)  # there may be thousands
+        return [chosen, *islice(others, alternates)]
 
 
 def _best(weights: Floats, count: int, at_least: int) -> list[int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -61,6 +62,7 @@ class Scheduler:
         self._book = AggregateBook(stores.control, self.settings.default.default_availability_zone)
         self._joined = (-1, -1)  # layout of the hosts and version of the aggregates that are joined in them
         self._read_at: dict[str, float] = {}
+        self._reading: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by cell
         self._waiting_since: dict[str, float] = {}
 
     async def place(self, request: ResourceRequest, cells: Sequence[str], *, alternates: int = 2) -> Placing:
@@ -116,13 +118,15 @@ class Scheduler:
 
     async def _hosts(self, cells: Sequence[str], fresh: bool) -> tuple[Hosts, Sequence[str]]:
         """All that are known, and of the cells those that answer: nothing can be built in the others now."""
-        now, answering = self._clock.now(), list(cells)
+        answering = list(cells)
         for cell in cells:
-            if fresh or now - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD:
+            if fresh or self._is_old(cell):
                 try:
-                    async with asyncio.timeout(CELL_SECONDS):
-                        await self._census.sync(cell)
-                    self._read_at[cell] = now
+                    async with asyncio.timeout(CELL_SECONDS), self._reading[cell]:
+                        if fresh or self._is_old(cell):  # still: others ask at the same time
+                            now = self._clock.now()
+                            await self._census.sync(cell)
+                            self._read_at[cell] = now
                 except (Unreachable, TimeoutError):
                     answering.remove(cell)
         await self._book.sync()  # each time: a server must not miss the zone that was made a moment ago
@@ -131,6 +135,9 @@ class Scheduler:
             hosts.join(self._book.aggregates)
             self._joined = (hosts.layout, self._book.version)
         return hosts, answering
+
+    def _is_old(self, cell: str) -> bool:
+        return self._clock.now() - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD
 
 
 def _placing(decision: Decision, hosts: Hosts) -> Placing:
