@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from kilonova.domain.errors import Unreachable
 from kilonova.store.cell_store import DroppableStore
-from kilonova.store.instruments import Faults
+from kilonova.store.instruments import Faults, Stats
 from kilonova.world import Body, Row
 
 T = TypeVar("T")
@@ -49,6 +49,10 @@ class Breakable:
         self.name = store.name
         self.inner = store
         self._outages = outages
+
+    @property
+    def stats(self) -> Stats:
+        return self.inner.stats
 
     @property
     def faults(self) -> Faults | None:

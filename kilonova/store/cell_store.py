@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from kilonova.domain.errors import StoreError, Unreachable
-from kilonova.store.instruments import Faults, ReadsClock
+from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.world import Body, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between two looks at a databas
 
 class DroppableStore(Store, Protocol):
     faults: Faults | None
+
+    @property
+    def stats(self) -> Stats: ...
 
     def drop(self) -> None: ...
 
@@ -53,6 +56,10 @@ class CellStore:
         self._store = store
         self._opener = opener
         self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def stats(self) -> Stats:
+        return Stats() if self._store is None else self._store.stats
 
     @property
     def faults(self) -> Faults | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from kilonova.placement.aggregates import join_aggregate
 from kilonova.placement.inventories import set_accepting
 from kilonova.production import SystemClock, Uuids
+from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.service import Scheduler
 from kilonova.services.compute.aggregates import Aggregates
 from kilonova.settings import FilterOptions, Settings
@@ -48,6 +50,10 @@ class Lab:
     async def chosen(self, request: Any = SMALL) -> str | None:
         found = (await self.scheduler.place(request, ["cell1"])).decision.chosen
         return found.host if found else None
+
+    async def known(self) -> Hosts:
+        await self.chosen()
+        return self.scheduler._census.hosts
 
     async def change(self, table: Any, values: dict[str, Any], **keys: Any) -> None:
         async def body(tx: Tx) -> None:
@@ -99,6 +105,35 @@ def test_hosts_that_come_change_and_go(run: Run) -> None:
         await lab.stores.cell("cell1").write(drop)
         placing = await lab.scheduler.place(SMALL, ["cell1"])
         assert placing.decision.considered == 0
+
+    run(story)
+
+
+def test_a_host_that_registers_again_is_read_again(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        await add_host(lab.stores, "a", reported_at=time.time())
+        assert await lab.chosen() == "a"
+        rebuilt = await add_host(lab.stores, "b", reported_at=time.time())
+        await lab.change(cell.hosts, {"provider_id": rebuilt["provider_id"], "reported_at": time.time()}, name="a")
+        lab.clock.at += 2
+        providers = {view.provider for view in (await lab.known()).views}
+        assert providers == {rebuilt["provider_id"]}
+
+    run(story)
+
+
+def test_who_asks_together_shares_one_look(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        await add_host(lab.stores, "a")
+        await lab.chosen()
+        store: Any = lab.stores.cell("cell1")
+        spent = []
+        for together in (1, 10):
+            lab.clock.at += 2
+            before = store.stats.statements
+            assert await asyncio.gather(*(lab.chosen() for _ in range(together))) == ["a"] * together
+            spent.append(store.stats.statements - before)
+        assert spent[0] == spent[1] > 0
 
     run(story)
 
