@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from kilonova.bus import in_cell
+from kilonova.conductor.gate import Gate
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.returning import cell_of, register, returned
-from kilonova.domain.errors import Crowded, Superseded, Unreachable
+from kilonova.domain.errors import Superseded, Unreachable
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
@@ -23,7 +24,8 @@ from kilonova.store import rows
 from kilonova.store.tables.cell import hosts
 from kilonova.world import Store, Tx
 
-REGISTRATIONS = 64  # at a time
+REGISTRATIONS = 64  # of empty hosts at a time
+COPIES = 8  # so many to be judged cost about as much as all the rest of a registration
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Desk:
     cell_of_host: dict[str, str] = field(default_factory=dict)
     with_work: set[str] = field(default_factory=set)
     doors: set[str] = field(default_factory=set)  # prefixes that are served
-    registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REGISTRATIONS))
+    registering: Gate = field(default_factory=lambda: Gate(REGISTRATIONS))
 
     async def serve(self) -> None:
         """At one door per prefix; a cell of a new one may have been made."""
@@ -55,15 +57,10 @@ class Desk:
     async def on_register(self, message: Register) -> Registered:
         """Some at a time. When a whole fleet starts at once, most would have given up before it is their turn, and
         what is done for them then only delays those who ask again."""
-        try:
-            async with asyncio.timeout(self.engine.limits.report_interval / 5):  # it waits for half of that interval
-                await self.registering.acquire()
-        except TimeoutError:
-            raise Crowded(f"more hosts register than this conductor takes in; {message.host} asks again") from None
-        try:
+        patience = self.engine.limits.report_interval / 5  # the host waits for half of that interval
+        weight = 1 + len(message.copies) // COPIES
+        async with self.registering.passed(weight, patience, message.host):
             return await register(self.engine, message)
-        finally:
-            self.registering.release()
 
     async def on_returned(self, message: Returned) -> bool:
         welcome = await returned(self.engine, message)

@@ -1,0 +1,59 @@
+"""A gate that lets in so much at a time, in the order of arrival; who has waited for too long is sent away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kilonova.domain.errors import Crowded
+
+
+class Gate:
+    def __init__(self, room: int) -> None:
+        self._room = self._free = room
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def passed(self, weight: int, patience: float, who: str) -> AsyncIterator[None]:
+        """`weight` is how much it takes; whoever takes more than there is comes in alone."""
+        weight = min(weight, self._room)
+        await self._enter(weight, patience, who)
+        try:
+            yield
+        finally:
+            self._free += weight
+            self._let_in()
+
+    async def _enter(self, weight: int, patience: float, who: str) -> None:
+        if not self._waiting and weight <= self._free:
+            self._free -= weight
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((weight, turn))
+        try:
+            async with asyncio.timeout(patience):
+                await turn
+        except BaseException as error:
+            self._leave(weight, turn)
+            if isinstance(error, TimeoutError):
+                raise Crowded(f"more ask than can be answered now; {who} asks again") from None
+            raise
+
+    def _leave(self, weight: int, turn: asyncio.Future[None]) -> None:
+        """Somebody gave up; its turn may have come at that very moment."""
+        if turn.done() and not turn.cancelled():
+            self._free += weight
+        turn.cancel()
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._waiting:
+            weight, turn = self._waiting[0]
+            if not turn.done():  # else it has given up
+                if weight > self._free:
+                    return
+                self._free -= weight
+                turn.set_result(None)
+            self._waiting.popleft()
