@@ -56,10 +56,12 @@ class Default(Section, frozen=True, kw_only=True):
     default_availability_zone: Word = "nova"
     default_schedule_zone: Word = ""
     internal_service_availability_zone: Word = "internal"
+    max_local_block_devices: Limit = 3
 
 
 class ApiOptions(Section, frozen=True, kw_only=True):
     list_records_by_skipping_down_cells: Flag = True
+    enable_instance_password: Flag = True
 
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):
@@ -210,6 +212,12 @@ class VolumeOptions(Section, frozen=True, kw_only=True):
     per_volume_size_limit: Limit = -1
 
 
+class CinderOptions(Section, frozen=True, kw_only=True):
+    """How servers use volumes."""
+
+    cross_az_attach: Flag = True
+
+
 class QuotaOptions(Section, frozen=True, kw_only=True):
     """What a project may have unless an administrator sets it otherwise."""
 
@@ -244,6 +252,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     quota: QuotaOptions = QuotaOptions()
     image: ImageOptions = ImageOptions()
     volume: VolumeOptions = VolumeOptions()
+    cinder: CinderOptions = CinderOptions()
     token: TokenOptions = TokenOptions()
     identity: IdentityOptions = IdentityOptions()
     cors: CorsOptions = CorsOptions()

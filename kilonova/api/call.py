@@ -16,12 +16,14 @@ from kilonova.api.routes import Route, Version
 from kilonova.domain.caller import Caller
 from kilonova.domain.cause import Cause
 from kilonova.engine.core import Engine
+from kilonova.settings import Settings
 from kilonova.world import Stores
 
 if TYPE_CHECKING:
     from kilonova.api.service import Service
 
 OPERATION_HEADER = "X-Kilonova-Operation"
+DEFAULTS = Settings()
 
 
 def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -61,6 +63,10 @@ class Call:
     @property
     def db(self) -> Stores:
         return self.service.world.db
+
+    @property
+    def settings(self) -> Settings:
+        return self.service.world.settings or DEFAULTS
 
     @property
     def query(self) -> QueryParams:

@@ -65,7 +65,6 @@ class WantedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     device: str = ""
     tag: str | None = None
     delete_on_termination: bool = False
-    properties: dict[str, str] = {}  # of the image that it was made of
 
 
 class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

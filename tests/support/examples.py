@@ -176,7 +176,8 @@ def _related(entry: Entry, values: dict[str, str], body: Any, world: World) -> A
         (router,) = values.values()
         return {"subnet_id": world.once(f"joined to {router}", lambda: network.joined(world, router))}
     if _key(entry) == f"PUT {server_volume.ATTACHED}":
-        return {"volumeAttachment": {"volumeId": list(values.values())[-1], "delete_on_termination": True}}
+        fate = {} if entry.route.until is not None else {"delete_on_termination": True}
+        return {"volumeAttachment": {"volumeId": list(values.values())[-1], **fate}}
     if entry.route.action == "revert":
         (made,) = values.values()
         return {"revert": {"snapshot_id": world.once(f"of {made}", lambda: volume.new_snapshot(world, made))}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -85,8 +86,9 @@ async def _change(call: Call, **values: Any) -> Aggregate:
 
 
 def _id(call: Call) -> int:
+    """A number below 0 is one, of no aggregate."""
     given = call.path["aggregate"]
-    if not given.isascii() or not given.isdigit() or len(given) > 10 or int(given) > MAX_INT:
+    if not re.fullmatch(r"-?[0-9]{1,10}", given) or abs(int(given)) > MAX_INT:
         raise Rejected(400, f"Invalid input received: aggregate id must be a whole number, not {given[:80]}")
     return int(given)
 

@@ -15,24 +15,21 @@ from starlette.responses import Response
 from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.compute.server_devices import devices_of, volumes_for
+from kilonova.api.compute.server_destination import destination_of, zone_with_volumes
+from kilonova.api.compute.server_devices import check_devices, devices_of
+from kilonova.api.compute.server_disks import Disks, disks_for, find_image
 from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import networks_for
-from kilonova.api.compute.services import COMPUTE, read_services
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 from kilonova.operations.submit import NewServer, NewServers, create_many, known_creates
-from kilonova.services.compute.hosts import read_hosts
 from kilonova.services.compute.server_groups import unknown
 from kilonova.services.image.image import Image
 from kilonova.store.server_records import find
 
-ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
-FORCED_HOST = "os_compute_api:servers:create:forced_host"
-REQUESTED_HOST = "compute:servers:create:requested_destination"
-MIB, GIB = 1024**2, 1024**3
+CERTIFICATES = "os_compute_api:servers:create:trusted_certs"
 PASSWORD_LENGTH = 12
 MOST_AT_ONCE = 1000  # also where no quota ends it: they are all in one transaction
 
@@ -44,39 +41,34 @@ async def create(call: Call) -> Response:
         server, operation, details = before
         return _answer(call, wish, server, operation, details, password)
     least, most = _counts(wish)
+    destination = await destination_of(call, wish)
+    devices, image = devices_of(wish), await _image(call, wish)
     flavor = await _flavor(call, wish)
-    image = await _image(call, wish)
-    devices = devices_of(wish)
-    volumes = await volumes_for(call, devices, image, flavor, most)
-    root = next((one for one in volumes if one.is_root), None)
-    if root is None:
-        check_fit(call, flavor, image)
-    elif wish.get("trusted_image_certificates"):
-        raise Rejected(400, "Image certificate validation is not supported when booting from volume")
-    flavor = with_hardware(call, flavor, image)
-    host = await _host(call, wish)
+    check_devices(devices, flavor, call.settings.default.max_local_block_devices)
+    disks = await disks_for(call, devices, image, flavor, most)
+    _check_certificates(call, wish, disks)
+    flavor = with_hardware(call, flavor, disks.image)
+    zone = zone_with_volumes(call, destination, disks.zones)
     networks = await networks_for(call, wish, most)
     most = await call.service.networks.room(call.caller, networks, least, most)
     groups = _group_names(wish)
     group_ids = await call.service.networks.check_security_groups(call.caller, groups) if groups else []
     await check_files(call, wish)
     group = await _server_group(call)
-    details = await _details(call, wish, image, groups)
-    if root is not None:
-        details.volume_backed, details.image_properties, image = True, dict(root.properties), None
+    details = await _details(call, wish, disks, groups, zone)
 
     def make(count: int) -> list[NewServer]:
         return [
             NewServer(
                 name=_numbered(wish["name"], n, count),
                 flavor=flavor,
-                image=image.id if image is not None else "",
-                host=host,
-                forced=host is not None and ":" in wish.get("availability_zone", ""),
+                image="" if disks.volume_backed or disks.image is None else disks.image.id,
+                host=destination.host,
+                forced=destination.forced,
                 details=_own_details(details, n, count, wish),
                 networks=[msgspec.to_builtins(port) for port in networks],
                 security_groups=group_ids,
-                volumes=[msgspec.to_builtins(one) for one in volumes],
+                volumes=[msgspec.to_builtins(one) for one in disks.volumes],
                 secrets=_secrets(wish, password),
                 group=group,
             )
@@ -116,9 +108,14 @@ def _answer(call: Call, wish: dict[str, Any], server: str, operation: str, detai
         ],
         "OS-DCF:diskConfig": details.disk_config,
         "security_groups": [{"name": name} for name in (_group_names(wish) or ["default"])],
-        "adminPass": password,
+        **shown_password(call, password),
     }
     return answer({"server": shown}, 202, {**headers, "Location": href})
+
+
+def shown_password(call: Call, password: str) -> dict[str, str]:
+    """Where guests do not take it, telling one would mislead."""
+    return {"adminPass": password} if call.settings.api.enable_instance_password else {}
 
 
 def _counts(wish: dict[str, Any]) -> tuple[int, int]:
@@ -151,64 +148,15 @@ async def _image(call: Call, wish: dict[str, Any]) -> Image | None:
     return await find_image(call, image_id)
 
 
-async def find_image(call: Call, image_id: str) -> Image:
-    try:
-        image = await call.service.images.find(call.caller, image_id)
-    except Refused:
-        raise Rejected(400, f"Image {image_id} could not be found.") from None
-    if image.status != "active":
-        raise Rejected(400, f"Image {image_id} is not active.")
-    return image
-
-
-def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
-    """A disk of 0 takes whatever size the image has, so it needs a right."""
-    if image is not None and flavor.memory_mb < image.min_ram:
-        text = f"Flavor's memory is too small for requested image: {flavor.memory_mb} MB, it needs {image.min_ram} MB."
-        raise Rejected(400, text)
-    if flavor.disk_gb == 0:
-        if image is not None and not call.allows(ZERO_DISK):
-            raise Rejected(403, "Only volume-backed servers are allowed for flavors with zero disk.")
+def _check_certificates(call: Call, wish: dict[str, Any], disks: Disks) -> None:
+    if not wish.get("trusted_image_certificates"):
         return
-    if image is not None and (image.size or 0) > flavor.disk_gb * GIB:
-        text = (
-            f"Flavor's disk is too small for requested image: {flavor.disk_gb * GIB} bytes, the image has {image.size}."
-        )
-        raise Rejected(400, text)
-    if image is not None and flavor.disk_gb < image.min_disk:
-        text = f"Flavor's disk is smaller than the minimum size specified in image metadata: {flavor.disk_gb} GB, "
-        raise Rejected(400, f"{text}minimum is {image.min_disk} GB.")
+    call.require(CERTIFICATES)
+    if disks.volume_backed:
+        raise Rejected(400, "Image certificate validation is not supported when booting from volume")
 
 
-async def _host(call: Call, wish: dict[str, Any]) -> str | None:
-    """`az:host` forces a host, `host` (2.74) asks the scheduler for it; either is the administrator's."""
-    zone, _, forced = wish.get("availability_zone", "").partition(":")
-    named = wish.get("host") or wish.get("hypervisor_hostname")
-    if forced and named:
-        raise Rejected(400, "Unable to specify an availability zone's host and a host together.")
-    host = forced.rpartition(":")[2] or forced.partition(":")[0] if forced else named
-    if host:
-        call.require(FORCED_HOST if forced else REQUESTED_HOST)
-        if host not in await _known_hosts(call):
-            raise Rejected(400, f"Compute host {host} could not be found.")
-        return str(host)
-    if zone and not await _is_zone(call, zone):
-        raise Rejected(400, "The requested availability zone is not available")
-    return None
-
-
-async def _is_zone(call: Call, zone: str) -> bool:
-    """One that an enabled host is in. The default zone is always one: it asks for nothing."""
-    if zone == call.service.zones.default_zone:
-        return True
-    return any(one.zone == zone for one in await read_services(call) if one.binary == COMPUTE and not one.disabled)
-
-
-async def _known_hosts(call: Call) -> set[str]:
-    return {host.name for host in await read_hosts(call.db, call.engine.limits.service_down_time)}
-
-
-async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups: list[str]) -> Details:
+async def _details(call: Call, wish: dict[str, Any], disks: Disks, groups: list[str], zone: str | None) -> Details:
     key_name = wish.get("key_name")
     if key_name is not None:
         await find_key(call, key_name)
@@ -216,7 +164,7 @@ async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups
         check_user_data(wish["user_data"])
     metadata = wish.get("metadata", {})
     await call.service.quotas.check_metadata(call.caller, len(metadata))
-    zone = await _zone(call, wish)
+    image = disks.image
     description = wish.get("description") if call.at(2, 19) else wish["name"]
     hints = _hints(call)
     return Details(
@@ -236,6 +184,7 @@ async def _details(call: Call, wish: dict[str, Any], image: Image | None, groups
         security_groups=groups or ["default"],
         image_properties=dict(image.properties) if image is not None else {},
         image_format=(image.disk_format or "") if image is not None else "",
+        volume_backed=disks.volume_backed,
         trusted_image_certificates=wish.get("trusted_image_certificates"),
         scheduler_hints={name: value if isinstance(value, list) else [value] for name, value in hints.items()},
     )
@@ -258,17 +207,6 @@ async def _server_group(call: Call) -> str | None:
 def _hints(call: Call) -> dict[str, Any]:
     hints: dict[str, Any] = call.body.get("os:scheduler_hints") or call.body.get("OS-SCH-HNT:scheduler_hints") or {}
     return hints
-
-
-async def _zone(call: Call, wish: dict[str, Any]) -> str | None:
-    """What it is pinned to. A zone named with a host that is in another one is dropped, as in Nova."""
-    zone, _, forced = wish.get("availability_zone", "").partition(":")
-    settings = call.engine.world.settings
-    zone = zone or (settings.default.default_schedule_zone if settings is not None else "")
-    host = forced.rpartition(":")[2] or forced.partition(":")[0]
-    if host and (await call.service.zones.sync()).zone_of(host) != zone:
-        return None
-    return zone or None
 
 
 async def find_key(call: Call, name: str) -> None:

@@ -18,8 +18,7 @@ RULE = "os_compute_api:ips:"
 async def _plain(call: Call) -> dict[str, list[dict[str, Any]]]:
     record = await server_of(call)
     await look_at_ports(call, [record])
-    shown = addresses(record)
-    return {name: [{key: one[key] for key in ("version", "addr")} for one in found] for name, found in shown.items()}
+    return addresses(record, whole=False)
 
 
 async def list_(call: Call) -> Response:

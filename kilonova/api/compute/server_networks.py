@@ -10,6 +10,7 @@ from kilonova.api.rejected import Rejected
 from kilonova.domain.network import WantedPort
 
 ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
+ATTACH_EXTERNAL = "network:attach_external_network"
 CHOOSE_ADDRESS = "create_port:fixed_ips:ip_address"
 
 
@@ -32,7 +33,7 @@ async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[Wan
     for port in wanted:
         if port.fixed_ip:
             await _guard_address(call, port.network_id)
-    return await networks.choose(call.caller, wanted)
+    return await networks.choose(call.caller, wanted, external=call.allows(ATTACH_EXTERNAL))
 
 
 def _wanted(port: dict[str, Any]) -> WantedPort:

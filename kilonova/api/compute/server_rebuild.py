@@ -12,16 +12,16 @@ from kilonova.api.compute.schemas import servers as schemas
 from kilonova.api.compute.server import check_unlocked, look_at_ports, server_of
 from kilonova.api.compute.server_create import (
     check_files,
-    check_fit,
     check_user_data,
-    find_image,
     find_key,
     new_password,
     plain_address,
     sealed_user_data,
+    shown_password,
 )
+from kilonova.api.compute.server_disks import check_fit, find_image
 from kilonova.api.compute.server_hardware import check_same_hardware
-from kilonova.api.compute.server_view import ServerView, find_zones, groups_of
+from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones, groups_of
 from kilonova.api.routes import Route
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import submit
@@ -63,7 +63,7 @@ async def rebuild(call: Call) -> Response:
 async def _answer(call: Call, record: Record, password: str, operation: str) -> Response:
     await look_at_ports(call, [record])
     await find_zones(call, [record])
-    shown = {**await _shown(call, record), "adminPass": password}
+    shown = {**await _shown(call, record), **shown_password(call, password)}
     return answer({"server": shown}, 202, {OPERATION_HEADER: operation})
 
 
@@ -94,7 +94,9 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
 async def _shown(call: Call, record: Record) -> dict[str, Any]:
     view = ServerView(call, groups=await groups_of(call, record))
     if call.at(2, 75):
-        return {**view.whole(record), "user_data": view.user_data(record)}
+        shown = {**view.whole(record), "user_data": view.user_data(record)}
+        shown.pop(f"{ATTRIBUTES}user_data", None)  # an administrator's name for it: here it stands under its own
+        return shown
     shown = view.core(record)
     if call.at(2, 54):
         shown["key_name"] = record.details.key_name

@@ -71,19 +71,15 @@ def brief(call: Call, record: Record) -> dict[str, Any]:
     return {"id": record.id, "name": record.name, "links": links(call, record)}
 
 
-def addresses(record: Record) -> dict[str, list[dict[str, Any]]]:
+def addresses(record: Record, *, whole: bool) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for vif in record.vifs:
         shown = found.setdefault(vif.network_name, [])
         for address in vif.addresses:
-            shown.append(
-                {
-                    "version": address.version,
-                    "addr": address.address,
-                    "OS-EXT-IPS:type": address.kind,
-                    "OS-EXT-IPS-MAC:mac_addr": vif.mac,
-                }
-            )
+            one: dict[str, Any] = {"version": address.version, "addr": address.address}
+            if whole:
+                one |= {"OS-EXT-IPS:type": address.kind, "OS-EXT-IPS-MAC:mac_addr": vif.mac}
+            shown.append(one)
     return found
 
 
@@ -115,7 +111,7 @@ class ServerView:
         """As show and detail have it."""
         if record.is_partial:
             return self.partial(record)
-        shown = self.core(record)
+        shown = self.core(record, whole=True)
         shown |= self._states(record)
         shown |= self._rest(record)
         return shown
@@ -141,8 +137,8 @@ class ServerView:
         }
         return shown | ({"server_groups": self.groups} if self.call.at(2, 71) else {})
 
-    def core(self, record: Record) -> dict[str, Any]:
-        """What update and rebuild show as well."""
+    def core(self, record: Record, *, whole: bool = False) -> dict[str, Any]:
+        """What update and rebuild show as well; before 2.75 they show no more, and less of the addresses."""
         call, details = self.call, record.details
         status = status_of("deleted" if record.deleted else record.vm_state, record.task_state)
         shown: dict[str, Any] = {
@@ -157,7 +153,7 @@ class ServerView:
             "flavor": self._flavor(record),
             "created": seconds(record.created_at),
             "updated": seconds(record.updated_at),
-            "addresses": {} if record.vm_state == "building" else addresses(record),
+            "addresses": {} if record.vm_state == "building" else addresses(record, whole=whole),
             "accessIPv4": details.access_ip_v4,
             "accessIPv6": details.access_ip_v6,
             "links": links(call, record),

@@ -12,6 +12,7 @@ from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_volumes as schemas
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server import act, check_unlocked, server_of
+from kilonova.api.compute.server_destination import check_zone_of_volume
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.caller import Caller, Named
@@ -57,15 +58,22 @@ async def attach(call: Call) -> Response:
     return answer({schemas.THING: _attaching(call, await server_of(call), wish)}, 200, headers)
 
 
+async def swap(call: Call) -> Response:
+    """The volume service asks for the copy of a volume that it migrates to take its place. Ours migrates none, and
+    Nova refuses it to everybody else."""
+    record, volume_id = await server_of(call, rule=SWAP), call.path["volume"]
+    _its(record, volume_id)
+    text = f"volume {volume_id} is not migrating; this API should only be called by Cinder."
+    raise Rejected(409, f"{text} Detach it and attach {call.body[schemas.THING]['volumeId']}.")
+
+
 async def update(call: Call) -> Response:
-    """Whether the volume goes with the server. Another volume is never put in its place: what a guest has open cannot
-    become something else under it."""
+    """Whether the volume goes with the server."""
     wish, volume_id = call.body[schemas.THING], call.path["volume"]
+    if wish["volumeId"] != volume_id:
+        return await swap(call)
     record = await server_of(call)
     one = _its(record, volume_id)
-    if wish["volumeId"] != volume_id:
-        call.require(SWAP, project_id=record.project_id, user_id=record.user_id)
-        raise Rejected(400, f"Volume {volume_id} cannot be swapped; detach it and attach {wish['volumeId']}.")
     fixed = {"device": one.device, "tag": one.tag, "serverId": record.id, "id": volume_id}
     for name, value in fixed.items():
         if wish.get(name, value) != value:
@@ -130,6 +138,8 @@ async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
     if any(one.volume_id == volume_id for one in record.volumes):
         raise Rejected(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
     state = await call.service.volumes.servers.check(_owner(call.caller, record), volume_id)
+    if record.host is not None:
+        check_zone_of_volume(call, (await call.service.zones.sync()).zone_of(record.host), state.zone)
     if state.multiattach and not call.at(2, 60):
         raise Rejected(400, f"Volume {volume_id} is for several servers; attaching it needs microversion 2.60.")
 
@@ -166,6 +176,7 @@ ROUTES = [
     Route(method="GET", path=ALL, handler=list_, rule=f"{RULE}index", query=schemas.LIST),
     Route(method="POST", path=ALL, handler=attach, rule=f"{RULE}create", body=schemas.ATTACH),
     Route(method="GET", path=ONE, handler=show, rule=f"{RULE}show"),
+    Route(method="PUT", path=ONE, handler=swap, rule=SWAP, until=(2, 84), body=schemas.SWAP),
     Route(method="PUT", path=ONE, handler=update, rule=f"{RULE}update", since=(2, 85), body=schemas.UPDATE),
     Route(method="DELETE", path=ONE, handler=detach, rule=f"{RULE}delete"),
 ]

@@ -57,8 +57,7 @@ async def read_services(call: Call) -> list[Listed]:
 
 def internal_zone(call: Call) -> str:
     """Where the workers of the control plane are."""
-    settings = call.engine.world.settings
-    return settings.default.internal_service_availability_zone if settings is not None else "internal"
+    return call.settings.default.internal_service_availability_zone
 
 
 def of_host(host: HostRecord, zone: str) -> Listed:

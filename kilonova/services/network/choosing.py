@@ -40,11 +40,13 @@ class Choice:
     def __init__(self, parts: Parts, groups: Groups) -> None:
         self._parts, self._groups = parts, groups
 
-    async def choose(self, caller: Caller, wanted: Sequence[WantedPort] | None, auto: bool) -> list[WantedPort]:
+    async def choose(
+        self, caller: Caller, wanted: Sequence[WantedPort] | None, auto: bool, external: bool
+    ) -> list[WantedPort]:
         async def body(tx: Tx) -> list[WantedPort]:
             if wanted is None:
                 return await self._the_only_one(tx, caller.project_id, auto)
-            return await self._checked(tx, caller, wanted)
+            return await self._checked(tx, caller, wanted, external)
 
         return await self._parts.control.read(body, few=True)
 
@@ -63,14 +65,14 @@ class Choice:
             raise Refused("too_many_ports", text)
         return servers
 
-    async def _checked(self, tx: Tx, caller: Caller, wanted: Sequence[WantedPort]) -> list[WantedPort]:
+    async def _checked(self, tx: Tx, caller: Caller, wanted: Sequence[WantedPort], external: bool) -> list[WantedPort]:
         viewer = None if caller.is_admin else caller.project_id
         _refuse_doubles(wanted)
         for want in wanted:
             if want.port_id:
                 await self._check_port(tx, viewer, caller.project_id, want)
             else:
-                await self._check_network(tx, viewer, want)
+                await self._check_network(tx, viewer, want, external)
         return list(wanted)
 
     async def _the_only_one(self, tx: Tx, project_id: str, auto: bool) -> list[WantedPort]:
@@ -87,9 +89,9 @@ class Choice:
         await self._check_subnets(tx, WantedPort(network_id=network_id))
         return [WantedPort(network_id=network_id)]
 
-    async def _check_network(self, tx: Tx, viewer: str | None, want: WantedPort) -> None:
+    async def _check_network(self, tx: Tx, viewer: str | None, want: WantedPort, external: bool) -> None:
         network = await find_one(tx, NETWORK, viewer, want.network_id)
-        if network["external"] and viewer is not None:
+        if network["external"] and not network["shared"] and not external:
             text = f"It is not allowed to create an interface on external network {want.network_id}"
             raise Refused("external_network_forbidden", text)
         await self._check_subnets(tx, want)

@@ -48,10 +48,11 @@ class Networks:
     # -- for servers --------------------------------------------------------------------------------------------------
 
     async def choose(
-        self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False
+        self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False, external: bool = False
     ) -> list[WantedPort]:
-        """What a wish for networks means. None: the one that the project has, if any. Raises `Refused`."""
-        return await self._choice.choose(caller, wanted, auto)
+        """What a wish for networks means. None: the one that the project has, if any. `external`: also on those that
+        lead out of the cloud. Raises `Refused`."""
+        return await self._choice.choose(caller, wanted, auto, external)
 
     async def room(self, caller: Caller, ports: Sequence[WantedPort], least: int, most: int) -> int:
         """How many servers with such ports the project's quota has room for, `most` at the most. Raises `Refused` when

@@ -16,7 +16,7 @@ from kilonova.services.volume.quotas import Quotas
 from kilonova.services.volume.servers import ServerVolumes
 from kilonova.services.volume.snapshots import Snapshots
 from kilonova.services.volume.types import Types
-from kilonova.services.volume.volume import DEFAULT_TYPE
+from kilonova.services.volume.volume import DEFAULT_TYPE, ZONE
 from kilonova.services.volume.volumes import VolumeRecords
 from kilonova.services.volume.works import Works
 from kilonova.world import Bus, Clock, Ids, Store
@@ -27,6 +27,8 @@ async def _nobody() -> None:
 
 
 class Volumes:
+    zone = ZONE  # the only one that volumes are in
+
     def __init__(
         self,
         control: Store,

@@ -37,6 +37,11 @@ THEIR_OWN = {
     "DELETE /identity/v3/auth/tokens",
     "POST /identity/v3/credentials",
 }
+# Understood, and refused to everybody: only a volume service that migrates volumes could mean it.
+NEVER_DONE = {
+    f"PUT /compute/{version}/servers/{{server}}/os-volume_attachments/{{volume}} until 2.84": 409
+    for version in ("v2", "v2.1")
+}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +122,8 @@ def test_the_request_itself_is_good(staged: Stage, examples: Examples, entry: En
     asked = examples.request(entry, entry.newest, anew=not entry.is_read)
     whose = staged.member if entry.name in THEIR_OWN or "keypairs/{name}" in entry.name else staged.admin
     answer = by(whose, asked)
-    assert answer.status <= 300 and answer.reached, f"{asked}: {answer.status} {answer.text}"
+    good = answer.status == NEVER_DONE[entry.name] if entry.name in NEVER_DONE else answer.status <= 300
+    assert good and answer.reached, f"{asked}: {answer.status} {answer.text}"
 
 
 @each([entry for entry in ENTRIES if not entry.is_public])

@@ -20,6 +20,7 @@ def _attachment(properties: Schema) -> Schema:
 
 
 ATTACH = Forms({(2, 1): _attachment(_FIRST), (2, 49): _attachment(_TAGGED), (2, 79): _attachment(_FATED)})
+SWAP = Forms(_attachment({"volumeId": UUID}))
 UPDATE = Forms(_attachment(_AS_SHOWN))
 
 _PAGE: Schema = {"limit": texts(NON_NEGATIVE), "offset": texts(NON_NEGATIVE)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.api.compute.patterns import is_pattern
+from kilonova.api.compute.schemas.server_devices import LEGACY_DEVICE, device
 from kilonova.api.compute.schemas.types import (
     BOOLEAN,
     DESCRIPTION,
@@ -38,6 +39,7 @@ FQDN: Schema = {
     "maxLength": 255,
     "pattern": r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*$",
 }
+HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._-]*$"}
 CERTIFICATES: Schema = {
     "type": ["array", "null"],
     "minItems": 1,
@@ -69,29 +71,6 @@ PERSONALITY: Schema = {
         "contents",
     ),
 }
-BLOCK_DEVICE: dict[str, Any] = {
-    "device_name": {"type": ["string", "null"], "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._\\-/]*$"},
-    "delete_on_termination": BOOLEAN,
-    "no_device": {"type": ["string", "boolean", "null", "object"]},
-    "volume_size": {"oneOf": [POSITIVE, {"type": "null"}, {"type": "string", "maxLength": 0}]},
-}
-BLOCK_DEVICE_V2: dict[str, Any] = {
-    **BLOCK_DEVICE,
-    "source_type": {"type": "string", "enum": ["volume", "image", "snapshot", "blank"]},
-    "uuid": {"type": "string", "minLength": 0, "maxLength": 255, "pattern": "^[a-zA-Z0-9._-]*$"},
-    "image_id": UUID,
-    "destination_type": {"type": "string", "enum": ["local", "volume"]},
-    "guest_format": {"type": ["string", "null"], "maxLength": 255},
-    "device_type": {"type": ["string", "null"], "maxLength": 255},
-    "disk_bus": {"type": ["string", "null"], "maxLength": 255},
-    "boot_index": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]+$"},
-}
-LEGACY_DEVICE: dict[str, Any] = {
-    **BLOCK_DEVICE,
-    "virtual_name": {"type": "string", "maxLength": 255},
-    "volume_id": UUID,
-    "snapshot_id": UUID,
-}
 
 
 def _port(version: Version) -> Schema:
@@ -110,15 +89,6 @@ def _networks(version: Version) -> Schema:
     return {"oneOf": [ports, {"type": "string", "enum": ["none", "auto"]}]} if version >= (2, 37) else ports
 
 
-def _devices(version: Version) -> Schema:
-    properties = dict(BLOCK_DEVICE_V2)
-    if version == (2, 32) or version >= (2, 42):
-        properties["tag"] = TAG
-    if version >= (2, 67):
-        properties["volume_type"] = {"type": ["string", "null"], "minLength": 0, "maxLength": 255}
-    return {"type": "array", "items": closed(properties)}
-
-
 def _create(version: Version) -> Schema:
     properties: dict[str, Any] = {
         "name": NAME,
@@ -131,21 +101,21 @@ def _create(version: Version) -> Schema:
         "accessIPv4": IPV4,
         "accessIPv6": IPV6,
         "availability_zone": NAME,
-        "block_device_mapping": {"type": "array", "items": closed(LEGACY_DEVICE)},
-        "block_device_mapping_v2": _devices(version),
-        "config_drive": {"oneOf": [BOOLEAN, {"type": "null"}]},
+        "block_device_mapping": {"type": "array", "items": LEGACY_DEVICE},
+        "block_device_mapping_v2": {"type": "array", "items": device(version)},
+        "config_drive": BOOLEAN,
         "key_name": {"type": "string", "minLength": 1, "maxLength": 255},
         "min_count": POSITIVE,
         "max_count": POSITIVE,
         "return_reservation_id": BOOLEAN,
-        "security_groups": {"type": "array", "items": closed({"name": NAME}), "uniqueItems": True},
+        "security_groups": {"type": "array", "items": closed({"name": NAME})},
         "user_data": USER_DATA,
     }
     later: dict[Version, dict[str, Any]] = {
         (2, 19): {"description": DESCRIPTION},
         (2, 52): {"tags": TAGS},
         (2, 63): {"trusted_image_certificates": CERTIFICATES},
-        (2, 74): {"host": NAME, "hypervisor_hostname": NAME},
+        (2, 74): {"host": HOST, "hypervisor_hostname": HOST},
         (2, 90): {"hostname": HOSTNAME},
         (2, 94): {"hostname": FQDN},
     }

@@ -62,7 +62,9 @@ def test_networks_and_ports_must_be_there_visible_and_usable(bench: Kind) -> Non
         assert await refusal(bench.net.choose(ADMIN, [WantedPort(port_id=free["id"])])) == "port_not_usable"
         good = [WantedPort(network_id=mine["id"], fixed_ip="10.0.0.9", tag="t"), WantedPort(port_id=free["id"])]
         assert await bench.net.choose(ME, good) == good
-        assert await bench.net.choose(ADMIN, [WantedPort(network_id=outside["id"])])
+        way_out = [WantedPort(network_id=outside["id"])]
+        assert await refusal(bench.net.choose(ADMIN, way_out)) == "external_network_forbidden"
+        assert await bench.net.choose(ADMIN, way_out, external=True) == way_out
 
     bench.run(story)
 

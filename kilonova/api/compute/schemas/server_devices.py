@@ -1,0 +1,43 @@
+"""One block device of a new server, in its two forms: what changed with which microversion."""
+
+from __future__ import annotations
+
+from kilonova.api.compute.schemas.types import BOOLEAN, POSITIVE, TAG, UUID, Schema, closed
+from kilonova.api.routes import Version
+
+WORD: Schema = {"type": "string", "maxLength": 255}
+NAMED: Schema = {**WORD, "minLength": 1, "pattern": "^[a-zA-Z0-9._/-]*$"}
+
+_OLD: Schema = {
+    "virtual_name": WORD,
+    "volume_id": UUID,
+    "snapshot_id": UUID,
+    "volume_size": POSITIVE,
+    "device_name": NAMED,
+    "delete_on_termination": BOOLEAN,
+    "no_device": {},
+    "connection_info": {"type": "string", "maxLength": 0xFFFFFF},
+}
+_NEW: Schema = {
+    **_OLD,
+    "source_type": {"type": "string", "enum": ["volume", "image", "snapshot", "blank"]},
+    "uuid": {**WORD, "minLength": 1, "pattern": "^[a-zA-Z0-9._-]*$"},
+    "image_id": UUID,
+    "destination_type": {"type": "string", "enum": ["local", "volume"]},
+    "guest_format": WORD,
+    "device_type": WORD,
+    "disk_bus": WORD,
+    "boot_index": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]{1,9}$"},
+}
+
+LEGACY_DEVICE = closed(_OLD)
+
+
+def device(version: Version) -> Schema:
+    """Tags were there by mistake only at 2.32, and for good from 2.42 on."""
+    properties = dict(_NEW)
+    if version == (2, 32) or version >= (2, 42):
+        properties["tag"] = TAG
+    if version >= (2, 67):
+        properties["volume_type"] = {"type": ["string", "null"], "maxLength": 255}
+    return closed(properties)

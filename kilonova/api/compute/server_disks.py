@@ -1,0 +1,189 @@
+"""What the disks of a new server are made of: the image of its root disk, and the volumes it asks for.
+
+Everything named must be the caller's and fit, now: a volume that is made too small, or of nothing, would only be found
+out by a server in ERROR.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilonova.api.call import Call
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server_devices import ROOT, Device, is_local, is_root, wrong
+from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import Flavor
+from kilonova.domain.volume import VolumeState, WantedVolume
+from kilonova.operations.attach_volume import free_device
+from kilonova.services.image.image import Image
+from kilonova.services.volume.volume import AVAILABLE
+
+ATTACH = "os_compute_api:servers:create:attach_volume"
+ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
+GIB = 1024**3
+
+
+class Disks(msgspec.Struct, frozen=True, kw_only=True):
+    volumes: list[WantedVolume]
+    zones: list[str]  # of the volumes
+    image: Image | None  # what the root disk holds, as far as that is known
+    volume_backed: bool
+
+
+async def disks_for(call: Call, devices: list[Device], image: Image | None, flavor: Flavor, most: int) -> Disks:
+    remote = [device for device in devices if not is_local(device)]
+    if remote:
+        call.require(ATTACH)
+    if most > 1 and any(device["source_type"] == "volume" for device in remote):
+        raise Rejected(400, "Cannot attach one or more volumes to multiple instances")
+    sources = [await _source(call, device) for device in remote]
+    root = next((one for device, one in zip(remote, sources, strict=True) if is_root(device)), None)
+    if root is None:
+        check_fit(call, flavor, image)
+    else:
+        image = root.image
+        _check_memory(flavor, image)
+    taken = {ROOT, *(device["device_name"] for device in remote if device.get("device_name"))}
+    return Disks(
+        volumes=[_wanted(device, taken) for device in remote],
+        zones=[one.zone for one in sources],
+        image=image,
+        volume_backed=root is not None,
+    )
+
+
+async def find_image(call: Call, image_id: str) -> Image:
+    try:
+        image = await call.service.images.find(call.caller, image_id)
+    except Refused:
+        raise Rejected(400, f"Image {image_id} could not be found.") from None
+    if image.status != "active":
+        raise Rejected(400, f"Image {image_id} is not active.")
+    return image
+
+
+def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
+    """A disk of 0 takes whatever size the image has, so it needs a right."""
+    _check_memory(flavor, image)
+    if flavor.disk_gb == 0:
+        if image is not None and not call.allows(ZERO_DISK):
+            raise Rejected(403, "Only volume-backed servers are allowed for flavors with zero disk.")
+        return
+    if image is not None and (image.size or 0) > flavor.disk_gb * GIB:
+        text = (
+            f"Flavor's disk is too small for requested image: {flavor.disk_gb * GIB} bytes, the image has {image.size}."
+        )
+        raise Rejected(400, text)
+    if image is not None and flavor.disk_gb < image.min_disk:
+        text = f"Flavor's disk is smaller than the minimum size specified in image metadata: {flavor.disk_gb} GB, "
+        raise Rejected(400, f"{text}minimum is {image.min_disk} GB.")
+
+
+def _check_memory(flavor: Flavor, image: Image | None) -> None:
+    if image is not None and flavor.memory_mb < image.min_ram:
+        text = f"Flavor's memory is too small for requested image: {flavor.memory_mb} MB, it needs {image.min_ram} MB."
+        raise Rejected(400, text)
+
+
+class _Source(msgspec.Struct, frozen=True, kw_only=True):
+    zone: str
+    image: Image | None = None
+
+
+async def _source(call: Call, device: Device) -> _Source:
+    """What a volume is made of, or is."""
+    source, named, made_in = device["source_type"], device.get("uuid", ""), call.service.volumes.zone
+    try:
+        if source == "volume":
+            state = await _free_volume(call, named, root=is_root(device))
+            return _Source(zone=state.zone, image=_image_in(state))
+        await _check_type(call, device.get("volume_type") or "")
+        if source == "snapshot":
+            return _Source(zone=made_in, image=await _image_of_snapshot(call, device))
+        if source == "image":
+            return _Source(zone=made_in, image=await _image_with_room(call, device))
+    except Refused as why:
+        raise wrong(why.message) from None
+    if _size(device) is None or is_root(device):
+        raise wrong("a blank volume needs a volume_size, and nothing boots from it.")
+    return _Source(zone=made_in)
+
+
+async def _free_volume(call: Call, volume_id: str, *, root: bool) -> VolumeState:
+    state = await call.service.volumes.servers.check(call.caller, volume_id)
+    if root:
+        _check_bootable(state)
+    if state.multiattach and not call.at(2, 60):
+        raise Rejected(400, f"Volume {volume_id} is for several servers; attaching it needs microversion 2.60.")
+    return state
+
+
+async def _image_of_snapshot(call: Call, device: Device) -> Image | None:
+    """A snapshot knows nothing of that; the volume that it was taken of does."""
+    snapshot = await call.service.volumes.snapshots.find(call.caller, device["uuid"])
+    if snapshot.status != AVAILABLE:
+        raise wrong(f"snapshot {snapshot.id} is {snapshot.status}, not {AVAILABLE}.")
+    size = _size(device)
+    if size is not None and size < snapshot.size:
+        raise wrong(f"a volume of snapshot {snapshot.id} has at least {snapshot.size} GB, not {size}.")
+    origin = await call.service.volumes.servers.state(snapshot.volume_id)
+    if is_root(device):
+        _check_bootable(origin)
+    return _image_in(origin)
+
+
+async def _image_with_room(call: Call, device: Device) -> Image:
+    image, size = await find_image(call, device["uuid"]), _size(device)
+    least = max(image.min_disk, -(-(image.size or 0) // GIB), 1)
+    if size is None or size < least:
+        raise wrong(f"a volume of image {image.id} needs a volume_size of at least {least} GB, not {size or 'none'}.")
+    return image
+
+
+def _check_bootable(state: VolumeState) -> None:
+    if not state.bootable:
+        raise Rejected(400, f"Block Device {state.id} is not bootable.")
+
+
+def _image_in(state: VolumeState) -> Image | None:
+    """As the volume remembers it."""
+    about = state.image_metadata
+    if not about:
+        return None
+    return Image(
+        id=about.get("image_id", ""),
+        min_ram=int(about.get("min_ram") or 0),
+        disk_format=about.get("disk_format"),
+        properties=about,
+    )
+
+
+async def _check_type(call: Call, name: str) -> None:
+    try:
+        if name:
+            await call.service.volumes.types.find(call.caller, name)
+    except Refused as why:
+        raise Rejected(400, why.message) from None
+
+
+def _wanted(device: Device, taken: set[str]) -> WantedVolume:
+    source = device["source_type"]
+    name = ROOT if is_root(device) else device.get("device_name") or free_device(taken, ROOT)
+    taken.add(name)
+    named: dict[str, Any] = {} if source == "blank" else {f"{source}_id": device["uuid"]}
+    return WantedVolume(
+        **named,
+        size=_size(device) if source != "volume" else None,
+        type=device.get("volume_type") or "",
+        is_root=is_root(device),
+        device=name,
+        tag=device.get("tag"),
+        delete_on_termination=is_true(device.get("delete_on_termination", False)),
+    )
+
+
+def _size(device: Device) -> int | None:
+    return int(device["volume_size"]) if device.get("volume_size") else None
