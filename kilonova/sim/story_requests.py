@@ -59,16 +59,19 @@ class Requests:
         count: int = 0,
         networks: int = 0,
         port: str = "",
+        volume: str = "",
         group: str = "",
         together: bool = False,
     ) -> list[Answer]:
         """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
-        ports of its own; `port` is one that it is given, `group` the server group it joins."""
+        ports of its own; `port` and `volume` are given to it, `group` is the server group it joins."""
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
         wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
-        new = [self._new(name, flavor, host, wanted, group) for name in names]
+        volumes = [{"volume_id": self._volume(volume), "device": "/dev/vdb"}] if volume else []
+        given = {"networks": wanted, "volumes": volumes}
+        new = [self._new(name, flavor, host, given, group) for name in names]
         return [self._create(new)] if together else [self._create([one]) for one in new]
 
     def _create(self, new: list[NewServer]) -> Answer:
@@ -76,16 +79,19 @@ class Requests:
         wanted = NewServers(flavor=new[0].flavor, least=len(new), most=len(new), make=lambda count: new)
         return self._ask(lambda engine: create_many(engine, wanted, cause))
 
-    def _new(self, server: str, flavor: str, host: str | None, ports: list[dict[str, Any]], group: str) -> NewServer:
+    def _new(
+        self, server: str, flavor: str, host: str | None, given: dict[str, list[dict[str, Any]]], group: str
+    ) -> NewServer:
         return NewServer(
             id=self.player.names.server_id(server),
             name=server,
             flavor=self.player.flavors[flavor],
             image="cirros",
             host=host,
-            networks=ports,
             group=group or None,
             details=Details(scheduler_hints={"group": [group]} if group else {}),
+            networks=given["networks"],
+            volumes=given["volumes"],
         )
 
     def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
