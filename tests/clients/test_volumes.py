@@ -88,22 +88,46 @@ def test_types_quotas_and_services(admin: Client, demo: Client) -> None:
     assert limits["max_total_volumes"] == 10
 
 
-def test_attachments(demo: Client) -> None:
-    made = demo.json("volume", "create", "--size", 1, "held")
-    assert settled(demo, "volume", "show", "held") == "available"
+def test_servers_have_volumes(demo: Client) -> None:
+    volume = demo.json("volume", "create", "--size", 1, "held")["id"]
     options = ("--image", "cirros-sim", "--flavor", "m1.tiny", "--nic", "none", "--wait")
     server = demo.json("server", "create", "holder", *options)["id"]
-    version = ("--os-volume-api-version", "3.71")
-    words = (*version, "volume", "attachment")
+    words = ("--os-volume-api-version", "3.71", "volume", "attachment")
     where = ("--server", server, "--connect", "--host", "host1", "--mountpoint", "/dev/vdb")
-    held = demo.json(*words, "create", made["id"], *where)
+    held = demo.json(*words, "create", volume, *where)
     assert held["Status"] == "attaching" and "auth_password" in str(held["Properties"])
     demo.ok(*words, "complete", held["ID"])
-    assert demo.json("volume", "show", "held")["status"] == "in-use"
     assert [row["ID"] for row in demo.json(*words, "list")] == [held["ID"]]
+    assert "status must be available" in demo.refused("server", "add", "volume", "holder", "held")
     demo.ok(*words, "delete", held["ID"])
+    given = demo.json("server", "add", "volume", "holder", "held", "--tag", "data", "--enable-delete-on-termination")
+    assert (given["Volume ID"], given["Device"], given["Tag"]) == (volume, "/dev/vdb", "data")
+    assert settled(demo, "volume", "show", "held") == "in-use"
+    (listed,) = demo.json("server", "volume", "list", "holder")
+    assert (listed["Volume ID"], listed["Delete On Termination?"]) == (volume, True)
+    demo.ok("server", "volume", "set", "holder", "held", "--preserve-on-termination")
+    demo.ok("server", "remove", "volume", "holder", "held")
+    until(lambda: demo.json("volume", "show", "held")["status"] == "available", SECONDS, "the volume is free")
     demo.ok("volume", "delete", "held")
     demo.ok("server", "delete", "holder", "--wait")
+
+
+def test_servers_boot_from_volumes(demo: Client) -> None:
+    options = ("--flavor", "m1.tiny", "--nic", "none", "--wait")
+    data = "source_type=blank,destination_type=volume,volume_size=1,delete_on_termination=true,tag=data"
+    made = demo.json(
+        "server", "create", "boxed", "--image", "cirros-sim", "--boot-from-volume", 1, "--block-device", data, *options
+    )
+    assert made["status"] == "ACTIVE" and "booted from volume" in str(made["image"])
+    root, more = demo.json("server", "volume", "list", "boxed")
+    assert (root["Device"], more["Device"], more["Tag"]) == ("/dev/vda", "/dev/vdb", "data")
+    assert "cannot be detached" in demo.refused("server", "remove", "volume", "boxed", root["Volume ID"])
+    demo.ok("server", "delete", "boxed", "--wait")
+    until(lambda: len(demo.json("volume", "list")) == 1, SECONDS, "the data went with the server, the root did not")
+    again = demo.json("server", "create", "again", "--volume", root["Volume ID"], *options)
+    assert [one["id"] for one in again["volumes_attached"]] == [root["Volume ID"]]
+    demo.ok("server", "delete", "again", "--wait")
+    demo.ok("volume", "delete", root["Volume ID"])
 
 
 def test_the_sdk_does_the_same(clouds: tuple[Any, Any]) -> None:
@@ -131,8 +155,27 @@ def test_the_sdk_does_the_same(clouds: tuple[Any, Any]) -> None:
     for one in (volume, copy):
         storage.delete_volume(one)
         storage.wait_for_delete(one, wait=60, interval=0.2)
+    _the_sdk_attaches_a_volume(demo)
     secret = admin.block_storage.create_volume(size=1, name="theirs")
     with pytest.raises(exceptions.NotFoundException):
         storage.get_volume(secret.id)
     admin.block_storage.wait_for_status(secret, "available", wait=60, interval=0.2)
     admin.block_storage.delete_volume(secret)
+
+
+def _the_sdk_attaches_a_volume(demo: Any) -> None:
+    image, flavor = demo.image.find_image("cirros-sim"), demo.compute.find_flavor("m1.tiny")
+    volume = demo.block_storage.create_volume(size=1, name="sdk-data")
+    server = demo.compute.create_server(name="sdk", image_id=image.id, flavor_id=flavor.id, networks="none")
+    server = demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    demo.block_storage.wait_for_status(volume, "available", wait=60, interval=0.2)
+    made = demo.compute.create_volume_attachment(server, volume_id=volume.id, tag="data")
+    assert (made.volume_id, made.device, made.tag) == (volume.id, "/dev/vdb", "data")
+    demo.block_storage.wait_for_status(volume, "in-use", wait=60, interval=0.2)
+    (shown,) = demo.compute.volume_attachments(server)
+    assert shown.attachment_id and shown.bdm_id and shown.delete_on_termination is False
+    demo.compute.update_volume_attachment(server, volume.id, delete_on_termination=True)
+    assert demo.compute.get_volume_attachment(server, volume.id).delete_on_termination is True
+    demo.compute.delete_server(server)
+    demo.compute.wait_for_delete(server, wait=60, interval=0.2)
+    demo.block_storage.wait_for_delete(volume, wait=60, interval=0.2)
