@@ -52,6 +52,13 @@ STATUS = {
     "bad_zone": 400,
     "zone_conflict": 409,
     "zone_inhabited": 409,
+    "invalid_input": 400,
+    "invalid_snapshot": 400,
+    "snapshot_not_found": 404,
+    "type_not_found": 404,
+    "over_quota": 403,
+    "volume_too_large": 403,
+    "no_backend": 503,
 }
 NOVAS_ACTIONS = """
     addFixedIp addFloatingIp addSecurityGroup changePassword confirmResize createBackup createImage evacuate forceDelete

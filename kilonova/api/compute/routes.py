@@ -27,6 +27,7 @@ from kilonova.api.compute import (
     servers,
     services,
     versions,
+    volumes,
 )
 from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.routes import Route
@@ -53,6 +54,7 @@ MODULES = (
     hypervisors,
     availability_zones,
     aggregates,
+    volumes,
     extensions,
 )
 

@@ -1,4 +1,4 @@
-"""Volumes that a server has."""
+"""Volumes that a server has, and volumes and snapshots under the names that Compute once had for them."""
 
 from __future__ import annotations
 
@@ -18,4 +18,8 @@ def attached(world: World, where: Where) -> str:
     return made
 
 
-MAKERS: dict[str, Maker] = {ATTACHED: attached}
+MAKERS: dict[str, Maker] = {
+    ATTACHED: attached,
+    "/os-volumes/{volume}": lambda world, where: volume.new_volume(world),
+    "/os-snapshots/{snapshot}": lambda world, where: volume.new_snapshot(world),
+}

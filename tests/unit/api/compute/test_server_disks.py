@@ -244,3 +244,15 @@ async def zoned(cloud: Cloud, zone: str) -> None:
     made = await cloud.does("admin", "POST", "/os-aggregates", {"aggregate": {"name": zone, "availability_zone": zone}})
     where = f"/os-aggregates/{made['aggregate']['id']}/action"
     await cloud.does("admin", "POST", where, {"add_host": {"host": "host1"}})
+
+
+def test_no_local_disks_at_all() -> None:
+    async def story(cloud: Cloud) -> None:
+        image = await image_of(cloud)
+        local = {"server": {"name": "a", "flavorRef": "1", "imageRef": image, "networks": "none"}}
+        told = await cloud.refuses("member", "POST", "/servers", local, at="2.67")
+        assert told.endswith("You specified more local devices than the limit allows: 1 of 0")
+        root = {"boot_index": 0, "source_type": "image", "uuid": image, "destination_type": "volume", "volume_size": 1}
+        await cloud.does("member", "POST", "/servers", await asked(cloud, [root]), at="2.67", status=202)
+
+    run(story, "DEFAULT.max_local_block_devices=0")

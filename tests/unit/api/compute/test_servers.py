@@ -241,3 +241,14 @@ def test_user_data_is_nowhere_in_plain_sight() -> None:
             assert secret.encode() not in path.read_bytes(), path
 
     run(story, hosts=1)
+
+
+@pytest.mark.parametrize("told", ["true", "false"])
+def test_a_password_is_told_where_guests_take_it(told: str) -> None:
+    async def story(cloud: Cloud) -> None:
+        images = (await cloud.api.client.get("/image/v2/images", headers={"X-Auth-Token": "member"})).json()["images"]
+        server = {"name": "a", "flavorRef": "1", "imageRef": images[0]["id"], "adminPass": "secret"}
+        answer = await cloud.does("member", "POST", "/servers", {"server": server}, status=202)
+        assert answer["server"].get("adminPass") == ("secret" if told == "true" else None)
+
+    run(story, f"api.enable_instance_password={told}")
