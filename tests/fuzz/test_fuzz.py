@@ -25,7 +25,7 @@ def test_fuzzed(fuzz: Round, entry: Entry) -> None:
     count = fuzz.fuzz(entry)
     assert not count.found, "\n\n".join(count.found)
     assert count.passed * 2 >= count.requests, f"{count.passed} of {count.requests} passed form and policy"
-    assert count.done, "not one request was done"
+    assert count.done or not entry.is_ever_done, "not one request was done"
 
 
 # The others have the same handlers as these.

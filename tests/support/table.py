@@ -12,6 +12,8 @@ from kilonova.api.routes import EVER, PUBLIC, Route, Version
 OLDEST: dict[str, Version] = {"compute": MIN, "placement": (1, 0), "volume": (3, 0)}
 READS = ("GET", "HEAD")
 LOOKS = ("os-show_image_metadata",)  # actions that only show something
+# Understood, and refused to everybody with 409: only a volume service that migrates volumes could mean it.
+NEVER_DONE = "/servers/{server}/os-volume_attachments/{volume} until 2.84"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Entry:
     @property
     def is_public(self) -> bool:
         return self.route.rule == PUBLIC
+
+    @property
+    def is_ever_done(self) -> bool:
+        return not self.name.endswith(NEVER_DONE)
 
     @property
     def is_read(self) -> bool:
