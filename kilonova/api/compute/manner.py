@@ -8,6 +8,7 @@ from starlette.responses import Response
 from kilonova.api.call import answer
 from kilonova.api.face import Manner
 from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
+from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Version
 
 MIN: Version = (2, 1)
@@ -91,8 +92,12 @@ class ComputeManner(Manner):
         headers["Vary"] = f"{HEADER}, {OLD_HEADER}"
 
     def path_of(self, call_path: str) -> tuple[str, str]:
-        """The project may stand in the path; it must then be the token's."""
-        return without_project(call_path)
+        """The project may stand in the path; it must then be the token's. A slash at the end asks for something that
+        has no name: a client that lost an id gets no list instead, and deletes nothing."""
+        path, project = without_project(call_path)
+        if path.rstrip("/") and path.endswith("/"):
+            raise Rejected(404, "The resource could not be found.")
+        return path, project
 
 
 class LegacyManner(ComputeManner):
