@@ -43,6 +43,7 @@ def is_local(device: Device) -> bool:
 def check_devices(devices: list[Device], flavor: Flavor, most_local: int) -> None:
     _check_order(devices)
     _check_names(devices)
+    _check_volumes(devices)
     local = [device for device in devices if is_local(device)]
     swaps = [device for device in local if _is_swap(device)]
     if len(swaps) > 1:
@@ -130,6 +131,13 @@ def _check_names(devices: list[Device]) -> None:
         if names.count(name) > 1:
             of_root = f" as the root device {ROOT}" if name == ROOT else f" {name} as another"
             raise wrong(f"The volume cannot be assigned the same device name{of_root}.")
+
+
+def _check_volumes(devices: list[Device]) -> None:
+    named = [device["uuid"] for device in devices if device["source_type"] == "volume"]
+    for volume_id in named:
+        if named.count(volume_id) > 1:
+            raise wrong(f"volume {volume_id} is named twice.")
 
 
 def _index(device: Device) -> int:

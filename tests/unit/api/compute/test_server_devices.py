@@ -86,6 +86,7 @@ def test_the_older_form_boots_from_the_device_that_is_named_so() -> None:
         ([ROOT, {**DATA, "boot_index": 0}], r"Boot sequence .* given: \[0, 0\]"),
         ([{**DATA, "boot_index": 1}], r"Boot sequence .* given: \[1\]"),
         ([ROOT, {**DATA, "device_name": "vda"}], "same device name as the root device /dev/vda"),
+        ([ROOT, DATA, DATA], f"volume {VOLUME} is named twice"),
         ([ROOT, {"destination_type": "volume"}], "a device needs a source_type"),
         ([ROOT, {"source_type": "volume"}], "needs the uuid of that volume"),
         ([ROOT, {**LOCAL, "uuid": VOLUME}], f"a blank device has no uuid; {VOLUME}"),
