@@ -80,6 +80,7 @@ MEANINGS: dict[str, Value] = {
 # Names that a form does not ask for, but the handler does.
 WANTED: dict[str, tuple[str, ...]] = {
     "POST /servers": ("server.imageRef", "server.networks"),
+    "POST /os-volumes_boot": ("server.imageRef", "server.networks"),
     "PUT /servers/{server}": ("server.name",),
     "PUT /os-services/{service}": ("status",),
     "POST /auth/tokens": ("auth.identity.password",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -143,7 +144,7 @@ async def delete(call: Call) -> Response:
     return await act(call, "delete", 204, by=remove)
 
 
-ROUTES = [
+_ROUTES = [
     Route(method="GET", path="/servers", handler=list_, rule=f"{RULE}index", query=schemas.LIST),
     Route(method="GET", path="/servers/detail", handler=detail, rule=f"{RULE}detail", query=schemas.LIST),
     Route(method="POST", path="/servers", handler=create, rule=f"{RULE}create", body=schemas.CREATE),
@@ -151,3 +152,11 @@ ROUTES = [
     Route(method="PUT", path="/servers/{server}", handler=update, rule=f"{RULE}update", body=schemas.UPDATE),
     Route(method="DELETE", path="/servers/{server}", handler=delete, rule=f"{RULE}delete"),
 ]
+
+
+def _of_old_clients(route: Route) -> Route:
+    """Until 2.102 all of it also under the name of an extension that once booted from volumes."""
+    return replace(route, path=route.path.replace("/servers", "/os-volumes_boot"), until=(2, 102))
+
+
+ROUTES = [*_ROUTES, *(_of_old_clients(route) for route in _ROUTES)]

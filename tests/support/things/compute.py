@@ -196,6 +196,7 @@ def quota_owner(world: World, where: Where) -> str:
 BY_PATH = (flavor, hypervisor, aggregate)  # what they make depends on what follows in the address
 MAKERS: dict[str, Maker] = {
     SERVER: server,
+    "/os-volumes_boot/{server}": server,
     f"{SERVER}/ips/{{network}}": lambda world, where: "shared",
     f"{SERVER}/metadata/{{key}}": lambda world, where: "colour",
     f"{SERVER}/tags/{{tag}}": lambda world, where: "blue",

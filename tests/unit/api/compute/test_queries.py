@@ -18,6 +18,7 @@ EARLIER = {  # closed in 2.75 or before
     *("/os-keypairs/{name}", "/os-quota-sets/{project}", "/os-quota-sets/{project}/detail", "/limits", "/os-services"),
     *("/os-hypervisors", "/os-hypervisors/detail", "/os-hypervisors/{hypervisor}"),
     "/servers/{server}/os-instance-actions",
+    *("/os-volumes_boot", "/os-volumes_boot/detail", "/os-volumes_boot/{server}"),
 }
 
 
