@@ -9,11 +9,14 @@ import msgspec
 from kilonova.domain.errors import Failed, NotYet
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Ask, checked, gather, new_operation
-from kilonova.engine.context import Subject
+from kilonova.engine.context import ServerRow, Subject
 from kilonova.engine.core import Engine, context_for
 from kilonova.engine.course import Problem
-from kilonova.engine.model import Operation, Target
+from kilonova.engine.journal import Op
+from kilonova.engine.model import Facts, Operation, Target
 from kilonova.world import Store, Tx
+
+REHEARSAL = "rehearsal"  # in place of an operation's id
 
 
 class PlannedStep(msgspec.Struct, frozen=True):
@@ -47,22 +50,31 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
         live = log.op_from(subject.live)
         return _told(operation, ask, live.facts, joins=live.id)
     facts = checked(operation, subject)
-    problem = None
+    op = new_operation(operation, ask, subject, facts, REHEARSAL)
+    found, problem = await plan_only(engine, journal, operation, op, subject.server)
+    superseded = None if subject.live is None else subject.live["id"]
+    return _told(operation, ask, {**facts, **found}, supersedes=superseded, problem=problem)
+
+
+async def plan_only(
+    engine: Engine, journal: Store, operation: Operation, op: Op, server: ServerRow | None
+) -> tuple[Facts, Problem | None]:
+    """What the first step finds, where that is the plan; or why it would fail."""
     first = operation.steps[0]
-    if first.plan:
-        op = new_operation(operation, ask, subject, facts, "rehearsal")
-        ctx = context_for(engine, journal, op, Target(""), subject.server)
-        try:
-            facts = {**facts, **(await first.do(ctx) or {})}
-        except NotYet as wait:
-            problem = Problem(code="not_yet", message=wait.waiting_for, step=first.name)
-        except Failed as error:
-            problem = Problem(code=error.code, message=error.message, step=first.name, details=error.details)
-    return _told(
-        operation, ask, facts, supersedes=None if subject.live is None else subject.live["id"], problem=problem
-    )
+    if not first.plan:
+        return {}, None
+    try:
+        return await first.do(context_for(engine, journal, op, Target(""), server)) or {}, None
+    except NotYet as wait:
+        return {}, Problem(code="not_yet", message=wait.waiting_for, step=first.name)
+    except Failed as error:
+        return {}, Problem(code=error.code, message=error.message, step=first.name, details=error.details)
 
 
-def _told(operation: Operation, ask: Ask, facts: dict[str, Any], **more: Any) -> Rehearsal:
-    steps = [PlannedStep(s.name, s.on.name, s.undo is not None, s.no_return) for s in operation.steps]
+def planned_steps(operation: Operation) -> list[PlannedStep]:
+    return [PlannedStep(s.name, s.on.name, s.undo is not None, s.no_return) for s in operation.steps]
+
+
+def _told(operation: Operation, ask: Ask, facts: Facts, **more: Any) -> Rehearsal:
+    steps = planned_steps(operation)
     return Rehearsal(operation=operation.name, server=ask.server_id, steps=steps, facts=facts, **more)

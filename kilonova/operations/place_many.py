@@ -17,12 +17,11 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import candidate_of, facts_of, refused
-from kilonova.operations.steps.group import group_binding
+from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import candidates, request_for
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
 from kilonova.placement.claims import Claimed, Fence, NotClaimed
-from kilonova.placement.groups import GroupRule
 from kilonova.store import rows
 from kilonova.store.tables import control
 from kilonova.store.tables.journal import operations
@@ -41,15 +40,10 @@ def _flavor(ctx: Context) -> Flavor:
     return msgspec.convert(ctx.params["flavor"], Flavor)
 
 
-async def _group(ctx: Context) -> GroupRule | None:
-    """They joined it together, so what binds the first binds all."""
-    return await group_binding(ctx, _servers(ctx)[0]["server_id"])
-
-
 async def select_hosts(ctx: Context) -> Facts:
     assert ctx.scheduler is not None
     cells = ctx.world.db.destinations()
-    asked = request_for(ctx, _flavor(ctx), {}, ctx.params.get("host"), await _group(ctx))
+    asked = request_for(ctx, _flavor(ctx), {}, ctx.params.get("host"), await group_of(ctx))
     requests = [msgspec.structs.replace(asked, server=one["server_id"]) for one in _servers(ctx)]
     placings = await ctx.scheduler.place_many(requests, cells, alternates=ctx.limits.max_attempts - 1)
     last = placings[-1]
@@ -79,7 +73,7 @@ async def claim_hosts(ctx: Context) -> Facts:
         members,
         project=ctx.params["project_id"],
         user=ctx.params["user_id"],
-        group=await _group(ctx),
+        group=await group_of(ctx),
     )
     found: dict[str, Facts] = {}
     for server, outcome in outcomes.items():

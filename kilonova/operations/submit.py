@@ -52,6 +52,11 @@ class NewServers(msgspec.Struct, frozen=True, kw_only=True):
     most: int
     make: Callable[[int], list[NewServer]]  # they are numbered, unless there is one only
 
+    @property
+    def each(self) -> dict[str, int]:
+        """What one of them uses of the quotas."""
+        return {"instances": 1, "cores": self.flavor.vcpus, "ram": self.flavor.memory_mb}
+
 
 async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None = None) -> tuple[str, Accepted]:
     one = NewServers(flavor=new.flavor, least=1, most=1, make=lambda count: [new])
@@ -75,17 +80,17 @@ async def create_many(
         known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
         if known is not None:
             return await _made_before(tx, known)
-        servers = wanted.make(await _how_many(engine, tx, cause, wanted, held))
+        servers = wanted.make(await how_many(engine, tx, cause, wanted, held))
         ids.extend((new.id or uuid(), uuid()) for new in servers[len(ids) :])
         if servers[0].group is not None:
             await _join_group(engine, tx, servers[0].group, [server for server, _ in ids[: len(servers)]], cause, now)
-        asks = [_asked(ids[n], new, cause, now, key) for n, new in enumerate(servers)]
+        asks = [asked(ids[n], new, cause, now, key) for n, new in enumerate(servers)]
         if len(asks) > 1 and not together:
             together.append(uuid())
-        ask = asks[0] if len(asks) == 1 else _together(together[0], asks)
+        ask = asks[0] if len(asks) == 1 else all_together(together[0], asks)
         for one, new in zip(asks, servers, strict=True):
             await _insert_unplaced(tx, one, new.flavor, ask.operation_id or "", now)
-        op = _fresh(engine, ask, ask.operation_id or "", turn=1)
+        op = fresh(engine, ask, ask.operation_id or "", turn=1)
         await store_operation(engine, tx, engine.world.db.control, engine.operation(ask.kind), op, ask, now)
         made[:] = [(one.server_id, Accepted(op.id)) for one in asks]
         return made
@@ -105,7 +110,7 @@ async def known_creates(engine: Engine, key: Key, cause: Cause) -> list[tuple[st
     return await engine.world.db.control.read(body)
 
 
-def _asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
+def asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
     """`ids`: of the server and of the operation."""
     params = {
         "name": new.name,
@@ -132,7 +137,7 @@ def _asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: 
     )
 
 
-def _together(operation_id: str, asks: Sequence[Ask]) -> Ask:
+def all_together(operation_id: str, asks: Sequence[Ask]) -> Ask:
     """What they have in common is the first one's; each begins its own `place` under the id that it has here."""
     servers = [{"server_id": a.server_id, "operation_id": a.operation_id, "params": a.params} for a in asks]
     params = {**asks[0].params, "servers": servers}
@@ -151,11 +156,11 @@ async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
     return [(one["server_id"], Accepted(first["id"], joined=True)) for one in servers]
 
 
-async def _how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, held: Held) -> int:
+async def how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, held: Held, *, locks: bool = True) -> int:
     """In the transaction that adds them, so that two who ask at once do not both get the last one."""
-    flavor, project, user = wanted.flavor, cause.project_id, cause.user_id
-    each, defaults = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.memory_mb}, engine.limits.quota
-    count = await room(tx, project, each, wanted.most, user=user, defaults=defaults, held=held)
+    project, user = cause.project_id, cause.user_id
+    each, defaults = wanted.each, engine.limits.quota
+    count = await room(tx, project, each, wanted.most, user=user, defaults=defaults, held=held, locks=locks)
     if count >= wanted.least:
         return count
     asked = {resource: amount * wanted.least for resource, amount in each.items()}
@@ -164,9 +169,13 @@ async def _how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, he
 
 
 async def _join_group(engine: Engine, tx: Tx, group: str, servers: list[str], cause: Cause, now: float) -> None:
+    await join(tx, group, servers, cause.user_id, await most_members(engine, tx, cause), now)
+
+
+async def most_members(engine: Engine, tx: Tx, cause: Cause) -> int:
+    """Of one user, in a server group."""
     found = await given(tx, cause.project_id, engine.limits.quota)
-    most = found.of_user(cause.user_id, "server_group_members")
-    await join(tx, group, servers, cause.user_id, most, now)
+    return found.of_user(cause.user_id, "server_group_members")
 
 
 async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, now: float) -> None:
@@ -262,7 +271,7 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
         placing = await log.load(tx, request["operation_id"], lock=True)
         if placing is not None and placing.is_live and placing.server_id == ask.server_id:
             await supersede(tx, placing, operation, operation_id, now)
-        op = _fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
+        op = fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
         op.committed = True  # the build request is gone
         await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
         return Accepted(operation_id)
@@ -301,7 +310,7 @@ async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause,
             await remember_key(tx, ask, running, now)
             return Accepted(running, joined=True)
         await require_dead(engine, tx, host)
-        op = _fresh(engine, ask, operation_id, turn=0)
+        op = fresh(engine, ask, operation_id, turn=0)
         await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
         return Accepted(operation_id)
 
@@ -324,7 +333,7 @@ async def _evacuating(tx: Tx, host: str) -> str | None:
     return next((row["id"] for row in running if from_json(row["params"], {})["host"] == host), None)
 
 
-def _fresh(engine: Engine, ask: Ask, operation_id: str, *, turn: int, kind: str = "") -> Op:
+def fresh(engine: Engine, ask: Ask, operation_id: str, *, turn: int, kind: str = "") -> Op:
     operation = engine.operation(kind or ask.kind)
     return Op(
         id=operation_id,

@@ -113,10 +113,12 @@ async def room(
     user: str = "",
     defaults: Limits = EVERYTHING,
     held: Held = NOTHING,
+    locks: bool = True,
 ) -> int:
-    """How many more of this size fit, `most` at the most. Whoever asks next waits until this transaction has ended."""
+    """How many more of this size fit, `most` at the most. Whoever asks next waits until this transaction has ended,
+    unless it only wants to know (`locks=False`)."""
     bounds = await _bounds(tx, project, user, defaults, held)
-    if bounds:
+    if bounds and locks:
         await lock_project(tx, project)
     for bound in bounds:
         amounts = {**await used(tx, *bound.owner), **bound.held}

@@ -40,6 +40,13 @@ async def create(call: Call) -> Response:
     if (before := await _made_before(call)) is not None:
         server, operation, details = before
         return _answer(call, wish, server, operation, details, password)
+    wanted, details = await checked(call, wish, password)
+    made = await create_many(call.engine, wanted, call.cause, idempotency_key(call))
+    return _answer(call, wish, made[0][0], made[0][1].operation_id, details, password)
+
+
+async def checked(call: Call, wish: dict[str, Any], password: str, *, dry: bool = False) -> tuple[NewServers, Details]:
+    """What is asked for, once nothing is wrong with it; a dry run (api/extra/plan_create.py) goes no further."""
     least, most = _counts(wish)
     destination = await destination_of(call, wish)
     devices, image = devices_of(wish), await _image(call, wish)
@@ -52,7 +59,8 @@ async def create(call: Call) -> Response:
     networks = await networks_for(call, wish, most)
     most = await call.service.networks.room(call.caller, networks, least, most)
     groups = _group_names(wish)
-    group_ids = await call.service.networks.check_security_groups(call.caller, groups) if groups else []
+    check_groups = call.service.networks.check_security_groups
+    group_ids = await check_groups(call.caller, groups, may_make=not dry) if groups else []
     await check_files(call, wish)
     group = await _server_group(call)
     details = await _details(call, wish, disks, groups, zone)
@@ -75,9 +83,7 @@ async def create(call: Call) -> Response:
             for n in range(count)
         ]
 
-    wanted = NewServers(flavor=flavor, least=least, most=most, make=make)
-    made = await create_many(call.engine, wanted, call.cause, idempotency_key(call))
-    return _answer(call, wish, made[0][0], made[0][1].operation_id, details, password)
+    return NewServers(flavor=flavor, least=least, most=most, make=make), details
 
 
 async def _made_before(call: Call) -> tuple[str, str, Details] | None:

@@ -1,4 +1,4 @@
-"""/plans: a dry run. The same checks and the same plan as the real request, nothing stored. Create joins in part 4."""
+"""/plans: a dry run. The same checks and the same plan as the real request, nothing stored."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.extra.operations import HOST_FORMS, SERVER_FORMS, form_of
-from kilonova.api.reading import decode, read_body
+from kilonova.api.extra.operations import HOST_FORMS, SERVER_FORMS, Named, form_of
+from kilonova.api.extra.plan_create import SEES_ALL, plan_create
+from kilonova.api.reading import decode, parsed, read_body
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
@@ -20,7 +21,10 @@ from kilonova.operations.submit import find_mapping
 async def plan(call: Call) -> Response:
     """A dry run: what would happen, with nothing stored."""
     body = await read_body(call.request)
-    wish = decode(body, form_of(body, {**SERVER_FORMS, **HOST_FORMS}))
+    if decode(body, Named).operation == "create":
+        return answer({"plan": await plan_create(call, _with_scheduler(call.engine), parsed(body))})
+    call.require(SEES_ALL)
+    wish = decode(body, form_of(body, {"create": None, **SERVER_FORMS, **HOST_FORMS}))
     told: Rehearsal | HostRehearsal
     if wish.operation in HOST_FORMS:
         told = await rehearse_host(_with_scheduler(call.engine), wish.host, call.cause)

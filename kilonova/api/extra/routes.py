@@ -30,7 +30,7 @@ ROUTES = [
     _route("POST", "/operations/{id}/cancel", operations.cancel_, "operations"),
     _route("GET", "/operations/{id}/explain", operations.explain, "operations"),
     Route(method="GET", path="/openapi/{service}", handler=openapi.show, rule=ANY_TOKEN),
-    _route("POST", "/plans", plans.plan, "plans"),
+    Route(method="POST", path="/plans", handler=plans.plan, rule=ANY_TOKEN, raw=True),
     _route("GET", "/servers", servers.list_, "servers"),
     _route("GET", "/servers/{id}", servers.show, "servers"),
     _route("GET", "/servers/{id}/explain", operations.explain_server, "servers"),

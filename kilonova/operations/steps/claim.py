@@ -45,10 +45,13 @@ def facts_of(told: dict[str, Any]) -> dict[str, Any]:
 
 def _claimed(told: dict[str, Any]) -> str | None:
     """For the server's record, by the names of providers; None: its flavor, on its host's own provider."""
-    if "allocations" not in told:
-        return None
+    return to_json(by_name(told)) if "allocations" in told else None
+
+
+def by_name(told: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """What a candidate would claim that is not just the flavor, by the names of providers."""
     names = {told["provider"]: told["host"], **told["names"]}
-    return to_json({names[provider]: given for provider, given in told["allocations"].items() if given})
+    return {names[provider]: given for provider, given in told["allocations"].items() if given}
 
 
 async def release_all(ctx: Context) -> dict[str, Any]:

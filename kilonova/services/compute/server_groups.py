@@ -41,6 +41,7 @@ _MEMBERS = Sql(
     .where(in_list(server_group_members.c.group_id, "groups"))
     .order_by(server_group_members.c.created_at, server_group_members.c.server_id)
 )
+_BY_ID = Sql(select(server_groups).where(server_groups.c.id == bindparam("id")))
 _GROUP_OF_SERVER = Sql(
     select(server_groups)
     .join(server_group_members, server_group_members.c.group_id == server_groups.c.id)
@@ -130,21 +131,32 @@ class ServerGroups:
 
 
 async def join(tx: Tx, group_id: str, servers: Sequence[str], user_id: str, most: int, now: float) -> None:
-    """In the transaction that accepts the servers; `most` is how many of one user's servers a group may have."""
-    if await rows.fetch(tx, server_groups, lock=True, id=group_id) is None:
+    """In the transaction that accepts the servers."""
+    await check_room(tx, group_id, len(servers), user_id, most, lock=True)
+    for server in servers:
+        await rows.put(tx, server_group_members, group_id=group_id, server_id=server, user_id=user_id, created_at=now)
+
+
+async def check_room(tx: Tx, group_id: str, more: int, user_id: str, most: int, *, lock: bool = False) -> None:
+    """`most` is how many of one user's servers a group may have."""
+    if await rows.fetch(tx, server_groups, lock=lock, id=group_id) is None:
         raise Refused("bad_request", f"Instance group {group_id} could not be found.")
     row = await tx.one(_MEMBERS_BY, group_id=group_id, user_id=user_id)
     there = 0 if row is None else int(row["number"])
-    if 0 <= most < there + len(servers):
-        text = f"Quota exceeded, too many servers in group: requested {len(servers)}, used {there} of {most}."
+    if 0 <= most < there + more:
+        text = f"Quota exceeded, too many servers in group: requested {more}, used {there} of {most}."
         raise Refused("quota_exceeded", text)
-    for server in servers:
-        await rows.put(tx, server_group_members, group_id=group_id, server_id=server, user_id=user_id, created_at=now)
 
 
 async def leave(tx: Tx, server_id: str) -> None:
     """The server is gone; again is harmless."""
     await rows.remove(tx, server_group_members, server_id=server_id)
+
+
+async def group_named(control: Store, group_id: str) -> ServerGroup | None:
+    """None when it was deleted; members are left out."""
+    row = await control.ask(_BY_ID, id=group_id)
+    return None if row is None else _group(row)
 
 
 async def group_of_server(control: Store, server_id: str) -> ServerGroup | None:

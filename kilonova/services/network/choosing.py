@@ -130,11 +130,12 @@ class Choice:
         if not await taken_by(tx, [want.port_id]):
             raise Refused("port_needs_address", f"Port {want.port_id} requires a fixed IP in order to be used.")
 
-    async def check_groups(self, caller: Caller, words: Sequence[str]) -> list[str]:
-        """Names or ids, of the caller's own project, as ids."""
-        if DEFAULT in words:
+    async def check_groups(self, caller: Caller, words: Sequence[str], *, may_make: bool = True) -> list[str]:
+        """Names or ids, of the caller's own project, as ids. Its default group is made when it is first asked for,
+        unless nothing may be made: then it needs no id."""
+        if DEFAULT in words and may_make:
             await self._groups.ensure_default(caller.project_id)
-        wanted = list(dict.fromkeys(words))
+        wanted = [word for word in dict.fromkeys(words) if may_make or word != DEFAULT]
 
         async def body(tx: Tx) -> list[str]:
             found = await tx.all(_GROUPS, project_id=caller.project_id, ids=wanted, names=wanted)

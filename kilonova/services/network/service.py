@@ -59,8 +59,10 @@ class Networks:
         that is fewer than `least`."""
         return await self._choice.room(caller, ports, least, most)
 
-    async def check_security_groups(self, caller: Caller, names_or_ids: Sequence[str]) -> list[str]:
-        return await self._choice.check_groups(caller, names_or_ids)
+    async def check_security_groups(
+        self, caller: Caller, names_or_ids: Sequence[str], *, may_make: bool = True
+    ) -> list[str]:
+        return await self._choice.check_groups(caller, names_or_ids, may_make=may_make)
 
     async def allocate(
         self,

@@ -15,7 +15,7 @@ def test_the_index_has_every_route_and_says_what_you_may() -> None:
         routes = {(route["method"], route["address"].partition("/kilonova/v1")[2]): route for route in found["routes"]}
         assert {("GET", ""), ("POST", "/plans"), ("GET", "/operations/{id}")} <= set(routes)
         assert all(route["you_may"] and not re.match(r"\\w+: ", route["what"]) for route in found["routes"])
-        assert routes["POST", "/plans"]["rule"] == "kilonova:plans"
+        assert routes["GET", "/hosts"]["rule"] == "kilonova:hosts"
 
     run(story)
 
@@ -27,7 +27,7 @@ def test_others_may_less_and_nobody_nothing() -> None:
         token = await login(api.service, "demo", password)
         shown = (await api.ask("GET", "", X_Auth_Token=token)).json()["routes"]
         may = {route["address"].rpartition("/")[2] for route in shown if route["you_may"]}
-        assert may == {"v1", "{service}"}, "the index, and OpenAPI"
+        assert may == {"v1", "{service}", "plans"}, "the index, OpenAPI, and a dry run of what they may"
 
     run(story)
 

@@ -61,7 +61,8 @@ def test_what_is_no_plan_is_told_with_what_would_be() -> None:
     async def story(api: Api) -> None:
         told = await api.refused("POST", "/plans", {"operation": "fly", "server": "x"})
         assert told[2] == (
-            "no operation 'fly' here; there are delete, migrate, confirm_resize, revert_resize, evacuate, evacuate_host"
+            "no operation 'fly' here; there are create, "
+            "delete, migrate, confirm_resize, revert_resize, evacuate, evacuate_host"
         )
 
     run(story)

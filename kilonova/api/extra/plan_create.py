@@ -1,0 +1,58 @@
+"""The dry run of POST /servers: the same body in the same microversion, refused with the same words; nothing is stored.
+
+Whoever may create may ask. Hosts and the reasons for choosing them are the administrator's to see (`kilonova:plans`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from kilonova.api.call import Call
+from kilonova.api.compute.manner import ComputeManner
+from kilonova.api.compute.schemas.servers import CREATE
+from kilonova.api.compute.server_create import checked
+from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
+from kilonova.engine.core import Engine
+from kilonova.operations.rehearse_create import rehearse_create
+from kilonova.quota.resources import UNLIMITED
+
+RULE, SEES_ALL = "os_compute_api:servers:create", "kilonova:plans"
+NOT_THE_OWNERS = ("host", "cell", "alternates", "claims")  # of each server
+
+
+async def plan_create(call: Call, engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
+    """`body` is that of POST /servers with `operation` beside it; `engine` has a scheduler."""
+    manner = ComputeManner()
+    asked = {name: value for name, value in body.items() if name != "operation"}
+    compute = replace(call, version=manner.version(call.request))
+    compute.require(RULE)
+    compute.body = CREATE.check(asked, compute.version)
+    try:
+        wanted, _ = await checked(compute, compute.body["server"], "", dry=True)
+        told = await rehearse_create(engine, wanted, call.cause)
+    except Refused as why:  # the status is the one of Compute's own API
+        raise Rejected(manner.status_of(why), why.message, why.code) from None
+    shown = msgspec.to_builtins(told)
+    if not call.allows(SEES_ALL):
+        shown = _for_the_owner(shown, engine.operation("place").safe_words)
+    return {**shown, "quota": await _quota(call, wanted.each, len(told.servers))}
+
+
+def _for_the_owner(shown: dict[str, Any], safe_words: str) -> dict[str, Any]:
+    servers = [{name: value for name, value in one.items() if name not in NOT_THE_OWNERS} for one in shown["servers"]]
+    problem = shown["problem"] and {"code": shown["problem"]["code"], "message": safe_words}
+    return {**shown, "servers": servers, "decision": None, "problem": problem}
+
+
+async def _quota(call: Call, each: dict[str, int], servers: int) -> dict[str, dict[str, int]]:
+    """Of the project: the limit, what is used now and asked for, and what would be left. A limit of -1 is none."""
+    quotas, told = await call.service.quotas.show(call.caller.project_id, counted=True), {}
+    for name, amount in each.items():
+        limit, used, asked = quotas[name].limit, quotas[name].in_use, amount * servers
+        left = UNLIMITED if limit == UNLIMITED else limit - used - asked
+        told[name] = {"limit": limit, "used": used, "asked": asked, "left": left}
+    return told

@@ -1,0 +1,118 @@
+"""A dry run of create: the checks and the plan of the real one, for one server or several, with nothing stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.server import Flavor
+from kilonova.engine.core import Engine
+from kilonova.engine.course import Problem
+from kilonova.engine.model import Facts, Operation
+from kilonova.engine.rehearse import REHEARSAL, PlannedStep, plan_only, planned_steps
+from kilonova.operations.held import held_in_placement
+from kilonova.operations.steps.claim import by_name
+from kilonova.operations.submit import NewServer, NewServers, all_together, asked, fresh, how_many, most_members
+from kilonova.services.compute.server_groups import check_room
+from kilonova.world import Tx
+
+Resources = dict[str, dict[str, int]]  # by the name of the provider
+
+
+class PlannedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it would go; without a host, it would be buried in cell0."""
+
+    name: str
+    resources: dict[str, int]  # all that would be claimed, wherever
+    host: str | None = None
+    cell: str | None = None
+    alternates: list[str] = []
+    claims: Resources = {}
+
+
+class CreateRehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen. `problem` is set when the plan finds that it cannot."""
+
+    operation: str
+    servers: list[PlannedServer]
+    ports: list[dict[str, Any]]  # of each server: made on a network, or given to it
+    volumes: list[dict[str, Any]]  # of each server: made for it, or reserved
+    steps: list[PlannedStep]
+    decision: dict[str, Any] | None = None  # of several servers, the last one's
+    problem: Problem | None = None
+
+
+async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> CreateRehearsal:
+    """Raises `Refused` exactly when the real request would be refused."""
+    news = wanted.make(await _how_many(engine, wanted, cause))
+    now = engine.world.clock.now()
+    asks = [asked((f"{REHEARSAL}-{n}", REHEARSAL), new, cause, now, None) for n, new in enumerate(news, 1)]
+    ask = asks[0] if len(asks) == 1 else all_together(REHEARSAL, asks)
+    operation = engine.operation(ask.kind)
+    op = fresh(engine, ask, REHEARSAL, turn=1)
+    facts, problem = await plan_only(engine, engine.world.db.control, operation, op, None)
+    found = _candidates(facts, [one.server_id for one in asks])
+    details = problem.details if problem is not None and isinstance(problem.details, dict) else facts
+    return CreateRehearsal(
+        operation="create",
+        servers=[_planned(new, told) for new, told in zip(news, found, strict=True)],
+        ports=news[0].networks,
+        volumes=news[0].volumes,
+        steps=_steps(engine, operation),
+        decision=details.get("decision"),
+        problem=problem,
+    )
+
+
+async def _how_many(engine: Engine, wanted: NewServers, cause: Cause) -> int:
+    held = await held_in_placement(engine.world.db.placement, engine.limits, cause.project_id, cause.user_id)
+
+    async def body(tx: Tx) -> int:
+        count = await how_many(engine, tx, cause, wanted, held, locks=False)
+        group = wanted.make(1)[0].group
+        if group is not None:
+            await check_room(tx, group, count, cause.user_id, await most_members(engine, tx, cause))
+        return count
+
+    return await engine.world.db.control.read(body)
+
+
+def _candidates(facts: Facts, servers: list[str]) -> list[list[dict[str, Any]]]:
+    """Of each server; `place` has them for its one, `place_many` by server."""
+    found = facts.get("candidates", {})
+    return [found] if isinstance(found, list) else [found.get(server, []) for server in servers]
+
+
+def _planned(new: NewServer, candidates: list[dict[str, Any]]) -> PlannedServer:
+    if not candidates:
+        return PlannedServer(name=new.name, resources=new.flavor.resources())
+    best, *others = candidates
+    claims = _claims(best, new.flavor)
+    return PlannedServer(
+        name=new.name,
+        resources=_sum(claims),
+        host=best["host"],
+        cell=best["cell"],
+        alternates=[one["host"] for one in others],
+        claims=claims,
+    )
+
+
+def _claims(told: dict[str, Any], flavor: Flavor) -> Resources:
+    return by_name(told) if "allocations" in told else {told["host"]: flavor.resources()}
+
+
+def _sum(claims: Resources) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for given in claims.values():
+        for resource, amount in given.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _steps(engine: Engine, operation: Operation) -> list[PlannedStep]:
+    """Of all the journals that it goes through."""
+    kinds = dict.fromkeys((operation.name, "place", "build"))
+    return [step for kind in kinds for step in planned_steps(engine.operation(kind))]
