@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError
 
-from kilonova.cli import audit, cell, database, explain, identity, operations, simulation
+from kilonova.cli import audit, cell, database, explain, identity, operations, plan, simulation
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
@@ -61,7 +61,7 @@ app = App(
     help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
     help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
 )
-for commands in (operations.app, cell.app, identity.app, database.app, simulation.app):
+for commands in (operations.app, plan.app, cell.app, identity.app, database.app, simulation.app):
     app.command(commands)
 app.command(explain.explain)
 app.command(audit.audit)
@@ -124,8 +124,10 @@ def serve(
 
     Parameters
     ----------
-    hosts: How many simulated hosts; else [simulated] hosts.
-    driver: What makes guests.
+    hosts
+        How many simulated hosts; else [simulated] hosts.
+    driver
+        What makes guests.
     """
     from kilonova.settings import load
 
@@ -173,8 +175,10 @@ def placement(
 
     Parameters
     ----------
-    auth: Tokens of the embedded identity; or, for tests and on loopback only, headers that are believed.
-    profile: Who may do what; the others are those that Placement's own tests are run with.
+    auth
+        Tokens of the embedded identity; or, for tests and on loopback only, headers that are believed.
+    profile
+        Who may do what; the others are those that Placement's own tests are run with.
     """
     from kilonova.alone import refuse_noauth, serve_placement
     from kilonova.settings import load
@@ -208,9 +212,12 @@ def agent(
 
     Parameters
     ----------
-    host: Its name in the cloud.
-    cell: The cell it belongs to; else [compute] cell, else where it was, or the first one.
-    driver: What makes guests.
+    host
+        Its name in the cloud.
+    cell
+        The cell it belongs to; else [compute] cell, else where it was, or the first one.
+    driver
+        What makes guests.
     """
     from kilonova.settings import load, need_bus
 

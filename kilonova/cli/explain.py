@@ -24,7 +24,8 @@ def explain(
 
     Parameters
     ----------
-    thing: The id of an operation, or of a server: then its newest decision.
+    thing
+        The id of an operation, or of a server: then its newest decision.
     """
     cloud = cloud_of(url, data, clouds, os_cloud)
     try:

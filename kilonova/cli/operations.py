@@ -37,10 +37,14 @@ def list_(
 
     Parameters
     ----------
-    server: Only those on this server.
-    state: Only those in this state.
-    limit: At most so many, 1 to 1000.
-    marker: Go on after this operation.
+    server
+        Only those on this server.
+    state
+        Only those in this state.
+    limit
+        At most so many, 1 to 1000.
+    marker
+        Go on after this operation.
     """
     from urllib.parse import urlencode
 
@@ -96,7 +100,8 @@ def watch(
 
     Parameters
     ----------
-    seconds: How long to watch.
+    seconds
+        How long to watch.
     """
     cloud, told = cloud_of(url, data, clouds, os_cloud), set[tuple[int, str]]()
     waiting, ends = "", time.monotonic() + seconds

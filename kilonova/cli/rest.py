@@ -36,20 +36,23 @@ class Cloud:
     def get(self, path: str) -> Any:
         return self._ask("GET", path, None)
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        return self._ask("POST", path, body)
+    def post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> Any:
+        return self._ask("POST", path, body, headers)
 
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path, None)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str] | None = None) -> Any:
         if not self._token:
-            _, headers = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))
-            self._token = headers.get("X-Subject-Token", "")
-        return self._send(method, f"/kilonova/v1{path}", body)[0]
+            _, answered = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))
+            self._token = answered.get("X-Subject-Token", "")
+        return self._send(method, f"/kilonova/v1{path}", body, headers)[0]
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[Any, Any]:
-        headers = {"Content-Type": "application/json", **({"X-Auth-Token": self._token} if self._token else {})}
+    def _send(
+        self, method: str, path: str, body: dict[str, Any] | None, more: dict[str, str] | None = None
+    ) -> tuple[Any, Any]:
+        token = {"X-Auth-Token": self._token} if self._token else {}
+        headers = {"Content-Type": "application/json", **token, **(more or {})}
         content = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(self._url + path, content, headers, method=method)

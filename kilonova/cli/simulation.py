@@ -37,11 +37,16 @@ def host(
 
     Parameters
     ----------
-    power: Cut its power or give it back.
-    link: Cut its network or mend it.
-    fail: The driver verb that shall fail next; * for any.
-    times: How often it fails.
-    how: With an error, or by crashing the agent.
+    power
+        Cut its power or give it back.
+    link
+        Cut its network or mend it.
+    fail
+        The driver verb that shall fail next; * for any.
+    times
+        How often it fails.
+    how
+        With an error, or by crashing the agent.
     """
     from urllib.parse import quote
 

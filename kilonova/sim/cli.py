@@ -17,7 +17,8 @@ def run(*paths: Path, update: Annotated[bool, Flag] = False) -> int:
 
     Parameters
     ----------
-    update: Write the logs into the files as they are now.
+    update
+        Write the logs into the files as they are now.
     """
     return story.main(paths, update=update)
 
@@ -27,9 +28,12 @@ def histories(*, first: int = 1, count: int = 100, length: int = 20) -> int:
 
     Parameters
     ----------
-    first: The first seed.
-    count: How many.
-    length: Acts in each.
+    first
+        The first seed.
+    count
+        How many.
+    length
+        Acts in each.
     """
     return commands.histories(first, count, length)
 
@@ -39,8 +43,10 @@ def replay(seed: str, /, *, length: int = 20, shrink: bool = True) -> int:
 
     Parameters
     ----------
-    length: As it was then.
-    shrink: Reduce a failing one to the acts that matter.
+    length
+        As it was then.
+    shrink
+        Reduce a failing one to the acts that matter.
     """
     return commands.replay(seed, length, shrinking=shrink)
 
@@ -50,7 +56,9 @@ def crashes(*operations: str, sample: int = 0, seed: int = 0) -> int:
 
     Parameters
     ----------
-    sample: Only so many points of each, chosen by the seed.
-    seed: Which sample.
+    sample
+        Only so many points of each, chosen by the seed.
+    seed
+        Which sample.
     """
     return commands.crashes(operations, sample=sample, seed=seed)

@@ -176,6 +176,37 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_create_is_planned_and_nothing_is_made(cloud: Cloud) -> None:
+    image = cloud.http.ask("GET", "/image/v2/images").json["images"][0]["id"]
+    before = cloud.http.get("/servers")
+    planned = ask(cloud, "plan", "create", "--flavor", "1", "--image", image, "--count", 2)
+    assert planned.returncode == 0, planned.stderr
+    told = planned.stdout.splitlines()
+    assert [line.partition(":")[0] for line in told[:2]] == ["planned-1 on host1", "planned-2 on host2"]
+    assert told[2].startswith("quota of instances: ") and "of the last one:" in told
+    huge = {"id": "huge", "name": "huge", "vcpus": 1, "ram": 512, "disk": 99999}
+    assert cloud.http.ask("POST", "/compute/v2.1/flavors", {"flavor": huge}).status == 200
+    unplaced = ask(cloud, "plan", "create", "--flavor", "huge", "--image", image, "--hint", "colour=red")
+    assert unplaced.returncode == FAILED and unplaced.stdout.startswith("it would fail: No valid host was found.")
+    refused = ask(cloud, "plan", "create", "--flavor", "1")
+    assert (refused.returncode, refused.stderr) == (REFUSED, "kilonova: Invalid imageRef provided.\n")
+    assert cloud.http.get("/servers") == before
+
+
+def test_a_plan_of_what_is_no_request_is_usage(cloud: Cloud, tmp_path: Path) -> None:
+    body = tmp_path / "body.json"
+    for content, words in (("{", "cannot be used as a body"), ("[]", 'it must be {"server": …}')):
+        body.write_text(content)
+        refused = ask(cloud, "plan", "create", "--body", body)
+        assert refused.returncode == 2 and words in refused.stderr
+    assert "say name=value" in ask(cloud, "plan", "create", "--flavor", "1", "--hint", "group").stderr
+    assert "say either --flavor or --body" in ask(cloud, "plan", "create").stderr
+
+
+def test_help_says_what_each_option_is_for() -> None:
+    assert "So many at once, all or none." in kilonova("plan", "create", "--help").stdout
+
+
 def test_it_also_runs_as_a_module() -> None:
     done = subprocess.run(
         [str(KILONOVA.parent / "python"), "-m", "kilonova", "--version"], capture_output=True, text=True, check=False
@@ -183,7 +214,7 @@ def test_it_also_runs_as_a_module() -> None:
     assert (done.returncode, done.stdout) == (0, "0.1.0\n")
 
 
-@pytest.mark.parametrize("command", ["serve", "api", "conductor", "agent", "op", "identity", "db", "sim"])
+@pytest.mark.parametrize("command", ["serve", "api", "conductor", "agent", "op", "plan", "identity", "db", "sim"])
 def test_every_command_explains_itself(command: str) -> None:
     done = kilonova(command, "--help")
     assert done.returncode == 0 and f"kilonova {command}" in done.stdout
