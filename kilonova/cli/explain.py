@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from kilonova.cli.operations import cloud_of, word
 from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
 from kilonova.domain.errors import Refused
+
+FEW = 20  # hosts that get a line each
+NEAREST = 5  # of more
 
 
 def explain(
@@ -18,6 +23,7 @@ def explain(
     data: Data = DEFAULT_DATA,
     clouds: Clouds = None,
     os_cloud: OsCloud = DEFAULT_CLOUD,
+    whole: Annotated[bool, Parameter(negative=(), help="Every host that is kept, however many.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which hosts were looked at and why each was taken or not: host, filter, number.
@@ -37,26 +43,66 @@ def explain(
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    print(f"operation {found['operation']}")
-    decision = found["decision"]
-    if decision is None:
-        print("  it chose no host")
-        return
-    for line in told(decision):
-        print(f"  {line}")
+    print("\n".join(lines(found, whole=whole)))
 
 
-def told(decision: dict[str, Any]) -> list[str]:
-    """The choice, then a line per host: what it failed at, with the numbers."""
-    chosen, lines = decision.get("chosen"), []
-    lines.append(f"chosen: {chosen['host']}" if chosen else "chosen: none")
+def lines(found: dict[str, Any], *, whole: bool = False) -> list[str]:
+    """Each attempt with its decision and what became of it; the number is left out when there is one only."""
+    attempts = [*found["earlier"], {"decision": found["decision"], "problem": found["problem"]}]
+    said = [f"operation {found['operation']}"]
+    for number, attempt in enumerate(attempts, 1):
+        several = len(attempts) > 1
+        said += [f"  attempt {number}"] if several else []
+        said += [f"{'    ' if several else '  '}{line}" for line in _attempt(attempt, whole)]
+    return said
+
+
+def _attempt(attempt: dict[str, Any], whole: bool) -> list[str]:
+    decision, problem = attempt["decision"], attempt["problem"]
+    said = told(decision, whole=whole) if decision is not None else ["it chose no host"]
+    return [*said, *([f"failed at {problem['step']}: {problem['message']}"] if problem else [])]
+
+
+def told(decision: dict[str, Any], *, whole: bool = False) -> list[str]:
+    """The choice, then why not the others: a line per host and filter, or, of many hosts, what each filter rejects."""
+    chosen = decision.get("chosen")
+    said = [f"chosen: {chosen['host']}" if chosen else "chosen: none"]
     if decision.get("alternates"):
-        lines.append(f"alternates: {', '.join(one['host'] for one in decision['alternates'])}")
-    verdicts = decision.get("verdicts", [])
-    width = max((len(one["host"]) for one in verdicts), default=0)
-    for host in dict.fromkeys(one["host"] for one in verdicts):
-        failed = [one for one in verdicts if one["host"] == host and not one["passed"]]
-        words = [f"{one['filter']}: {one['sentence']}" for one in failed] or ["passes every filter"]
-        lines += [f"{host:<{width}}  {each}" for each in words]
-    lines += [f"it would fit with: {change}" for change in decision.get("changes", [])]
-    return lines
+        said.append(f"alternates: {', '.join(one['host'] for one in decision['alternates'])}")
+    hosts = _by_host(decision.get("verdicts", []))
+    if whole or len(hosts) <= FEW:
+        said += _matrix(hosts)
+    else:
+        said += _counts(decision, hosts)
+    return [*said, *(f"it would fit with: {change}" for change in decision.get("changes", []))]
+
+
+def _by_host(verdicts: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """What speaks against each host, in the order of the decision: the taken, then the nearest first."""
+    hosts: dict[str, list[dict[str, Any]]] = {}
+    for one in verdicts:
+        hosts.setdefault(one["host"], []).extend([] if one["passed"] else [one])
+    return hosts
+
+
+def _matrix(hosts: dict[str, list[dict[str, Any]]]) -> list[str]:
+    width = max((len(host) for host in hosts), default=0)
+    said = []
+    for host, against in hosts.items():
+        words = [f"{one['filter']}: {one['sentence']}" for one in against] or ["passes every filter"]
+        said += [f"{host:<{width}}  {each}" for each in words]
+    return said
+
+
+def _counts(decision: dict[str, Any], hosts: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """What each filter rejects, with the nearest host as its example; then the nearest hosts themselves."""
+    said = [f"{decision['fitting']} of {decision['considered']} hosts fit"]
+    for count in sorted(decision["counts"], key=lambda one: -int(one["rejected"])):
+        if count["rejected"]:
+            near = (one for against in hosts.values() for one in against if one["filter"] == count["filter"])
+            example = next((f", the nearest {one['host']}: {one['sentence']}" for one in near), "")
+            said.append(f"{count['filter']} rejects {count['rejected']}{example}")
+    rejected = {host: against for host, against in hosts.items() if against}
+    said += _matrix(dict(list(rejected.items())[:NEAREST]))
+    left = len(rejected) - NEAREST
+    return [*said, f"and {left} more hosts that are kept here: say --whole"] if left > 0 else said

@@ -51,7 +51,10 @@ async def select_hosts(ctx: Context) -> Facts:
     if last.decision.chosen is None:
         if last.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):
             raise NotYet(f"{', '.join(last.on_their_way[:5])} to be heard: no other host fits", 1.0)
-        why = f"No valid host was found for {len(requests)} servers at once: {len(placings) - 1} would fit."
+        fitting = len(placings) - 1
+        if fitting:  # what would help the next one does not help all of them
+            decision["changes"] = [f"at most {fitting} servers in one request"]
+        why = f"No valid host was found for {len(requests)} servers at once: {fitting} would fit."
         raise NoValidHost(f"{why} {last.decision.sentence()}", details={"decision": decision})
     found = {
         one["server_id"]: candidates(placing, _flavor(ctx))

@@ -91,7 +91,10 @@ def capacity_stage(offers: Offers) -> Stage:
 
 
 def _more(offers: Offers, at: int) -> str | None:
-    lacking = offers.lacking(at)
     words = {"VCPU": "more VCPU", "MEMORY_MB": "MB more memory", "DISK_GB": "GB more disk"}
-    told = [f"{amount} {words.get(name, f'more {name}')}" for name, amount in sorted(lacking.items())]
-    return f"{' and '.join(told)} free on {offers.field.names[at]}" if told else None
+    host, lacking = offers.field.names[at], offers.lacking(at)
+    room = [f"{amount} {words.get(name, f'more {name}')}" for name, amount in lacking.items()]
+    missing, unwanted = offers.wrong_traits(at)
+    told = [f"{' and '.join(room)} free on {host}"] if room else []
+    told += [f"{host} with trait {name}" for name in missing] + [f"{host} without trait {name}" for name in unwanted]
+    return ", and ".join(told) or None

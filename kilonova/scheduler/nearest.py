@@ -42,7 +42,9 @@ def _smaller_flavor(matrix: Matrix, offers: Offers, request: ResourceRequest) ->
     only_room = [
         at
         for at in matrix.nearest(offers, LOOKED_AT)
-        if [stage.name for stage in matrix.rejections(at)] == [CAPACITY] and offers.lacking(at)
+        if [stage.name for stage in matrix.rejections(at)] == [CAPACITY]
+        and offers.lacking(at)
+        and not any(offers.wrong_traits(at))
     ]
     if not only_room:
         return None

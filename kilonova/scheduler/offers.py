@@ -94,7 +94,8 @@ class Offers:
             return "placement does not know this host"
         if not self._alone[at]:
             return self._sentence_of_tree(at)
-        lacking = self._missing_traits(at)
+        missing, unwanted = self.wrong_traits(at)
+        lacking = [f"lacks {name}" for name in missing] + [f"has {name}" for name in unwanted]
         numbers = []
         for resource_class, amount in self._group.resources.items():
             free, capacity = self._free(resource_class, at), field.number(resource_class, CAPACITY, at)
@@ -117,14 +118,17 @@ class Offers:
         fault = unit_fault(amount, low, high, max(step, 1))
         return [f"{resource_class} {fault}"] if fault else []
 
-    def _missing_traits(self, at: int) -> list[str]:
+    def wrong_traits(self, at: int) -> tuple[list[str], list[str]]:
+        """Those that the host lacks, and those that it must not have."""
+        if not self.field.known[at] or not self._alone[at]:
+            return [], []
         has = set(self.field.snapshot.traits[self.field.rows[at]])
         missing = sorted(next(iter(names)) for names in self._group.required if not names & has)
-        return [f"lacks {name}" for name in missing] + [f"has {name}" for name in sorted(self._group.forbidden & has)]
+        return missing, sorted(self._group.forbidden & has)
 
     def lacking(self, at: int) -> dict[str, int]:
         """How much more of each class would have to be free there."""
-        if not self.field.known[at] or not self._alone[at] or self._missing_traits(at):
+        if not self.field.known[at] or not self._alone[at]:
             return {}
         needs: Mapping[str, int] = self._group.resources
         missing = {name: amount - self._free(name, at) for name, amount in needs.items()}

@@ -27,7 +27,6 @@ from kilonova.world import Stores
 
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
-MOST_OPERATIONS = 50  # that are looked through for a decision
 MOST = 2**31 - 1  # what a column takes
 ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize", "evacuate"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -126,11 +125,11 @@ async def list_(call: Call) -> Response:
             raise Refused("bad_request", f"marker {query['marker']} is no operation")
     found = await page(stores, by=by, before=before, limit=limit_of(call.request))
     if not found and "server" in query:
-        await _newest_of(stores, query["server"], limit=1)
+        await newest_of(stores, query["server"], limit=1)
     return answer({"operations": [view.operation(journaled) for journaled in found]})
 
 
-async def _found(call: Call) -> list[Journaled]:
+async def found_by(call: Call) -> list[Journaled]:
     operation_id = call.path["id"]
     found = await find(call.engine.world.db, operation_id)
     if not found:
@@ -140,7 +139,7 @@ async def _found(call: Call) -> list[Journaled]:
 
 async def show(call: Call) -> Response:
     """One operation with its steps, actions and events."""
-    found = await _found(call)
+    found = await found_by(call)
     steps = [step for journaled in found for step in await steps_of(journaled)]
     steps.sort(key=lambda step: int(step["ordinal"]))
     actions = await actions_of(call.engine.world.db, call.path["id"])
@@ -157,24 +156,7 @@ async def show(call: Call) -> Response:
     )
 
 
-async def explain(call: Call) -> Response:
-    """Why it went where it went: host, filter, number."""
-    found = await _found(call)
-    return answer({"operation": found[0].row["id"], "decision": view.decision(found)})
-
-
-async def explain_server(call: Call) -> Response:
-    """The newest decision about a server, with the operation that made it."""
-    server_id = call.path["id"]
-    newest = await _newest_of(call.db, server_id, limit=MOST_OPERATIONS)
-    for journaled in newest:
-        decision = view.decision(journaled)
-        if decision is not None:
-            return answer({"operation": journaled[0].row["id"], "decision": decision})
-    return answer({"operation": newest[0][0].row["id"], "decision": None})
-
-
-async def _newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[Journaled]]:
+async def newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[Journaled]]:
     """Every server has at least been asked for, so one without operations is none."""
     found = await page(stores, by={"server_id": server_id}, before=None, limit=limit)
     if not found:
@@ -184,7 +166,7 @@ async def _newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list
 
 async def cancel_(call: Call) -> Response:
     """Undo what was done so far, until the point of no return."""
-    engine, found = call.engine, await _found(call)
+    engine, found = call.engine, await found_by(call)
     operation_id = call.path["id"]
     await cancel(engine, found[-1].journal, operation_id, call.cause.user_id)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})

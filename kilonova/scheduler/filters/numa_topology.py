@@ -33,6 +33,9 @@ class NUMATopologyFilter(Filter):
         why = field.hosts.hardware.judging(fits, request.wish)(field.names[at])
         return why or f"its cells take the guest's {len(request.wish.cells)}"
 
+    def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
+        return f"room for the guest's NUMA cells on {field.names[at]}, or a flavor that asks for less of them"
+
 
 def fits(facts: HostFacts, wish: HardwareWish) -> str | None:
     """Why not, or None."""

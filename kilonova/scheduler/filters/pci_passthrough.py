@@ -26,6 +26,9 @@ class PciPassthroughFilter(Filter):
             return "no PCI devices are asked for"
         return field.hosts.hardware.judging(fits, request.wish)(field.names[at]) or "it has the devices"
 
+    def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
+        return f"more free devices on {field.names[at]}, or a flavor that asks for fewer"
+
 
 def fits(facts: HostFacts, wish: HardwareWish) -> str | None:
     """Why not, or None."""

@@ -227,6 +227,39 @@ def test_every_host_has_its_verdict_when_none_fits() -> None:
     run(story, "quota.cores=-1")
 
 
+def test_each_attempt_of_a_create_is_explained() -> None:
+    async def story(api: Api) -> None:
+        for host in ("host1", "host2", "host3"):
+            await api.post(
+                f"/simulated/hosts/{host}", {"fail": {"verb": "ensure_disk", "times": 1, "how": "error"}}, 200
+            )
+        made = await api.create()
+        await api.ended(made["operation"], "undone")
+        told = await api.get(f"/servers/{made['server']}/explain")
+        attempts = [*told["earlier"], told]
+        tried = [attempt["decision"]["chosen"]["host"] for attempt in attempts]
+        assert sorted(tried) == ["host1", "host2", "host3"]
+        problems = [(attempt["problem"]["step"], attempt["problem"]["message"]) for attempt in attempts]
+        assert problems == [("build_and_run_instance", f"ensure_disk failed on {host}: told to fail") for host in tried]
+
+    run(story)
+
+
+def test_several_at_once_that_do_not_fit_are_told_how_many_would() -> None:
+    async def story(api: Api) -> None:
+        image = (await api.client.get("/image/v2/images")).json()["images"][0]["id"]
+        server = {"name": "many", "flavorRef": "1", "imageRef": image, "min_count": 5, "networks": "none"}
+        answer = await api.client.post(
+            "/compute/v2.1/servers", json={"server": server}, headers={"OpenStack-API-Version": "compute 2.104"}
+        )
+        await api.ended(answer.headers["X-Kilonova-Operation"], "undone")
+        told = await api.get(f"/servers/{answer.json()['server']['id']}/explain")
+        assert told["problem"]["message"].startswith("No valid host was found for 5 servers at once: 3 would fit.")
+        assert told["decision"]["changes"] == ["at most 3 servers in one request"]
+
+    run(story, "simulated.vcpus=1")
+
+
 def test_what_is_unexpected_tells_nothing_of_the_inside() -> None:
     async def story(api: Api) -> None:
         api.service.engine.registry = {}

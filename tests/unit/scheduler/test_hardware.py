@@ -77,6 +77,8 @@ def test_claims_and_what_is_in_the_making_count(run: Callable[[Story], None]) ->
         await book.sync(store)
         field = field_of(book, "big", "small")
         assert list(numa.passes(field, wish)) == [False, False]
+        help_ = "room for the guest's NUMA cells on big, or a flavor that asks for less of them"
+        assert numa.remedy(field, wish, 0) == help_
         assert [facts.free for name in field.names if (facts := book.facts(name))] == [(4, 1), (2, 1)]
         lacking = "needs 2 NUMA cells at a time: cell 0 needs 2 dedicated CPUs, 1 free of"
         assert [numa.sentence(field, wish, at)[: len(lacking)] for at in (0, 1)] == [lacking, lacking]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kilonova.scheduler.surroundings import Surroundings
-from tests.unit.scheduler.worlds import FLAVOR, Shelf, aggregate, asked, big, choose, settings, sized
+from tests.unit.scheduler.worlds import FLAVOR, Shelf, aggregate, asked, big, choose, settings, sized, with_specs
 
 
 def test_room_that_is_missing() -> None:
@@ -18,7 +18,7 @@ def test_room_that_is_missing() -> None:
 
 def test_several_things_missing_are_told_together() -> None:
     assert choose({"a": sized(vcpus=1, memory_mb=4000)}).changes == (
-        "96 MB more memory and 1 more VCPU free on a",
+        "1 more VCPU and 96 MB more memory free on a",
         "a flavor with at most 1 VCPU and 4000 MB",
     )
 
@@ -49,6 +49,14 @@ def test_a_zone() -> None:
 def test_nothing_can_be_done_about_an_excluded_host() -> None:
     assert choose({"a": big()}, asked().without("a", "it is the dead source")).changes == ()
     assert choose({}).changes == ("a host",)
+
+
+def test_traits_that_are_missing_or_in_the_way() -> None:
+    gold = with_specs(trait__CUSTOM_GOLD="required", trait__CUSTOM_RUST="forbidden")
+    hosts = {"a": sized(memory_mb=4092, traits=("CUSTOM_RUST",))}
+    room, with_gold, no_rust = "4 MB more memory free on a", "a with trait CUSTOM_GOLD", "a without trait CUSTOM_RUST"
+    assert choose(hosts, gold).changes == (f"{room}, and {with_gold}, and {no_rust}",)
+    assert choose({"a": big()}, gold).changes == (with_gold,), "no smaller flavor would help"
 
 
 def test_no_smaller_flavor_where_something_else_is_missing() -> None:

@@ -1,0 +1,62 @@
+"""Why it went where it went: each attempt's decision, host, filter, number, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.extra import view
+from kilonova.api.extra.operations import found_by, newest_of
+from kilonova.domain.server import from_json
+from kilonova.store.operations import Journaled, steps_of
+from kilonova.world import Row
+
+MOST_OPERATIONS = 50  # that are looked through for a decision
+
+
+async def explain(call: Call) -> Response:
+    """Why it went where it went: host, filter, number."""
+    return answer(await _told(await found_by(call)))
+
+
+async def explain_server(call: Call) -> Response:
+    """The newest decision about a server, with the operation that made it."""
+    newest = await newest_of(call.db, call.path["id"], limit=MOST_OPERATIONS)
+    deciding = (journaled for journaled in newest if view.decision(journaled) is not None)
+    return answer(await _told(next(deciding, newest[0])))
+
+
+async def _told(journaled: Sequence[Journaled]) -> dict[str, Any]:
+    """The newest decision, why the operation failed if it did, and the attempts before."""
+    steps = [step for one in journaled for step in await steps_of(one)]
+    steps.sort(key=lambda step: int(step["ordinal"]))
+    return {
+        "operation": journaled[0].row["id"],
+        "decision": view.decision(journaled),
+        "problem": view.problem(journaled[-1].row["error"]),
+        "earlier": _attempts(journaled[0].row, steps)[:-1],
+    }
+
+
+def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each begins with a decision and has what failed after it. One of several servers was decided on by `place_many`,
+    which left it the decision."""
+    given = None if any(_decided(step) for step in steps[:1]) else from_json(first["facts"], {}).get("decision")
+    attempts = [] if given is None else [{"decision": given, "problem": None}]
+    for step in steps:
+        found = _decided(step)
+        if found is not None:
+            attempts.append({"decision": found, "problem": None})
+        if attempts and step["way"] == "do" and step["state"] == "failed":
+            attempts[-1]["problem"] = {**(view.problem(step["error"]) or {}), "step": step["name"]}
+    return attempts
+
+
+def _decided(step: Row) -> dict[str, Any] | None:
+    """The decision that a step made, also where it found no host."""
+    result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
+    found = result.get("decision") or (details.get("decision") if isinstance(details, dict) else None)
+    return None if found is None else dict(found)
