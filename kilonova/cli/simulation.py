@@ -27,7 +27,7 @@ def host(
     link: Literal["up", "cut"] | None = None,
     fail: str | None = None,
     times: int = 1,
-    how: Literal["error", "crash"] = "error",
+    how: Literal["error", "refuse", "crash"] = "error",
     url: Url = "",
     data: Data = DEFAULT_DATA,
     clouds: Clouds = None,
@@ -46,7 +46,7 @@ def host(
     times
         How often it fails.
     how
-        With an error, or by crashing the agent.
+        With an error, with one that no other host would do without, or by crashing the agent.
     """
     from urllib.parse import quote
 

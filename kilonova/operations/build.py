@@ -26,6 +26,7 @@ from kilonova.placement import claims
 from kilonova.store.hosts import NONE_FAILED, ONE_MORE_FAILED
 from kilonova.world import Tx
 
+NOT_BUILT = "Failed to build the server, not rescheduling."
 NO_VOLUMES = "Failed to attach the volume(s), not rescheduling."
 NO_PORTS = "Failed to allocate the network(s), not rescheduling."
 # What an owner can do something about, without a word about the inside.
@@ -102,9 +103,9 @@ class Build(Operation):
     def words_for(self, problem: Problem) -> str:
         if problem.step == "attach_volumes":
             return NO_VOLUMES
-        if problem.step != "allocate_networks":
-            return self.safe_words
-        return NO_PORTS + OWNERS_REASONS.get(problem.code, "")
+        if problem.step == "allocate_networks":
+            return NO_PORTS + OWNERS_REASONS.get(problem.code, "")
+        return NOT_BUILT if problem.final and problem.step == "build_and_run_instance" else self.safe_words
 
     def settle(self, ctx: Context) -> None:
         ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())

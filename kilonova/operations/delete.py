@@ -21,8 +21,9 @@ from kilonova.operations.steps.ports import release_ports
 from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
+from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
+from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
@@ -62,11 +63,13 @@ async def list_what_exists(ctx: Context) -> Facts:
 
 
 async def unmap(ctx: Context) -> Facts:
-    """In control; repeating it is harmless and nothing newer can exist for a deleted server."""
+    """In control; what was asked for goes too, since it may hold secrets. Repeating it is harmless: nothing newer can
+    exist for a deleted server."""
 
     async def body(tx: Tx) -> None:
         await unmap_server(tx, ctx.server_id or "")
         await leave(tx, ctx.server_id or "")
+        await rows.remove(tx, control.request_specs, server_id=ctx.server_id)
 
     await ctx.world.db.control.write(body)
     return {}

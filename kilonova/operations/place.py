@@ -223,8 +223,15 @@ BURIED_EVENT = "conductor_schedule_and_build_instances"
 
 
 async def map_to_cell0(ctx: Context) -> Facts:
-    """As `map_server`: when the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes it."""
+    """As `map_server`: when the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes it. Its
+    request spec has all that was asked for but the secrets; they are kept there, still sealed, for another try."""
     ctx.in_transaction(_take_build_request(ctx, "cell0"))
+    kept = ctx.sealed or None
+
+    async def keep(tx: Tx, now: float) -> None:
+        await rows.change(tx, control.request_specs, {"sealed": kept}, server_id=ctx.server_id)
+
+    ctx.in_transaction(keep)
     return {}
 
 
@@ -282,5 +289,5 @@ class Place(Operation):
     ]
     ending = [
         Step("bury_in_cell0", bury, on=CONTROL),
-        Step("map_to_cell0", map_to_cell0, on=UNLESS_DELETED),
+        Step("map_to_cell0", map_to_cell0, on=UNLESS_DELETED, with_secrets=True),
     ]

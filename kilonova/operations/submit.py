@@ -192,7 +192,7 @@ async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, 
     )
     owner = ask.cause.project_id, ask.cause.user_id
     await map_server(tx, ask.server_id, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
-    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=to_json(ask.params))
+    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=to_json(ask.params), sealed=None)
 
 
 async def submit(engine: Engine, ask: Ask) -> Accepted:

@@ -15,7 +15,8 @@ from kilonova.sim.story_trouble import StoryCloud
 from kilonova.sim.story_watch import Watch
 from kilonova.store.host_hardware import claim_from
 
-ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes")  # what is not named must not be there
+# What is not named must not be there.
+ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes", "failed_builds")
 
 
 @dataclass
@@ -202,6 +203,10 @@ class Scene:
     def hosts(self) -> dict[str, str]:
         self.watch.look()
         return dict(self.watch.hosts)
+
+    def failed_builds(self) -> dict[str, int]:
+        """Of each host, since the last one that worked."""
+        return {row["name"]: row["failed_builds"] for row in self.records.table("hosts") if row["failed_builds"]}
 
     def refused(self) -> dict[str, str]:
         """Agents that the cloud would not have, and why."""

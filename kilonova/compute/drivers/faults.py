@@ -19,7 +19,7 @@ VERBS = (
     "console",
     "cache_images",
 )
-WAYS = ("error", "crash")
+WAYS = ("error", "refuse", "crash")  # an error another host may not have; one that no host would do without
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Faults:
         self._by_host.setdefault(host, []).append(Fault(verb, times, how))
 
     def take(self, host: str, verb: str) -> str:
-        """How this call goes wrong ("error", "crash") or "" when it does not; the oldest order comes first."""
+        """How this call goes wrong (one of WAYS), or "" when it does not; the oldest order comes first."""
         orders = self._by_host.get(host)
         if not orders:
             return ""

@@ -69,6 +69,7 @@ request_specs = Table(
     metadata,
     Column("server_id", Text, primary_key=True),
     Column("spec", Text, nullable=False),  # JSON
+    Column("sealed", Text),  # encrypted: password and files of one that found no host, for when it is tried again
 )
 
 audits = Table(

@@ -81,7 +81,12 @@ def test_saying_the_same_twice_changes_nothing() -> None:
         ("/simulated/hosts/host1", {"power": "maybe"}, 400, "'maybe' is not one of ['off', 'on']"),
         ("/simulated/hosts/host1", {"fail": {"verb": "explode"}}, 400, "no verb 'explode'"),
         ("/simulated/hosts/host1", {"fail": {"verb": "copies", "times": 0}}, 400, "cannot fail 0 times"),
-        ("/simulated/hosts/host1", {"fail": {"verb": "copies", "how": "politely"}}, 400, "say error or crash"),
+        (
+            "/simulated/hosts/host1",
+            {"fail": {"verb": "copies", "how": "politely"}},
+            400,
+            "say error or refuse or crash",
+        ),
         ("/simulated/hosts/host1", {"power": "off", "fail": {"verb": "explode"}}, 400, "no verb 'explode'"),
     ],
 )

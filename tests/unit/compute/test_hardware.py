@@ -162,7 +162,7 @@ def test_failures_can_be_taken_back(cloud: Cloud) -> None:
         (("mars", "copies"), "no simulated host 'mars'; there are 3"),
         (("host1", "explode"), "no verb 'explode'; there are inventory, copies"),
         (("host1", "copies", 0), "cannot fail 0 times"),
-        (("host1", "copies", 1, "politely"), "say error or crash"),
+        (("host1", "copies", 1, "politely"), "say error or refuse or crash"),
     ],
 )
 def test_orders_that_make_no_sense_are_refused(cloud: Cloud, order: tuple[str, ...], words: str) -> None:

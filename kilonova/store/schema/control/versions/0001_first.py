@@ -465,6 +465,7 @@ def upgrade() -> None:
         "request_specs",
         sa.Column("server_id", sa.Text(), nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
+        sa.Column("sealed", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("server_id"),
     )
     op.create_table(
