@@ -38,11 +38,13 @@ _MIGRATIONS = Sql(
     .order_by(cell.migrations.c.number)
 )
 _OPERATIONS = Sql(select(operations.c.facts).where(operations.c.server_id == bindparam("server_id")))
-_CLOSE_MIGRATIONS = Sql(
-    update(cell.migrations)
-    .where(cell.migrations.c.server_id == bindparam("server"), cell.migrations.c.open == 1)
-    .values(open=0, status=bindparam("status"), updated_at=bindparam("now"))
+_OPEN = update(cell.migrations).where(cell.migrations.c.server_id == bindparam("server"), cell.migrations.c.open == 1)
+_CLOSE_FINISHED = Sql(
+    _OPEN.where(cell.migrations.c.status == "finished").values(
+        open=0, status=bindparam("become"), updated_at=bindparam("now")
+    )
 )
+_CLOSE_OTHERS = Sql(_OPEN.values(open=0, status=bindparam("become"), updated_at=bindparam("now")))
 
 
 async def list_what_exists(ctx: Context) -> Facts:
@@ -101,7 +103,8 @@ class Delete(Operation):
         )
 
         async def close(tx: Tx, now: float) -> None:
-            await tx.run(_CLOSE_MIGRATIONS, server=ctx.server_id, status="failed", now=now)
+            await tx.run(_CLOSE_FINISHED, server=ctx.server_id, become="confirmed", now=now)
+            await tx.run(_CLOSE_OTHERS, server=ctx.server_id, become="failed", now=now)
             if from_json(ctx.row.details, {}).get("user_data"):
                 await edit_details(tx, ctx.server_id or "", {"user_data": None})
 

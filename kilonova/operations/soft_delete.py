@@ -31,6 +31,10 @@ class SoftDelete(Operation):
             raise Refused("not_ready", f"Instance {subject.server.id} has never run: there is nothing to bring back")
         return its_copy(subject)
 
+    def joins(self, subject: Subject) -> bool:
+        """Asked again: it is being deleted, as asked."""
+        return subject.live is not None and subject.live["kind"] == self.name
+
     def settle(self, ctx: Context) -> None:
         ctx.set_server(vm_state=SOFT_DELETED, power_state=POWER_SHUTDOWN)
 
