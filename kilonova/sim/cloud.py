@@ -32,6 +32,7 @@ from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
 from kilonova.services.network.service import Networks
 from kilonova.services.volume.service import Volumes
+from kilonova.sim.closed_hosts import watch
 from kilonova.sim.loop import Process, SimClock, SimLoop
 from kilonova.sim.network import Laid, lay
 from kilonova.sim.outages import Outages
@@ -131,6 +132,7 @@ class SimCloud:
         if open_databases is None:
             for name in self.databases:
                 shutil.copy(template() / f"{name if name in DATABASES else 'cell1'}.db", self.directory / f"{name}.db")
+            watch(self.directory / "placement.db")
         for number in range(1, shape.hosts + 1):
             self.add_host(f"host{number}")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kilonova.domain.owned import owned_by
 from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED
-from kilonova.sim import groups, hardware_claims, ports, volumes
+from kilonova.sim import closed_hosts, groups, hardware_claims, ports, volumes
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
 
@@ -24,11 +24,11 @@ def check(cloud: SimCloud, *, at_rest: bool = True) -> list[str]:
 def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]:
     found = [*_task_states(records), *_books(records), *_one_runs(records, cloud), *_disks(records, cloud)]
     found += [*ports.at_any_time(records), *groups.kept(records), *hardware_claims.at_any_time(cloud)]
-    found += volumes.at_any_time(records)
+    found += [*volumes.at_any_time(records), *closed_hosts.at_any_time(cloud.directory / "placement.db")]
     if at_rest:
         found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
         found += [*_mappings(records), *_usages(records), *ports.at_rest(records), *volumes.at_rest(records)]
-        found += hardware_claims.at_rest(records, cloud)
+        found += [*hardware_claims.at_rest(records, cloud), *closed_hosts.at_rest(records)]
     return found
 
 

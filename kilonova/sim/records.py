@@ -45,7 +45,10 @@ CONTROL = (
     volume.volumes,
     volume.attachments,
 )
-_ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, books.inventories)}.values()}
+_ALL = {
+    table.name: Sql(select(table))
+    for table in {t.name: t for t in (*CELL, *CONTROL, books.inventories, books.resource_providers)}.values()
+}
 _ONE_LIVE = Sql(select(journal.operations.c.id).where(journal.operations.c.live == 1).limit(1))
 
 Rows = list[dict[str, Any]]
@@ -101,7 +104,8 @@ async def _read(stores: Stores) -> Records:
     records.vifs = await stores.control.read(_vifs([row["id"] for row in records.table("servers")]))
     records.held = await stores.placement.read(_held)
     records.imbalances = list(await stores.placement.read(balance))
-    records.inventories = (await stores.placement.read(_tables((books.inventories,))))["inventories"]
+    records.databases["placement"] = await stores.placement.read(_tables((books.inventories, books.resource_providers)))
+    records.inventories = records.databases["placement"]["inventories"]
     return records
 
 
