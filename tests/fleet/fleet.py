@@ -18,11 +18,12 @@ from tests.support.servers import Nats, Postgres, free_port
 DATABASES = ("control", "placement", "cell0", "cell1")
 HOSTS = ("host1", "host2", "host3")
 NUMBERS = itertools.count(1)
+SERVICE_DOWN_TIME = 3
 
 CONFIGURATION = """
 [DEFAULT]
 report_interval = 0.5
-service_down_time = 3
+service_down_time = {down}
 [conductor]
 lease_seconds = 3
 poll_seconds = 0.5
@@ -57,7 +58,9 @@ class Fleet:
         self.config = self.directory / "kilonova.toml"
         key = self.directory / "seal.key"
         key.write_text(new_key())
-        self.config.write_text(CONFIGURATION.format(nats=nats.url, name=self.name, key=key, database=self.database))
+        self.config.write_text(
+            CONFIGURATION.format(down=SERVICE_DOWN_TIME, nats=nats.url, name=self.name, key=key, database=self.database)
+        )
         self.port = free_port()
         self.roles: dict[str, Role] = {}
         self.http = Http(f"http://127.0.0.1:{self.port}")

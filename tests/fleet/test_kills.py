@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.fleet.fleet import HOSTS, Fleet
+from tests.fleet.fleet import HOSTS, SERVICE_DOWN_TIME, Fleet
 from tests.support.program import kilonova, until
 
 OTHER_CONDUCTOR = {"conductor1": "conductor2", "conductor2": "conductor1"}
@@ -120,6 +120,25 @@ def test_nats_is_restarted_in_the_middle(fleet: Fleet, how: str) -> None:
         fleet.done(operation)
     for host in HOSTS:
         fleet.await_state(host, "up")
+    fleet.done(http.submit("confirm_resize", server=moved)["operation"])
+    assert fleet.accounting() == []
+
+
+def test_nats_is_away_under_load_for_longer_than_a_host_may_be_silent(fleet: Fleet) -> None:
+    """Story A4: nobody is taken for dead, all that was under way ends, and no guest was started twice."""
+    http = fleet.http
+    moved, gone = fleet.created(), fleet.created()
+    load = [http.create(f"load{number}") for number in range(8)]
+    others = [http.submit("migrate", server=moved)["operation"], http.submit("delete", server=gone)["operation"]]
+    fleet.nats.stop()
+    time.sleep(3 * SERVICE_DOWN_TIME)
+    assert "down" not in {one["state"] for one in http.get("/hosts")["hosts"]}, "silence proves nothing to the deaf"
+    fleet.nats.start()
+    for operation in [*(one["operation"] for one in load), *others]:
+        fleet.done(operation)
+    for host in HOSTS:
+        fleet.await_state(host, "up")
+    assert all("boot=1 " in _console(fleet, one["server"]) for one in load)
     fleet.done(http.submit("confirm_resize", server=moved)["operation"])
     assert fleet.accounting() == []
 
