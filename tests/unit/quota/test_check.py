@@ -157,3 +157,17 @@ def test_nothing_is_counted_where_nothing_is_limited(control: Run) -> None:
         assert await store.read(lambda tx: body(tx, NOVAS)) == 2
 
     control(story)
+
+
+def test_who_only_wants_to_know_locks_nothing(control: Run) -> None:
+    """In a transaction that may not write at all."""
+
+    async def story(store: Any) -> None:
+        await have(store, 3)
+
+        async def body(tx: Tx) -> int:
+            return await room(tx, "lab", ONE, 100, user="bob", defaults=NOVAS, locks=False)
+
+        assert await store.read(body) == 7
+
+    control(story)

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.services.compute.server_groups import ALL_PROJECTS, ServerGroups, group_of_server, join, leave
+from kilonova.services.compute.server_groups import (
+    ALL_PROJECTS,
+    ServerGroups,
+    check_room,
+    group_named,
+    group_of_server,
+    join,
+    leave,
+)
 from tests.unit.control import Clock
 
 Run = Callable[[Any], None]
@@ -53,6 +61,22 @@ def test_a_group_is_found_with_its_members_until_it_is_deleted(control: Run) -> 
         for lost in (groups.find(group.id), groups.delete(group.id)):
             with pytest.raises(Refused, match=f"Instance group {group.id} could not be found"):
                 await lost
+
+    control(story)
+
+
+def test_room_is_looked_at_without_a_lock(control: Run) -> None:
+    """In a transaction that may not write at all."""
+
+    async def story(store: Any) -> None:
+        group = await new(made(store))
+        await joined(store, group.id, ["a"])
+        await store.read(lambda tx: check_room(tx, group.id, 1, "ada", 2))
+        with pytest.raises(Refused, match="requested 2, used 1 of 2"):
+            await store.read(lambda tx: check_room(tx, group.id, 2, "ada", 2))
+        found = await group_named(store, group.id)
+        assert found is not None and found.policy == "anti-affinity"
+        assert await group_named(store, "nobody") is None
 
     control(story)
 
