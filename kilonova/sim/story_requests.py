@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,19 +59,18 @@ class Requests:
         count: int = 0,
         networks: int = 0,
         port: str = "",
-        volume: str = "",
         group: str = "",
+        volumes: Sequence[str] = (),
         together: bool = False,
     ) -> list[Answer]:
         """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
-        ports of its own; `port` and `volume` are given to it, `group` is the server group it joins."""
+        ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins."""
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
         wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
-        volumes = [{"volume_id": self._volume(volume), "device": "/dev/vdb"}] if volume else []
-        given = {"networks": wanted, "volumes": volumes}
-        new = [self._new(name, flavor, host, given, group) for name in names]
+        given = [self._wanted_volume(volume, letter) for volume, letter in zip(volumes, "bcdef", strict=False)]
+        new = [self._new(name, flavor, host, wanted, given, group) for name in names]
         return [self._create(new)] if together else [self._create([one]) for one in new]
 
     def _create(self, new: list[NewServer]) -> Answer:
@@ -80,7 +79,13 @@ class Requests:
         return self._ask(lambda engine: create_many(engine, wanted, cause))
 
     def _new(
-        self, server: str, flavor: str, host: str | None, given: dict[str, list[dict[str, Any]]], group: str
+        self,
+        server: str,
+        flavor: str,
+        host: str | None,
+        ports: list[dict[str, Any]],
+        volumes: list[dict[str, Any]],
+        group: str,
     ) -> NewServer:
         return NewServer(
             id=self.player.names.server_id(server),
@@ -88,10 +93,10 @@ class Requests:
             flavor=self.player.flavors[flavor],
             image="cirros",
             host=host,
+            networks=ports,
+            volumes=volumes,
             group=group or None,
             details=Details(scheduler_hints={"group": [group]} if group else {}),
-            networks=given["networks"],
-            volumes=given["volumes"],
         )
 
     def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
@@ -167,6 +172,15 @@ class Requests:
 
     def detach(self, server: str, volume: str) -> Answer:
         return self._submit("detach_volume", server, volume_id=self._volume(volume))
+
+    def _wanted_volume(self, name: str, letter: str) -> dict[str, Any]:
+        """`volume1!` shall go with the server."""
+        goes = name.endswith("!")
+        return {
+            "volume_id": self._volume(name.rstrip("!")),
+            "device": f"/dev/vd{letter}",
+            "delete_on_termination": goes,
+        }
 
     def _volume(self, name: str) -> str:
         number = name.removeprefix("volume")
