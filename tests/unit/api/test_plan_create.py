@@ -177,10 +177,16 @@ def test_a_group_refuses_alike(place: Place, hints: dict[str, str]) -> None:
     _refused_alike(place, place.body(named, min_count=3))
 
 
-def _refused_alike(place: Place, body: dict[str, Any]) -> None:
+def test_a_file_that_is_no_base64_is_refused_before_anything_is_made(place: Place) -> None:
+    """Nova finds it on the host and leaves a server in ERROR."""
+    files = [{"path": "/etc/motd", "contents": "*"}]
+    _refused_alike(place, place.body(personality=files), {"openstack-api-version": "compute 2.56"})
+
+
+def _refused_alike(place: Place, body: dict[str, Any], version: dict[str, str] = LATEST) -> None:
     before = place.cloud.records()
-    real = place.member.ask("POST", SERVERS, body, LATEST)
-    dry = place.member.ask("POST", PLANS, {"operation": "create", **body}, LATEST)
+    real = place.member.ask("POST", SERVERS, body, version)
+    dry = place.member.ask("POST", PLANS, {"operation": "create", **body}, version)
     (fault,) = real.json.values()
     assert real.status in (400, 403, 404, 409), real.text
     assert (dry.status, dry.json["error"]["message"]) == (real.status, fault["message"])

@@ -44,12 +44,13 @@ class Place:
             order = {"fail": {"verb": "ensure_defined", "times": 1, "how": how}}
             self.admin.done("POST", f"/kilonova/v1/simulated/hosts/{host}", order)
 
-    def create(self, *devices: dict[str, Any]) -> str:
+    def create(self, *devices: dict[str, Any], by: Person | None = None, **more: Any) -> str:
         image = self.ann.done("GET", "/image/v2/images")["images"][0]["id"]
         root = {"source_type": "image", "destination_type": "local", "uuid": image, "boot_index": 0}
-        server = {"name": "a", "flavorRef": "1", "imageRef": image, "networks": "auto"}
+        server = {"name": "a", "flavorRef": "1", "imageRef": image, "networks": "auto", **more}
         server["block_device_mapping_v2"] = [root, *devices]
-        return str(self.ann.done("POST", "/compute/v2.1/servers", {"server": server}, LATEST)["server"]["id"])
+        made = (by or self.ann).done("POST", "/compute/v2.1/servers", {"server": server}, LATEST)
+        return str(made["server"]["id"])
 
     def ended(self, server: str) -> dict[str, Any]:
         def look() -> Any:
@@ -125,3 +126,16 @@ def test_a_host_that_fails_is_followed_by_another_with_the_same_volumes(place: P
     found = place.ended(place.create(there(volume), new(goes=True)))
     assert (found["status"], found["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "host2")
     assert sorted(place.statuses().values()) == ["in-use", "in-use"]
+
+
+def test_a_forced_host_that_fails_is_the_only_one_that_is_tried(place: Place) -> None:
+    order = {"fail": {"verb": "ensure_defined", "times": 1, "how": "error"}}
+    place.admin.done("POST", "/kilonova/v1/simulated/hosts/host1", order)
+    server = place.create(by=place.admin, availability_zone="nova:host1")
+    found = place.ended(server)
+    assert (found["status"], found["OS-EXT-SRV-ATTR:host"]) == ("ERROR", None)
+    told = place.admin.done("GET", f"/kilonova/v1/servers/{server}/explain")
+    (first,) = told["earlier"]
+    assert first["decision"]["chosen"]["host"] == "host1" and first["problem"]["step"] == "build_and_run_instance"
+    rejected = {one["host"]: one["filter"] for one in told["decision"]["verdicts"]}
+    assert told["decision"]["chosen"] is None and rejected == {"host1": "excluded", "host2": "wanted_host"}
