@@ -12,6 +12,7 @@ from kilonova.scheduler.field import Field
 from kilonova.scheduler.offers import NAME as CAPACITY
 from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.verdict import FilterCount, Verdict
+from kilonova.scheduler.weighers.base import Floats
 
 
 class Stage(NamedTuple):
@@ -67,7 +68,7 @@ class Matrix:
         missing = offers.shortage(rejected)
         distance += missing / (1.0 + missing)  # below 1: it only decides among those rejected as often
         if limit is not None and limit < len(rejected):
-            near = np.sort(np.argpartition(distance, limit)[:limit])
+            near = _least(distance, limit)
             rejected, distance = rejected[near], distance[near]
         found: list[int] = rejected[np.argsort(distance, kind="stable")].tolist()
         return found
@@ -84,6 +85,14 @@ class Matrix:
         for at in others:
             for stage in self.rejections(at):
                 yield Verdict(names[at], stage.name, False, stage.sentence(at))
+
+
+def _least(distance: Floats, count: int) -> Ints:
+    """Where the smallest so many are; of equals the first, so that two looks at the same hosts name the same ones."""
+    last = np.partition(distance, count - 1)[count - 1]
+    nearer, equal = np.flatnonzero(distance < last), np.flatnonzero(distance == last)
+    found: Ints = np.sort(np.concatenate([nearer, equal[: count - len(nearer)]]))
+    return found
 
 
 def capacity_stage(offers: Offers) -> Stage:

@@ -23,6 +23,15 @@ def test_several_things_missing_are_told_together() -> None:
     )
 
 
+def test_of_many_that_lack_the_same_the_first_are_named() -> None:
+    changes = choose({f"h{n:03}": sized(memory_mb=4092) for n in range(200)}).changes
+    assert changes == (
+        "4 MB more memory free on h000",
+        "a flavor with at most 4092 MB",
+        "4 MB more memory free on h001",
+    )
+
+
 def test_a_host_that_only_has_to_be_enabled_comes_first() -> None:
     hosts = {"a": sized(memory_mb=4092), "h3": big(state="disabled", accepting=False)}
     assert choose(hosts).changes[0] == "enable h3"
