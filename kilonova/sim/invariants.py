@@ -47,7 +47,7 @@ def overbooked(records: Records) -> list[str]:
     """Where no inventory ever shrinks, use above capacity means that a claim raised it there."""
     return [
         f"provider {row['provider_id']}, class {row['class_id']}: used {row['used']} of {row['capacity']}"
-        for row in records.inventories
+        for row in records.table("inventories")
         if row["used"] > row["capacity"]
     ]
 

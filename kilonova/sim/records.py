@@ -45,10 +45,8 @@ CONTROL = (
     volume.volumes,
     volume.attachments,
 )
-_ALL = {
-    table.name: Sql(select(table))
-    for table in {t.name: t for t in (*CELL, *CONTROL, books.inventories, books.resource_providers)}.values()
-}
+PLACEMENT = (books.inventories, books.resource_providers)
+_ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, *PLACEMENT)}.values()}
 _ONE_LIVE = Sql(select(journal.operations.c.id).where(journal.operations.c.live == 1).limit(1))
 
 Rows = list[dict[str, Any]]
@@ -61,7 +59,6 @@ class Records:
     databases: dict[str, dict[str, Rows]] = field(default_factory=dict)
     held: Held = field(default_factory=dict)
     imbalances: list[Imbalance] = field(default_factory=list)
-    inventories: Rows = field(default_factory=list)
     vifs: dict[str, list[Vif]] = field(default_factory=dict)  # what the network service says, by server
 
     def table(self, name: str) -> Rows:
@@ -104,8 +101,7 @@ async def _read(stores: Stores) -> Records:
     records.vifs = await stores.control.read(_vifs([row["id"] for row in records.table("servers")]))
     records.held = await stores.placement.read(_held)
     records.imbalances = list(await stores.placement.read(balance))
-    records.databases["placement"] = await stores.placement.read(_tables((books.inventories, books.resource_providers)))
-    records.inventories = records.databases["placement"]["inventories"]
+    records.databases["placement"] = await stores.placement.read(_tables(PLACEMENT))
     return records
 
 

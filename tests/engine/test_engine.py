@@ -176,7 +176,7 @@ def test_secrets_are_apart_sealed_and_gone_with_the_operation(cloud):
         _, operation = cloud.make(wait=10.0, secrets={"adminPass": "hunter2"})
         records = cloud.records()
         assert seen == {"adminPass": "hunter2"}
-        journals = str([records.databases[d][t] for d in records.databases for t in ("operations", "steps", "secrets")])
+        journals = str([records.table(name) for name in ("operations", "steps", "secrets")])
         assert "hunter2" not in journals
         assert [s["operation_id"] for s in records.table("secrets")] == [operation]
         cloud.loop.run_for(30.0)
