@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 
+from kilonova.sim.outages import HANGS, REFUSES
+
 KINDS = {
     "create": 6,
+    "create_many": 2,
     "delete": 3,
+    "remove": 2,
+    "restore": 2,
     "migrate": 5,
     "confirm_resize": 3,
     "revert_resize": 3,
@@ -19,6 +25,8 @@ KINDS = {
     "reboot": 1,
     "hard_reboot": 2,
     "rebuild": 3,
+    "attach_volume": 4,
+    "detach_volume": 3,
 }
 NEMESES = {
     "crash": 4,
@@ -30,12 +38,19 @@ NEMESES = {
     "declare": 2,
     "deaf": 1,
     "disaster": 4,
+    "outage": 2,
 }
-VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent")
+VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent", "ensure_volume")
 PORTS = (0, 0, 1, 1, 2)
 ADDRESSES = (0, 2, 16, 16)
 STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
-DOORS = ("placement", "placement", "cell1", "control")
+DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
+LYING = 3  # volumes that lie there, where there are volumes at all
+# What a new server wants of volumes: to boot from one that is made for it, one that is made for its data (with a `!`
+# they go with the server), one of those that lie there, the one that several may have.
+VOLUMES = ((), (), ("boot",), ("boot!",), ("boot!", "made"), ("made!",), ("1",), ("2", "made!"), ("shared",))
+POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
+RECLAIMED_AFTER = (0.0, 60.0, 400.0)  # seconds; 0: no delete can be taken back
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +66,8 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     again: tuple[float, ...] = ()  # asked again with the same Idempotency-Key so much later
     ports: int = 0  # a new server has made for it
     given: bool = False  # and whether it is given the one that lies there for it
+    volumes: tuple[str, ...] = ()
+    group: str = ""  # a new server joins
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,18 +82,22 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     failed: float = 0.0
     unknown: float = 0.0
     addresses: int = 0  # for the ports that are made; without any there is no network
+    cells: int = 1
+    volumes: bool = False
+    reclaimed_after: float = 0.0
 
 
 def draw(seed: str, length: int = 40) -> History:
     """The history of a seed."""
     source = random.Random(f"{seed}:history")
-    hosts, conductors = source.randint(2, 5), source.choice((1, 2, 2))
+    hosts, conductors, cells = source.randint(2, 5), source.choice((1, 2, 2)), source.choice((1, 2))
+    hosts = max(hosts, 2 * cells)  # a move stays in its cell
     roles = ["api", *(f"conductor{n + 1}" for n in range(conductors)), *(f"host{n + 1}" for n in range(hosts))]
     servers = source.randint(2, 8)
     rough = source.choice((0.0, 0.0, 0.02, 0.08))
     luck = source.choice((0.0, 0.0, 0.02))
     nemesis = source.choice((0.0, 0.2, 0.4))
-    acts = [_with_ports(source, _act(source, roles, servers, nemesis)) for _ in range(length)]
+    acts = [_with_wishes(source, _act(source, roles, servers, nemesis, cells)) for _ in range(length)]
     return History(
         seed=seed,
         hosts=hosts,
@@ -89,37 +110,58 @@ def draw(seed: str, length: int = 40) -> History:
         failed=luck,
         unknown=luck,
         addresses=source.choice(ADDRESSES),
+        cells=cells,
+        volumes=source.random() < 0.6,
+        reclaimed_after=source.choice(RECLAIMED_AFTER),
     )
 
 
-def _with_ports(source: random.Random, act: Act) -> Act:
-    """What it wants of the network, should it come to create a server."""
-    if act.do not in ("create", "ambush"):
+def _with_wishes(source: random.Random, act: Act) -> Act:
+    """What new servers want, and which volume is meant, should it come to that."""
+    if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush"):
         return act
-    return msgspec.structs.replace(act, ports=source.choice(PORTS), given=source.random() < 0.2)
+    wishes: dict[str, Any] = {
+        "ports": source.choice(PORTS),
+        "given": source.random() < 0.2,
+        "volumes": source.choice(VOLUMES),
+        "group": source.choice(POLICIES) if source.random() < 0.4 else "",
+    }
+    if act.do in ("attach_volume", "detach_volume"):
+        wishes = {"volumes": (source.choice(("1", "2", "2!", "3", "shared")),)}
+    elif act.do == "create_many":
+        wishes["number"] = source.choice((2, 2, 3))
+    return msgspec.structs.replace(act, **wishes)
 
 
-def _act(source: random.Random, roles: list[str], servers: int, nemesis: float) -> Act:
+def _act(source: random.Random, roles: list[str], servers: int, nemesis: float, cells: int) -> Act:
     after = source.choice((0.0, 0.05, 0.5, 2.0, 10.0, 70.0))
-    hosts = [role for role in roles if role.startswith("host")]
     if source.random() >= nemesis:
         do = source.choices(list(KINDS), list(KINDS.values()))[0]
         again = tuple(source.choices((0.0, 0.1, 2.0, 40.0), k=source.choice((0, 0, 0, 1, 2))))
         return Act(after=after, do=do, server=source.randrange(servers), again=again)
     do = source.choices(list(NEMESES), list(NEMESES.values()))[0]
-    if do in ("crash", "stall"):
-        seconds = source.choice(STALLS) if do == "stall" else 0.0
-        return Act(after=after, do=do, who=source.choice(roles), number=source.randint(1, 60), seconds=seconds)
     if do == "ambush":
         kinds = source.choices(list(KINDS), list(KINDS.values()))[0], source.choice(("delete", *KINDS))
         word, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
         number, seconds = source.randint(1, 12), source.choice(STALLS)
         return Act(after=after, do=do, server=server, word=word, number=number, seconds=seconds)
+    return Act(after=after, do=do, **_strike(source, do, roles, cells))
+
+
+def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dict[str, Any]:
+    """At whom, and how."""
+    hosts = [role for role in roles if role.startswith("host")]
+    if do in ("crash", "stall"):
+        seconds = source.choice(STALLS) if do == "stall" else 0.0
+        return {"who": source.choice(roles), "number": source.randint(1, 60), "seconds": seconds}
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
-        return Act(after=after, do=do, who=source.choice(hosts), word=f"{source.choice(VERBS)}:{how}")
+        return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}"}
     if do == "disaster":
-        word = source.choice(("power", "power", "link", "declare", "whole"))
-        return Act(after=after, do=do, who=source.choice(hosts), word=word)
-    word = source.choice(("off", "on")) if do != "deaf" else ""
-    return Act(after=after, do=do, who=source.choice(hosts if do != "deaf" else roles), word=word)
+        return {"who": source.choice(hosts), "word": source.choice(("power", "power", "link", "declare", "whole"))}
+    if do == "outage":
+        database, how = source.choice(("cell0", *(f"cell{n + 1}" for n in range(cells)))), source.choice((REFUSES, HANGS))
+        return {"who": database, "word": how, "seconds": source.choice(STALLS)}
+    if do == "deaf":
+        return {"who": source.choice(roles)}
+    return {"who": source.choice(hosts), "word": source.choice(("off", "on"))}

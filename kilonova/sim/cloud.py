@@ -31,12 +31,13 @@ from kilonova.engine.secrets import Seal
 from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
 from kilonova.services.network.service import Networks
+from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.service import Volumes
 from kilonova.sim.closed_hosts import watch
 from kilonova.sim.loop import Process, SimClock, SimLoop
 from kilonova.sim.network import Laid, lay
 from kilonova.sim.outages import Outages
-from kilonova.sim.stock import BACKEND, lay_volumes
+from kilonova.sim.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
 from kilonova.store.cell_store import CellStore
 from kilonova.store.open import OpenStores
 from kilonova.store.revisions import role_of
@@ -96,6 +97,8 @@ class CloudShape:
     board: Board = field(default_factory=Board)  # NUMA cells, threads and cards of each host
     offer: Offer = field(default_factory=Offer)  # and what of them guests may have
     volumes: int = 0  # that lie there to be attached
+    rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
+    groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
     limits: Limits = field(default_factory=Limits)
 
 
@@ -125,7 +128,8 @@ class SimCloud:
         self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
         self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
         self.laid = Laid("", [])  # its network
-        self.volumes: list[str] = []  # ids, volume1 first
+        self.stock = Stock()  # its volumes
+        self.files = NoBytes()  # what they are made of; outlives whoever keeps them
         self.roles: dict[str, Role] = {}
         self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
         self._lives: dict[str, int] = {}
@@ -179,8 +183,10 @@ class SimCloud:
         """Those that do not run; the network is there before them."""
         if self.shape.addresses and not self.laid.network:
             self.laid = self.alone(self._lay, "the network", faulty=False)
-        if self.shape.volumes and not self.volumes:
-            self.volumes = self.alone(self._lay_volumes, "the volumes", faulty=False)
+        if self.shape.volumes and not self.stock.volumes:
+            self.stock = self.alone(self._lay_volumes, "the volumes", faulty=False)
+        if self.shape.groups and not self._lives:
+            self.alone(lambda stores: lay_groups(stores.control, self.shape.groups), "the groups", faulty=False)
         for name in ["api", *(f"conductor{n}" for n in range(1, self.shape.conductors + 1)), *self.hardware.hosts()]:
             self.start(name)
 
@@ -197,7 +203,7 @@ class SimCloud:
         stores = None if is_host else self.open_stores()
         clock, ids = SimClock(self.loop, skew=self._skew(name)), SeededIds(source)
         bus = MemoryBus(self.hub, name)
-        volumes = None if stores is None else Volumes(stores.control, clock, ids, Seal(SEAL_KEY))
+        volumes = None if stores is None else self._volumes(stores, clock, ids, bus)
         world = World(
             clock=clock,
             ids=ids,
@@ -269,6 +275,8 @@ class SimCloud:
         if worker:
             role.part = Conductor(role.engine)
             await role.part.start()
+        elif role.volumes is not None and self.shape.volumes:
+            await role.volumes.keeper(self.files, None).start(role.world.bus)
         role.ready.set()
 
     def _cell(self, host: str) -> str:
@@ -332,10 +340,13 @@ class SimCloud:
         networks = Networks(stores.control, self.clock, SeededIds(random.Random(f"{self.seed}:network")))
         return await lay(networks, self.shape.addresses, self.shape.ports)
 
-    async def _lay_volumes(self, stores: OpenStores) -> list[str]:
-        ids = SeededIds(random.Random(f"{self.seed}:volumes"))
-        volumes = Volumes(stores.control, self.clock, ids, Seal(SEAL_KEY), backend=BACKEND)
-        return await lay_volumes(volumes, self.shape.volumes)
+    def _volumes(self, stores: OpenStores, clock: SimClock, ids: SeededIds, bus: MemoryBus | None = None) -> Volumes:
+        return Volumes(stores.control, clock, ids, Seal(SEAL_KEY), bus=bus, backend=BACKEND)
+
+    async def _lay_volumes(self, stores: OpenStores) -> Stock:
+        volumes = self._volumes(stores, self.clock, SeededIds(random.Random(f"{self.seed}:volumes")))
+        stock = await lay_volumes(volumes, self.files, self.shape.volumes)
+        return await lay_rare_volumes(volumes, self.files, stock) if self.shape.rare_volumes else stock
 
     def cause(self, request: str = "") -> Cause:
         request = request or f"req-{self.random.getrandbits(64):x}"

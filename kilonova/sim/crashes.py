@@ -118,7 +118,7 @@ def created(cloud: SimCloud) -> None:
 
 
 def creating_with_volume(cloud: SimCloud) -> None:
-    volumes = [{"volume_id": cloud.volumes[0], "device": "/dev/vdb"}]
+    volumes = [{"volume_id": cloud.stock.volumes[0], "device": "/dev/vdb"}]
     new = msgspec.structs.replace(_new(cloud), volumes=volumes)
     cloud.ask(lambda engine: create(engine, new, cloud.cause())).add_done_callback(_no_matter)
 
@@ -162,12 +162,12 @@ def attaching(cloud: SimCloud) -> None:
 
 
 def _attach(cloud: SimCloud, number: int) -> None:
-    volume = cloud.volumes[number]
+    volume = cloud.stock.volumes[number]
     _ask(cloud, "attach_volume", {"id": f"bdm{number}", "volume_id": volume, "delete_on_termination": bool(number)})
 
 
 def detaching(cloud: SimCloud) -> None:
-    _ask(cloud, "detach_volume", {"volume_id": cloud.volumes[0]})
+    _ask(cloud, "detach_volume", {"volume_id": cloud.stock.volumes[0]})
 
 
 def host_dies(cloud: SimCloud) -> None:

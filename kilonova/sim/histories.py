@@ -12,7 +12,7 @@ import msgspec
 
 from kilonova.engine.limits import Limits
 from kilonova.sim import hardware_claims
-from kilonova.sim.acts import History
+from kilonova.sim.acts import LYING, POLICIES, History
 from kilonova.sim.acts import draw as draw
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.faults import CommitLuck, Weather
@@ -40,10 +40,17 @@ def run(history: History) -> Told:
     weather = Weather(history.seed, history.lost, history.late, history.doubled)
     luck = CommitLuck(history.seed, history.failed, history.unknown)
     luck.weather = weather
-    limits = Limits(service_down_time=60.0, report_interval=10.0, lease_seconds=15.0, poll_seconds=5.0)
+    limits = Limits(
+        service_down_time=60.0,
+        report_interval=10.0,
+        lease_seconds=15.0,
+        poll_seconds=5.0,
+        reclaim_instance_interval=history.reclaimed_after,
+    )
     ports = 1 + max((act.server for act in history.acts), default=0) if history.addresses else 0
     shape = CloudShape(
         hosts=history.hosts,
+        cells=history.cells,
         conductors=history.conductors,
         vcpus=VCPUS,
         board=BOARD,
@@ -51,6 +58,9 @@ def run(history: History) -> Told:
         shared_storage="pool" if history.shared else "",
         addresses=history.addresses + ports if history.addresses else 0,
         ports=ports,
+        volumes=LYING if history.volumes else 0,
+        rare_volumes=history.volumes,
+        groups=POLICIES,
         limits=limits,
     )
     cloud = SimCloud(shape, seed=history.seed, weather=weather, faults=luck)

@@ -115,7 +115,7 @@ class Player:
         self.names.note(self.cloud.laid.network, "net")
         for number, port in enumerate(self.cloud.laid.ports, start=1):
             self.names.note(port, f"port{number}")
-        for number, volume in enumerate(self.cloud.volumes, start=1):
+        for number, volume in enumerate(self.cloud.stock.volumes, start=1):
             self.names.note(volume, f"volume{number}")
 
     def _perform(self, entry: Lined) -> None:

@@ -17,8 +17,7 @@ from kilonova.operations import hosts
 from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
-from kilonova.store import rows
-from kilonova.store.tables.server_groups import server_groups
+from kilonova.sim.stock import put_group
 from kilonova.world import Tx
 
 if TYPE_CHECKING:
@@ -101,19 +100,7 @@ class Requests:
 
     def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
         """A server group; its name is its id."""
-        values: dict[str, Any] = {
-            "id": name,
-            "name": name,
-            "policy": policy,
-            "max_server_per_host": most,
-            "created_at": 0.0,
-        }
-        owner: dict[str, Any] = {"project_id": "demo", "user_id": "demo"}
-
-        async def body(tx: Tx) -> None:
-            await rows.put(tx, server_groups, **values, **owner)
-
-        return self._ask(lambda engine: engine.world.db.control.write(body))
+        return self._ask(lambda engine: put_group(engine.world.db.control, name, policy, most))
 
     def ungroup(self, name: str) -> Answer:
         return self._ask(
@@ -184,9 +171,9 @@ class Requests:
 
     def _volume(self, name: str) -> str:
         number = name.removeprefix("volume")
-        if not number.isdigit() or not 0 < int(number) <= len(self.cloud.volumes):
+        if not number.isdigit() or not 0 < int(number) <= len(self.cloud.stock.volumes):
             raise ValueError(f"there is no volume {name!r}; the cluster's `volumes:` says how many there are")
-        return self.cloud.volumes[int(number) - 1]
+        return self.cloud.stock.volumes[int(number) - 1]
 
     def evacuate_host(self, host: str) -> Answer:
         cause = self.cloud.cause()

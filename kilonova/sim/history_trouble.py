@@ -1,0 +1,157 @@
+"""What strikes in a history: at roles, hosts, messages and databases."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.core import Engine
+from kilonova.operations.hosts import declare_down, declare_up, find_host
+from kilonova.operations.submit import evacuate_host, submit
+from kilonova.sim.acts import Act
+from kilonova.sim.cloud import SimCloud
+from kilonova.sim.faults import Weather
+from kilonova.sim.loop import Process, current_process
+
+
+class Asks(Protocol):
+    """Who asks the api; see history_player.py."""
+
+    ids: dict[int, str]
+
+    def request(self, act: Act) -> None: ...
+
+    def ask(self, work: Callable[[Engine], Awaitable[Any]], told: Callable[[Any], None] = ...) -> None: ...
+
+
+class Trouble:
+    """Public methods are the NEMESES of acts.py."""
+
+    def __init__(self, cloud: SimCloud, people: Asks) -> None:
+        self.cloud = cloud
+        self.people = people
+        self.over = False
+        self._outside = contextvars.copy_context()  # of no process
+
+    def end(self) -> None:
+        """No more crashes and stalls; who stands still goes on, and every word about a host is taken back."""
+        self.over = True
+        self.cloud.at_door = None
+        for role in self.cloud.roles.values():
+            self.cloud.loop.thaw(role.process)
+        for host in self.cloud.hardware.hosts():
+            self._declared_up(host)
+
+    def crash(self, act: Act) -> None:
+        self._at_point(act, lambda process: self.cloud.crash(act.who, back_after=5.0))
+
+    def stall(self, act: Act) -> None:
+        """It stands still, as after SIGSTOP, and goes on later as if nothing had been (A11)."""
+        loop = self.cloud.loop
+
+        def stall(process: Process) -> None:
+            loop.freeze(process)
+            loop.call_later(act.seconds, loop.thaw, process)
+
+        self._at_point(act, stall)
+
+    def ambush(self, act: Act) -> None:
+        """A conductor stands still at the door of a database while it works on a request, another request for the same
+        server comes, and the first goes on in a world that has changed (A11)."""
+        first, second, database = act.word.split()
+        loop, visits = self.cloud.loop, act.number
+
+        def at_door(name: str) -> None:
+            nonlocal visits
+            process = current_process()
+            if name != database or process is None or not process.name.startswith("conductor"):
+                return
+            visits -= 1
+            if not visits:
+                self.cloud.at_door = None
+                loop.freeze(process)
+                loop.call_later(act.seconds, loop.thaw, process, context=self._outside)
+
+        self.cloud.at_door = at_door
+        self.people.request(msgspec.structs.replace(act, do=first, word=""))
+        loop.call_later(
+            act.seconds / 2 if second != "cancel" else 0.5,
+            self.people.request,
+            msgspec.structs.replace(act, do=second, word=""),
+        )
+
+    def _at_point(self, act: Act, strike: Callable[[Process], None]) -> None:
+        """At the n-th await of that role from now."""
+        role = self.cloud.roles.get(act.who)
+        if role is None:
+            return
+        last = role.process.points + act.number
+
+        def due(process: Process) -> bool:
+            return process is role.process and process.points >= last and not self.over
+
+        self.cloud.loop.crash_when(due, strike)
+
+    def power(self, act: Act) -> None:
+        self.cloud.hardware.switch_power(act.who, act.word == "on")
+
+    def link(self, act: Act) -> None:
+        self.cloud.hardware.switch_link(act.who, act.word == "on")
+
+    def driver(self, act: Act) -> None:
+        verb, how = act.word.split(":")
+        self.cloud.hardware.fail(act.who, verb, 1, how)
+
+    def declare(self, act: Act) -> None:
+        """The operator's word; to keep it honest the host is switched off before it is declared down."""
+        if act.word == "off":
+            self.cloud.hardware.switch_power(act.who, False)
+            self.people.ask(lambda engine: declare_down(engine, act.who))
+        else:
+            self._declared_up(act.who)
+
+    def disaster(self, act: Act) -> None:
+        """A host dies, or seems to; once that is noticed its servers are evacuated, and some time later it returns."""
+        if act.word == "link":
+            self.cloud.hardware.switch_link(act.who, False)
+        else:
+            self.cloud.hardware.switch_power(act.who, False)
+        if act.word == "declare":
+            self.people.ask(lambda engine: declare_down(engine, act.who))
+        loop = self.cloud.loop
+        loop.call_later(5.0 if act.word == "declare" else 90.0, self._evacuate_all, act)
+        loop.call_later(200.0, self.cloud.hardware.switch_link, act.who, True)
+        loop.call_later(200.0, self._declared_up, act.who)
+
+    def _evacuate_all(self, act: Act) -> None:
+        cause = self.cloud.cause()
+
+        async def whole(engine: Engine) -> Accepted:
+            journal, _ = await find_host(engine, act.who)
+            return await evacuate_host(engine, journal, act.who, cause)
+
+        if act.word == "whole":
+            self.people.ask(whole)
+            return
+        for server in self.people.ids.values():
+            ask = Ask(kind="evacuate", server_id=server, cause=cause)
+            self.people.ask(lambda engine, ask=ask: submit(engine, ask))  # type: ignore[misc]
+
+    def _declared_up(self, host: str) -> None:
+        self.cloud.hardware.switch_power(host, True)
+        self.people.ask(lambda engine: declare_up(engine, host))
+
+    def deaf(self, act: Act) -> None:
+        """A role hears nothing for a while."""
+        weather: Weather = self.cloud.faults.weather
+        weather.cut.add(act.who)
+        self.cloud.loop.call_later(90.0, weather.cut.discard, act.who)
+
+    def outage(self, act: Act) -> None:
+        """A database is away for a while."""
+        self.cloud.outages.begin(act.who, act.word)
+        self.cloud.loop.call_later(act.seconds, self.cloud.outages.end, act.who)
