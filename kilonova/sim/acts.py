@@ -160,7 +160,10 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
     if do == "disaster":
         return {"who": source.choice(hosts), "word": source.choice(("power", "power", "link", "declare", "whole"))}
     if do == "outage":
-        database, how = source.choice(("cell0", *(f"cell{n + 1}" for n in range(cells)))), source.choice((REFUSES, HANGS))
+        database, how = (
+            source.choice(("cell0", *(f"cell{n + 1}" for n in range(cells)))),
+            source.choice((REFUSES, HANGS)),
+        )
         return {"who": database, "word": how, "seconds": source.choice(STALLS)}
     if do == "deaf":
         return {"who": source.choice(roles)}

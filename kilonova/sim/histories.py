@@ -20,7 +20,7 @@ from kilonova.sim.flavors import BOARD, OFFER, VCPUS
 from kilonova.sim.history_player import Player
 from kilonova.sim.invariants import overbooked, under_way, violations
 from kilonova.sim.records import Records, read_records
-from kilonova.sim.rest import come_to_rest
+from kilonova.sim.rest import audited, come_to_rest
 
 LOOK_EVERY = 4  # acts
 
@@ -85,7 +85,7 @@ def _play(cloud: SimCloud, history: History) -> Told:
     player.stop()
     records = come_to_rest(cloud)
     found = [*seen, *violations(records, cloud, at_rest=True), *overbooked(records), *player.lost(records)]
-    found += [*player.done_twice(), *player.wrong]
+    found += [*player.done_twice(), *player.wrong, *audited(cloud)]
     return Told(history, found, digest(records), len(records.table("operations")), records)
 
 

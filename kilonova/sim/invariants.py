@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from kilonova.domain.owned import owned_by
 from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED
-from kilonova.sim import closed_hosts, groups, hardware_claims, ports, volumes
+from kilonova.sim import closed_hosts, groups, hardware_claims, ports, quotas, volumes
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
 
@@ -23,12 +22,12 @@ def check(cloud: SimCloud, *, at_rest: bool = True) -> list[str]:
 
 def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]:
     found = [*_task_states(records), *_books(records), *_one_runs(records, cloud), *_disks(records, cloud)]
-    found += [*ports.at_any_time(records), *groups.kept(records), *hardware_claims.at_any_time(cloud)]
+    found += [*ports.at_any_time(records), *groups.at_any_time(records), *hardware_claims.at_any_time(cloud)]
     found += [*volumes.at_any_time(records), *closed_hosts.at_any_time(cloud.directory / "placement.db")]
     if at_rest:
         found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
-        found += [*_mappings(records), *_usages(records), *ports.at_rest(records), *volumes.at_rest(records)]
-        found += [*hardware_claims.at_rest(records, cloud), *closed_hosts.at_rest(records)]
+        found += [*_mappings(records), *quotas.at_rest(records), *ports.at_rest(records), *volumes.at_rest(records)]
+        found += [*groups.at_rest(records), *hardware_claims.at_rest(records, cloud), *closed_hosts.at_rest(records)]
     return found
 
 
@@ -40,6 +39,7 @@ def under_way(records: Records, cloud: SimCloud) -> list[str]:
         *_disks(records, cloud),
         *ports.at_any_time(records),
         *volumes.at_any_time(records),
+        *groups.at_any_time(records),
     ]
 
 
@@ -184,24 +184,6 @@ def _needless(records: Records) -> Iterator[str]:
         kept = {(c["host"], c["copy"]) for c in records.table("copies") if c["server_id"] == server["id"]}
         if kept != needed:
             yield f"server {server['id']} ({server['vm_state']}) has the copies {sorted(kept)}, needs {sorted(needed)}"
-
-
-def _usages(records: Records) -> Iterator[str]:
-    """What a user is said to have is what there is."""
-    counted: Counter[tuple[str, str, str]] = Counter()
-    for mapping in records.table("server_mappings"):
-        if mapping["counted"]:
-            owner = (mapping["project_id"], mapping["user_id"])
-            amounts = {"instances": 1, "cores": mapping["vcpus"], "ram": mapping["memory_mb"]}
-            counted.update({(*owner, resource): amount for resource, amount in amounts.items()})
-    kept = {
-        (row["project_id"], row["user_id"], resource): row[resource]
-        for row in records.table("quota_usages")
-        for resource in ("instances", "cores", "ram")
-    }
-    for key in sorted({*counted, *kept}):
-        if counted[key] != kept.get(key, 0):
-            yield f"{key[2]} of user {key[1]} in project {key[0]}: {kept.get(key, 0)} kept, {counted[key]} counted"
 
 
 def _mappings(records: Records) -> Iterator[str]:

@@ -43,9 +43,11 @@ CONTROL = (
     network.fixed_ips,
     network.free_ranges,
     volume.volumes,
+    volume.snapshots,
     volume.attachments,
+    volume.volume_usage,
 )
-PLACEMENT = (books.inventories, books.resource_providers)
+PLACEMENT = (books.inventories, books.group_use, books.resource_providers)
 _ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, *PLACEMENT)}.values()}
 _ONE_LIVE = Sql(select(journal.operations.c.id).where(journal.operations.c.live == 1).limit(1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kilonova.audit.run import audit
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
 
@@ -43,3 +44,10 @@ def is_at_rest(records: Records, cloud: SimCloud) -> bool:
         if row is None or row["returning"] or role is None or role.part is None or role.part.epoch != row["epoch"]:
             return False
     return True
+
+
+def audited(cloud: SimCloud) -> list[str]:
+    """What an operator would be told: nothing, once all is at rest."""
+    report = cloud.alone(lambda stores: audit(stores, cloud.clock, mend=False), "an audit", faulty=False)
+    found = [*report.findings, *report.unbalanced, *report.miscounted]
+    return [f"the audit finds {getattr(one, 'sentence', one)}" for one in found] + report.hardware

@@ -10,11 +10,29 @@ from kilonova.sim.records import Records
 
 
 def at_any_time(records: Records) -> Iterator[str]:
-    """A server is deleted after its attachments; whoever comes late with a new one is refused."""
+    """A server is deleted after its attachments, and unmapped after that; whoever comes late with a new one is
+    refused."""
     deleted = {row["id"] for row in records.table("servers") if row["deleted"]}
+    mapped = {row["server_id"] for row in records.table("server_mappings") if not row["queued_for_delete"]}
     for one in records.table("volume_attachments"):
         if one["server_id"] in deleted:
             yield f"attachment {one['id']} is of {one['server_id']}, which is deleted"
+        elif one["server_id"] not in mapped:
+            yield f"attachment {one['id']} is of {one['server_id']}, which is mapped nowhere"
+    yield from _shared(records)
+
+
+def _shared(records: Records) -> Iterator[str]:
+    """Only what may be."""
+    holders: dict[str, set[str]] = {}
+    for one in records.table("volume_attachments"):
+        holders.setdefault(one["volume_id"], set()).add(one["server_id"])
+    for volume in records.table("volumes"):
+        servers = sorted(holders.pop(volume["id"], ()))
+        if len(servers) > 1 and not volume["multiattach"]:
+            yield f"volume {volume['name'] or volume['id']} is attached to {servers}"
+    for volume_id, left in sorted(holders.items()):
+        yield f"{sorted(left)} hold the volume {volume_id}, which is nowhere"
 
 
 def at_rest(records: Records) -> Iterator[str]:
@@ -32,8 +50,11 @@ def at_rest(records: Records) -> Iterator[str]:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
     held = {one["volume_id"] for one in attached}
     for volume in records.table("volumes"):
+        name = volume["name"] or volume["id"]
         if volume["id"] not in held and volume["status"] not in ("available", "deleting"):
-            yield f"volume {volume['name']} is {volume['status']}, and no server has it"
+            yield f"volume {name} is {volume['status']}, and no server has it"
+        if volume["goes_with_server"] and volume["made_for"] not in servers and volume["status"] != "deleting":
+            yield f"volume {name} was to go with {volume['made_for']}, which is gone"
 
 
 def _whole(one: dict[str, Any], server: dict[str, Any]) -> Iterator[str]:
