@@ -54,9 +54,8 @@ async def select_destination(ctx: Context) -> Facts:
     source = ctx.facts["source"]
     if ctx.row.host != source:
         return {"brought_back": True}
-    found = await choose(
-        ctx, ctx.row.flavor, [ctx.journal.name], {source: "it is the dead source"}, ctx.params.get("host")
-    )
+    excluded, wish = {source: "it is the dead source"}, ctx.params.get("host")
+    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, wish, dead_host=source)
     # undoing what was interrupted may have made another copy the one that counts
     return {**found, "source_copy": ctx.row.copy, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
 
@@ -69,7 +68,7 @@ async def claim_destination(ctx: Context) -> Facts:
         wanted(ctx, ctx.row.flavor),
         project=ctx.row.project_id,
         user=ctx.row.user_id,
-        group=await group_of(ctx),
+        group=await group_of(ctx, ctx.facts["source"]),
     )
     return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
 

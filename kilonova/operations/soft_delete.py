@@ -1,6 +1,8 @@
 """Soft delete: a delete that can be taken back for a while ([DEFAULT] reclaim_instance_interval).
 
-soft_delete_instance on its host (off; disk, ports, claims stay) -> uncount: the owner's quota is free -> SOFT_DELETED.
+find_guest: the copy that counts, once what was interrupted is undone
+  -> soft_delete_instance on its host (off; disk, ports, claims stay)
+  -> uncount: the owner's quota is free -> SOFT_DELETED.
 When the interval is over `delete` does the rest; until then `restore` takes it back.
 """
 
@@ -15,6 +17,11 @@ from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import start_guest
 from kilonova.operations.steps.power import its_copy, power_off
 from kilonova.world import Tx
+
+
+async def find_guest(ctx: Context) -> Facts:
+    """Undoing what was interrupted may have made another copy the one that counts."""
+    return {"host": ctx.row.host, "copy": ctx.row.copy}
 
 
 class SoftDelete(Operation):
@@ -44,6 +51,7 @@ class SoftDelete(Operation):
         ctx.in_transaction(since)
 
     steps = [
+        Step("find_guest", find_guest, on=CONTROL),
         Step(
             "soft_delete_instance",
             power_off,

@@ -22,7 +22,11 @@ LOCK_GROUP = Sql(
     .values(group_id=bindparam("group_id"), updated_at=bindparam("updated_at"))
     .on_conflict_do_update(index_elements=["group_id"], set_={"updated_at": bindparam("updated_at")})
 )
-READ_GROUP = Sql(select(group_use.c.server_id, group_use.c.root_id).where(group_use.c.group_id == bindparam("group")))
+READ_GROUP = Sql(
+    select(group_use.c.server_id, group_use.c.root_id, resource_providers.c.name)
+    .join(resource_providers, resource_providers.c.id == group_use.c.root_id)
+    .where(group_use.c.group_id == bindparam("group"))
+)
 READ_SERVER = Sql(select(group_use.c.group_id, group_use.c.root_id).where(group_use.c.server_id == bindparam("server")))
 INSERT_USE = Sql(
     insert_unless_there(group_use)
@@ -47,6 +51,7 @@ class GroupRule(msgspec.Struct, frozen=True):
     group: str
     policy: str  # affinity | anti-affinity | soft-affinity | soft-anti-affinity
     max_per_host: int = 1
+    dead_host: str = ""  # that the server is evacuated from: whoever is left there binds nobody
 
 
 @dataclass(slots=True)
@@ -81,7 +86,7 @@ async def stand(tx: Tx, server: str, rule: GroupRule) -> Standing:
     for row in await tx.all(READ_GROUP, group=rule.group):
         if row["server_id"] == server:
             standing.own.add((rule.group, row["root_id"]))
-        else:
+        elif row["name"] != rule.dead_host:
             standing.others.setdefault(row["root_id"], set()).add(row["server_id"])
     return standing
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import bindparam, select
 
+from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control
@@ -16,7 +17,7 @@ from kilonova.world import Row, Stores, Tx
 NEIGHBOURS = ("same_host", "different_host")  # hints that name servers
 
 _MEMBERS = Sql(
-    select(group_use.c.server_id, resource_providers.c.uuid)
+    select(group_use.c.server_id, resource_providers.c.uuid, resource_providers.c.name)
     .join(resource_providers, resource_providers.c.id == group_use.c.root_id)
     .where(group_use.c.group_id == bindparam("group"))
 )
@@ -49,18 +50,19 @@ NOBODY = Surroundings()
 async def look_around(stores: Stores, request: ResourceRequest) -> Surroundings:
     if request.group is None and not any(request.hints.get(name) for name in NEIGHBOURS):
         return NOBODY
-    members = await _members(stores, request.group.group) if request.group is not None else {}
+    members = await _members(stores, request.group) if request.group is not None else {}
     named = sorted({server for name in NEIGHBOURS for server in request.hints.get(name, ())})
     return Surroundings(members, await _hosts(stores, named) if named else {})
 
 
-async def _members(stores: Stores, group: str) -> dict[str, frozenset[str]]:
+async def _members(stores: Stores, rule: GroupRule) -> dict[str, frozenset[str]]:
     async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_MEMBERS, group=group)
+        return await tx.all(_MEMBERS, group=rule.group)
 
     found: dict[str, set[str]] = {}
     for row in await stores.placement.read(body, few=True):
-        found.setdefault(row["uuid"], set()).add(row["server_id"])
+        if row["name"] != rule.dead_host:
+            found.setdefault(row["uuid"], set()).add(row["server_id"])
     return {provider: frozenset(servers) for provider, servers in found.items()}
 
 

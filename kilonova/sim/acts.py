@@ -97,7 +97,9 @@ def draw(seed: str, length: int = 40) -> History:
     rough = source.choice((0.0, 0.0, 0.02, 0.08))
     luck = source.choice((0.0, 0.0, 0.02))
     nemesis = source.choice((0.0, 0.2, 0.4))
-    acts = [_with_wishes(source, _act(source, roles, servers, nemesis, cells)) for _ in range(length)]
+    first = [Act(after=0.5, do="create", server=number) for number in range(min(servers, length // 8))]
+    others = [_act(source, roles, servers, nemesis, cells) for _ in range(length - len(first))]
+    acts = [_with_wishes(source, act) for act in (*first, *others)]
     return History(
         seed=seed,
         hosts=hosts,

@@ -10,7 +10,8 @@ import msgspec
 
 from kilonova.domain.errors import Refused
 from kilonova.sim.acts import History, draw
-from kilonova.sim.crashes import SCENARIOS, Scenario, count_points, matrix
+from kilonova.sim.crash_scenarios import SCENARIOS
+from kilonova.sim.crashes import Scenario, count_points, matrix
 from kilonova.sim.histories import Told, run, shrink
 
 

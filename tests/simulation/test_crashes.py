@@ -5,7 +5,8 @@ import os
 import pytest
 
 from kilonova.sim.commands import chosen_points
-from kilonova.sim.crashes import SCENARIOS, count_points, crash_at
+from kilonova.sim.crash_scenarios import SCENARIOS
+from kilonova.sim.crashes import count_points, crash_at
 
 SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 12
 

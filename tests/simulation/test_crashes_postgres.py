@@ -9,7 +9,8 @@ import pytest
 
 from kilonova.sim.cloud import DATABASES as ONE_CELL
 from kilonova.sim.commands import chosen_points
-from kilonova.sim.crashes import SCENARIOS, count_points, crash_at
+from kilonova.sim.crash_scenarios import SCENARIOS
+from kilonova.sim.crashes import count_points, crash_at
 from kilonova.sim.databases import on_postgres
 from kilonova.store.revisions import role_of
 from kilonova.store.upgrade import upgrade_blocking

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import kilonova
 from kilonova.sim.commands import chosen_points
-from kilonova.sim.crashes import SCENARIOS, Scenario, count_points, crash_at
+from kilonova.sim.crash_scenarios import SCENARIOS
+from kilonova.sim.crashes import Scenario, count_points, crash_at
 from kilonova.sim.histories import draw, run
 
 LENGTHS = (30, 60, 60, 100)

@@ -10,10 +10,10 @@ from kilonova.services.compute.server_groups import group_named
 HINT = "group"
 
 
-async def group_of(ctx: Context) -> GroupRule | None:
+async def group_of(ctx: Context, dead_host: str = "") -> GroupRule | None:
     """The one that the hint named, as it is now: it may have been deleted since the server joined it. A dry run asks
     for servers that have not joined and never will, so it is not looked for among the members."""
     details = from_json(ctx.row.details, {}) if ctx.server is not None else ctx.params.get("details", {})
     named = details.get("scheduler_hints", {}).get(HINT)
     group = await group_named(ctx.world.db.control, named[0]) if named else None
-    return None if group is None else GroupRule(group.id, group.policy, group.max_server_per_host or 1)
+    return None if group is None else GroupRule(group.id, group.policy, group.max_server_per_host or 1, dead_host)

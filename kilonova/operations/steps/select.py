@@ -28,10 +28,12 @@ async def choose(
     cells: Sequence[str],
     excluded: dict[str, str],
     wanted: str | None = None,
+    *,
+    dead_host: str = "",
 ) -> dict[str, Any]:
     """Facts: the candidates best first, and the decision with host x filter x number."""
     assert ctx.scheduler is not None
-    request = request_for(ctx, flavor, excluded, wanted, await group_of(ctx))
+    request = request_for(ctx, flavor, excluded, wanted, await group_of(ctx, dead_host))
     placing = await ctx.scheduler.place(request, cells, alternates=ctx.limits.max_attempts - 1)
     decision = msgspec.to_builtins(placing.decision)
     if placing.decision.chosen is None:

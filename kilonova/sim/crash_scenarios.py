@@ -1,0 +1,240 @@
+"""The operations that are crashed at every point (crashes.py), and what must have become of them in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.details import Details
+from kilonova.domain.errors import KilonovaError
+from kilonova.engine.accept import Ask
+from kilonova.engine.limits import Limits
+from kilonova.operations.submit import NewServer, NewServers, create, create_many, submit
+from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.crashes import Scenario
+from kilonova.sim.flavors import BOARD, OFFER, PINNED, SMALL, VCPUS
+from kilonova.sim.records import Records, read_records
+
+SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of runs
+PLAIN = CloudShape(limits=SPARING)
+TWO_CELLS = CloudShape(hosts=4, cells=2, limits=SPARING)
+NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
+PINNING = CloudShape(vcpus=VCPUS, board=BOARD, offer=OFFER, limits=SPARING)
+STORED = CloudShape(volumes=2, limits=SPARING)
+EVERYTHING = CloudShape(addresses=4, ports=1, volumes=2, rare_volumes=True, groups=("anti-affinity",), limits=SPARING)
+SERVER = "5e7e0000-0000-4000-8000-000000000001"
+MANY = 3
+
+
+def created(cloud: SimCloud) -> None:
+    cloud.do(lambda engine: create(engine, _new(cloud), cloud.cause()))
+    cloud.loop.run_for(10.0)
+
+
+def _new(cloud: SimCloud, number: int = 1) -> NewServer:
+    """With all that its cloud has: ports, one of its own and one that it is given; CPUs of its own; a volume made for it
+    to boot from, which goes with it, and one that lies there; a group."""
+    group = cloud.shape.groups[0] if cloud.shape.groups else None
+    return NewServer(
+        id=f"{SERVER[:-1]}{number}",
+        name=f"a{number}",
+        flavor=PINNED if cloud.shape.offer.dedicated else SMALL,
+        image="img",
+        networks=cloud.laid.wanted(1, cloud.laid.ports) if cloud.laid.network else [],
+        volumes=[_boot(cloud), {"volume_id": cloud.stock.volumes[0], "device": "/dev/vdb"}] if _boots(cloud) else [],
+        group=group,
+        details=Details(scheduler_hints={"group": [group]} if group else {}),
+    )
+
+
+def _one_of_many(cloud: SimCloud, number: int) -> NewServer:
+    """As above; what there is only once, none of them gets."""
+    data = {"size": 1, "device": "/dev/vdb", "delete_on_termination": True}
+    fields: dict[str, Any] = {
+        "networks": cloud.laid.wanted(1) if cloud.laid.network else [],
+        "volumes": [_boot(cloud), data] if _boots(cloud) else [],
+    }
+    new: NewServer = msgspec.structs.replace(_new(cloud, number), **fields)
+    return new
+
+
+def _boots(cloud: SimCloud) -> bool:
+    return bool(cloud.stock.snapshot)
+
+
+def _boot(cloud: SimCloud) -> dict[str, Any]:
+    return {
+        "snapshot_id": cloud.stock.snapshot,
+        "is_root": True,
+        "device": "/dev/vda",
+        "delete_on_termination": True,
+    }
+
+
+def asked(kind: str, **params: Any) -> Callable[[SimCloud], None]:
+    def act(cloud: SimCloud) -> None:
+        _ask(cloud, kind, params)
+        cloud.loop.run_for(20.0)
+
+    return act
+
+
+def asking(kind: str, **params: Any) -> Callable[[SimCloud], None]:
+    return lambda cloud: _ask(cloud, kind, params)
+
+
+def creating(cloud: SimCloud) -> None:
+    cloud.ask(lambda engine: create(engine, _new(cloud), cloud.cause())).add_done_callback(_no_matter)
+
+
+def creating_many(cloud: SimCloud) -> None:
+    new = [_one_of_many(cloud, number) for number in range(1, MANY + 1)]
+    wanted = NewServers(flavor=SMALL, least=MANY, most=MANY, make=lambda count: new)
+    cloud.ask(lambda engine: create_many(engine, wanted, cloud.cause())).add_done_callback(_no_matter)
+
+
+def attached(cloud: SimCloud) -> None:
+    _attach(cloud, 0)
+    cloud.loop.run_for(20.0)
+
+
+def attaching(cloud: SimCloud) -> None:
+    _attach(cloud, 1)
+
+
+def _attach(cloud: SimCloud, number: int) -> None:
+    volume = cloud.stock.volumes[number]
+    _ask(cloud, "attach_volume", {"id": f"bdm{number}", "volume_id": volume, "delete_on_termination": bool(number)})
+
+
+def detaching(cloud: SimCloud) -> None:
+    _ask(cloud, "detach_volume", {"volume_id": cloud.stock.volumes[0]})
+
+
+def host_dies(cloud: SimCloud) -> None:
+    """The server's host loses power and everybody has noticed."""
+    server = read_records(cloud).server(SERVER)
+    assert server is not None
+    cloud.hardware.switch_power(server["host"], False)
+    cloud.loop.run_for(100.0)
+
+
+def _ask(cloud: SimCloud, kind: str, params: dict[str, Any]) -> None:
+    ask = Ask(kind=kind, server_id=SERVER, cause=cloud.cause(), params=params)
+    cloud.ask(lambda engine: submit(engine, ask)).add_done_callback(_no_matter)
+
+
+def _no_matter(answer: Any) -> None:
+    """The api may die before it answers, or refuse: the records decide."""
+    if not answer.cancelled() and answer.exception() is not None and not isinstance(answer.exception(), KilonovaError):
+        raise answer.exception()
+
+
+def _one_server(*vm_states: str) -> Callable[[Records], Iterator[str]]:
+    def outcome(records: Records) -> Iterator[str]:
+        server = records.server(SERVER)
+        if server is None or server["vm_state"] not in vm_states:
+            yield f"the server is {server and server['vm_state']}, expected {' or '.join(vm_states)}"
+
+    return outcome
+
+
+def _created_or_never(records: Records) -> Iterator[str]:
+    server = records.server(SERVER)
+    if server is None and records.table("server_mappings"):
+        yield "the create was accepted but the server is gone"
+    if server is not None and server["vm_state"] != "active":
+        yield f"the server is {server['vm_state']}"
+
+
+def _whole_or_never(records: Records) -> Iterator[str]:
+    yield from _created_or_never(records)
+    yield from _has_volumes(records)
+
+
+def _whole_or_gone(records: Records) -> Iterator[str]:
+    """What went with it is gone or going; what was only lent to it is there."""
+    yield from _one_server("active", "deleted")(records)
+    yield from _has_volumes(records)
+    if not any(row["name"] == "volume1" for row in records.table("volumes")):
+        yield "volume1 went with the server"
+
+
+def _all_whole_or_none(records: Records) -> Iterator[str]:
+    yield from _all_or_none(records)
+    yield from _has_volumes(records)
+
+
+def _has_volumes(records: Records) -> Iterator[str]:
+    """To boot from and for data, each server that runs."""
+    for server in records.table("servers"):
+        held = [one for one in records.table("volume_attachments") if one["server_id"] == server["id"]]
+        if len(held) != (2 if server["vm_state"] == "active" else 0):
+            yield f"server {server['name']} is {server['vm_state']} and has {len(held)} volumes"
+
+
+def _all_or_none(records: Records) -> Iterator[str]:
+    states = [server["vm_state"] for server in records.table("servers")]
+    if states not in ([], ["active"] * MANY):
+        yield f"the servers are {states}"
+    if not states and records.table("server_mappings"):
+        yield "the create was accepted but the servers are gone"
+
+
+def _failed(records: Records) -> Iterator[str]:
+    return (f"the server is {s['vm_state']}" for s in records.table("servers") if s["vm_state"] != "error")
+
+
+SCENARIOS = [
+    Scenario("create", [], creating, _created_or_never, NETWORKED),
+    Scenario("create_many", [], creating_many, _all_or_none, PLAIN),
+    Scenario("delete", [created], asking("delete"), _one_server("active", "deleted"), NETWORKED),
+    Scenario("create_with_everything", [], creating, _whole_or_never, EVERYTHING),
+    Scenario("create_many_with_everything", [], creating_many, _all_whole_or_none, EVERYTHING),
+    Scenario("delete_with_everything", [created], asking("delete"), _whole_or_gone, EVERYTHING),
+    Scenario("migrate", [created], asking("migrate"), _one_server("active", "resized"), NETWORKED),
+    Scenario("confirm", [created, asked("migrate")], asking("confirm_resize"), _one_server("active", "resized"), PLAIN),
+    Scenario(
+        "revert", [created, asked("migrate")], asking("revert_resize"), _one_server("active", "resized"), NETWORKED
+    ),
+    Scenario("stop", [created], asking("stop"), _one_server("active", "stopped"), PLAIN),
+    Scenario("start", [created, asked("stop")], asking("start"), _one_server("active", "stopped"), PLAIN),
+    Scenario("soft_delete", [created], asking("soft_delete"), _one_server("active", "soft-delete"), PLAIN),
+    Scenario(
+        "restore", [created, asked("soft_delete")], asking("restore"), _one_server("active", "soft-delete"), PLAIN
+    ),
+    Scenario("reboot", [created], asking("reboot"), _one_server("active"), PLAIN),
+    Scenario("hard_reboot", [created, asked("stop")], asking("hard_reboot"), _one_server("active", "stopped"), PLAIN),
+    Scenario("rebuild", [created], asking("rebuild", image="another"), _one_server("active"), PLAIN),
+    Scenario("evacuate", [created, host_dies], asking("evacuate"), _one_server("active"), NETWORKED),
+    Scenario(
+        "evacuate_shared",
+        [created, host_dies],
+        asking("evacuate"),
+        _one_server("active"),
+        CloudShape(shared_storage="pool", limits=SPARING),
+    ),
+    Scenario("create_pinned", [], creating, _created_or_never, PINNING),
+    Scenario("migrate_pinned", [created], asking("migrate"), _one_server("active", "resized"), PINNING),
+    Scenario("rebuild_pinned", [created], asking("rebuild", image="another"), _one_server("active"), PINNING),
+    Scenario("delete_pinned", [created], asking("delete"), _one_server("active", "deleted"), PINNING),
+    Scenario("create_among_cells", [], creating, _created_or_never, TWO_CELLS),
+    Scenario("migrate_among_cells", [created], asking("migrate"), _one_server("active", "resized"), TWO_CELLS),
+    Scenario("attach_volume", [created, attached], attaching, _one_server("active"), STORED),
+    Scenario("detach_volume", [created, attached], detaching, _one_server("active"), STORED),
+    Scenario("migrate_with_volumes", [created, attached], asking("migrate"), _one_server("active", "resized"), STORED),
+    Scenario(
+        "revert_with_volumes",
+        [created, attached, asked("migrate")],
+        asking("revert_resize"),
+        _one_server("active", "resized"),
+        STORED,
+    ),
+    Scenario(
+        "evacuate_with_volumes", [created, attached, host_dies], asking("evacuate"), _one_server("active"), STORED
+    ),
+    Scenario("no_room", [], creating, _failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
+    Scenario("no_address", [], creating, _failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
+]
