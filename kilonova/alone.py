@@ -110,6 +110,9 @@ class Only:
     def destinations(self) -> list[str]:
         return []
 
+    def may_go(self, name: str) -> bool:
+        return False
+
     def outage(self, name: str) -> None:
         raise KeyError(name)
 

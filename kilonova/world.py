@@ -130,6 +130,9 @@ class Stores(Protocol):
     def bus_prefix(self, name: str) -> str:
         """What the subjects of this cell's hosts begin with; "" is nothing."""
 
+    def may_go(self, name: str) -> bool:
+        """This cell was made while the cloud ran, and can be deleted so."""
+
     async def learn(self) -> None:
         """Know the cells as control has them now: new ones are opened, deleted ones closed."""
 

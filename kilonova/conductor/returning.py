@@ -32,6 +32,7 @@ from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting
 from kilonova.placement.reporting import take_report
 from kilonova.placement.traits import DISABLED, set_disabled
+from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
 from kilonova.store.host_hardware import note_hardware, touch
 from kilonova.store.tables import cell, control
@@ -103,6 +104,7 @@ async def find_cell(engine: Engine, message: Register) -> Store:
     async def body(tx: Tx) -> str:
         row = await rows.fetch(tx, control.host_mappings, host=host)
         if row is None:
+            await keep_cell(tx, db, wanted or cells[0])
             await rows.put(tx, control.host_mappings, unless_there=True, host=host, cell=wanted or cells[0])
             return wanted or cells[0]
         if wanted and row["cell"] != wanted:

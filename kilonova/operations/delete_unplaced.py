@@ -1,26 +1,36 @@
 """Delete a server that is not in a cell yet: its build request is the race token with `place`.
 
 Accepting removes the build request and supersedes `place` in one control transaction (operations/submit.py); then
-release the claim -> remove what `place` may have inserted, in every cell -> the mapping goes.
-Every write carries the higher turn, so a stalled `place` that wakes up later changes nothing.
+release the claim -> remove what `place` may have inserted, in the cell that it had come to -> the mapping goes.
+Every write carries the higher turn, so a stalled `place` that wakes up later changes nothing. A cell that is away
+matters only when it is that one.
 """
 
 from __future__ import annotations
 
-from kilonova.domain.errors import Unreachable
 from kilonova.engine.context import Context
+from kilonova.engine.course import ENDING
+from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
+from kilonova.store.open import CELL0
 from kilonova.store.tables import cell, control
 from kilonova.world import Tx
 
 
+def places_of(placing: Op) -> list[str]:
+    """The cells where somebody may still be about to insert the server: where it was claimed last (what came before was
+    undone, and is fenced there), and cell0 while it is being buried."""
+    claimed = placing.facts.get("cell")
+    return [*([claimed] if claimed else []), *([CELL0] if placing.course.mode == ENDING else [])]
+
+
 async def remove_rows(ctx: Context) -> Facts:
-    """Fences the server in every cell, so that nothing of an older turn appears there afterwards."""
+    """Fences the server in those cells, so that nothing of an older turn appears there afterwards."""
 
     async def body(tx: Tx) -> None:
         await pass_fence(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
@@ -28,14 +38,8 @@ async def remove_rows(ctx: Context) -> Facts:
         if row is not None and row["turn"] < ctx.turn:
             await rows.remove(tx, cell.servers, id=ctx.server_id)
 
-    away = None
-    for name in ctx.world.db.cells():
-        try:
-            await ctx.world.db.cell(name).write(body)
-        except Unreachable as why:
-            away = why
-    if away is not None:
-        raise away  # done in the others: this is repeated until it answers
+    for name in ctx.facts.get("cells", ctx.world.db.cells()):  # all: accepted by an earlier release
+        await ctx.world.db.cell(name).write(body)
     return {}
 
 

@@ -16,7 +16,9 @@ from kilonova.placement.inventories import set_accepting
 from kilonova.placement.refusals import NoSuchProvider
 from kilonova.placement.removal import remove_provider
 from kilonova.services.compute.aggregates import forget_host as leave_aggregates
+from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
+from kilonova.store.hosts import raise_epoch
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
@@ -70,12 +72,18 @@ async def forget_host(
             await rows.remove(tx, control.host_mappings, host=name)
             await leave_aggregates(tx, name)
         else:
+            await keep_cell(tx, db, next_cell)
             await rows.change(tx, control.host_mappings, {"cell": next_cell}, host=name)
 
     await journal.read(check)
     await _close(db.placement, provider)
     await remove_provider(db.placement, provider)
-    await engine.write(db.control, unmap)
+    try:
+        await engine.write(db.control, unmap)
+    except Refused:
+        # its provider is gone: it registers anew, and that makes it again
+        await engine.write(journal, lambda tx: raise_epoch(tx, name))
+        raise
     await engine.write(journal, drop)
     # An agent that registered meanwhile made the provider again; left behind, its name would keep the host out.
     await remove_provider(db.placement, provider)

@@ -16,6 +16,7 @@ from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, rememb
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
+from kilonova.operations.delete_unplaced import places_of
 from kilonova.operations.held import held_in_placement
 from kilonova.quota.check import Held, exceeded, given, room
 from kilonova.quota.usage import map_server
@@ -269,9 +270,11 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
             return await _running_delete(tx, ask, now)
         await rows.remove(tx, control.build_requests, server_id=ask.server_id)
         placing = await log.load(tx, request["operation_id"], lock=True)
-        if placing is not None and placing.is_live and placing.server_id == ask.server_id:
+        own = placing is not None and placing.server_id == ask.server_id  # else one of many, of which none is placed
+        if placing is not None and own and placing.is_live:
             await supersede(tx, placing, operation, operation_id, now)
         op = fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
+        op.facts = {"cells": places_of(placing) if placing is not None and own else []}
         op.committed = True  # the build request is gone
         await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
         return Accepted(operation_id)

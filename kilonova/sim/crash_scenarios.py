@@ -34,8 +34,8 @@ def created(cloud: SimCloud) -> None:
 
 
 def _new(cloud: SimCloud, number: int = 1) -> NewServer:
-    """With all that its cloud has: ports, one of its own and one that it is given; CPUs of its own; a volume made for it
-    to boot from, which goes with it, and one that lies there; a group."""
+    """With all that its cloud has: ports, one of its own and one that it is given; CPUs of its own; a volume to boot
+    from, which is made for it and goes with it, and one that lies there; a group."""
     group = cloud.shape.groups[0] if cloud.shape.groups else None
     return NewServer(
         id=f"{SERVER[:-1]}{number}",

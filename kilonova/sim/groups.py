@@ -36,9 +36,14 @@ def _members_live(records: Records) -> Iterator[str]:
 
 
 def _counts(records: Records) -> Iterator[str]:
-    """What binds the next claim is where the members are."""
+    """What binds the next claim is where the members are; of a group that was deleted nobody asks any more."""
     roots = {row["id"]: row["name"] for row in records.table("resource_providers")}
-    counted: Use = {(row["group_id"], row["server_id"], roots[row["root_id"]]) for row in records.table("group_use")}
+    there = {row["id"] for row in records.table("server_groups")}
+    counted: Use = {
+        (row["group_id"], row["server_id"], roots[row["root_id"]])
+        for row in records.table("group_use")
+        if row["group_id"] in there
+    }
     true: Use = {
         (row["group_id"], row["server_id"], host)
         for row in records.table("server_group_members")

@@ -116,6 +116,9 @@ class OpenStores:
     def is_configured(self, name: str) -> bool:
         return name in self._addresses
 
+    def may_go(self, name: str) -> bool:
+        return name in self._learnt
+
     def outage(self, name: str) -> Outage | None:
         """None while its database answers."""
         return self._cells[name].outage

@@ -22,7 +22,7 @@ from kilonova.store.tables.control import cells, host_mappings, server_mappings
 from kilonova.store.upgrade import upgrade
 from kilonova.store.url import parse_url
 from kilonova.store.vacancy import refuse_unless_vacant
-from kilonova.world import Bus, Clock, Ids, Row, Tx
+from kilonova.world import Bus, Clock, Ids, Row, Stores, Tx
 
 logger = logging.getLogger(__name__)
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,61}")
@@ -35,6 +35,12 @@ _SERVERS = Sql(
     .where(server_mappings.c.queued_for_delete == 0, server_mappings.c.cell.is_not(None))
     .group_by(server_mappings.c.cell)
 )
+
+
+async def keep_cell(tx: Tx, stores: Stores, name: str) -> None:
+    """Nobody deletes it before this transaction of control ends; raises `Refused` when somebody has."""
+    if await rows.fetch(tx, cells, lock=True, name=name) is None and stores.may_go(name):
+        raise Refused("no_such_cell", f"the cell {name} was deleted meanwhile; `kilonova cell list` names those left")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -188,3 +188,20 @@ def test_a_provider_that_came_back_meanwhile_goes_too(databases: Run, monkeypatc
         assert await left(stores) == (0, 0, 0, 0)
 
     databases(story)
+
+
+def test_a_move_into_a_cell_that_was_just_deleted(databases: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host stays where it is, and registers anew: its provider is gone by then."""
+
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a")
+        before = await stores.cell("cell1").read(lambda tx: rows.fetch(tx, cell.hosts, name="a"))
+        monkeypatch.setattr(stores, "may_go", lambda name: name == "far")
+        moving = forget_host.forget_host(engine_of(stores), "cell1", "a", ids["provider_id"], next_cell="far")
+        with pytest.raises(Refused, match="the cell far was deleted meanwhile"):
+            await moving
+        host = await stores.cell("cell1").read(lambda tx: rows.fetch(tx, cell.hosts, name="a"))
+        mapping = await stores.control.read(lambda tx: rows.fetch(tx, control.host_mappings, host="a"))
+        assert (host["epoch"], mapping["cell"]) == (before["epoch"] + 1, "cell1")
+
+    databases(story)
