@@ -4,13 +4,14 @@ revert_resize on the destination (stop) -> permission to run back to the source 
   -> the claims swap back (never refused for capacity), ports and volumes go back to the source
   -> finish_revert_resize on the source -> the new copy goes
 A destination that died waits for the operator's word (a guest may run there), then owes the removal.
+A source that cannot start its copy any more: ERROR there, and the new copy goes all the same.
 """
 
 from __future__ import annotations
 
 from kilonova.domain.server import ERROR, RESIZED
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FOREVER, SOURCE, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FOREVER, SOURCE, Facts, Operation, Place, Step
 from kilonova.operations.confirm_resize import finished_migration
 from kilonova.operations.steps.claim import close_migration, return_move
 from kilonova.operations.steps.guest import copy_gone, finish_guest, power_of, remove_guest, start_guest, stop_guest
@@ -19,11 +20,15 @@ from kilonova.operations.steps.ports import WITH_PORTS, bind_to_source
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source
 
 
+# From the point of no return on, whatever becomes of the source's copy.
+LEFT_BEHIND = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get("given_back") else [])
+
+
 async def give_back(ctx: Context) -> Facts:
     """With the host, the old flavor comes back."""
     ctx.set_server(flavor=ctx.facts["old_flavor"])
     ctx.set_migration(status="reverted")
-    return await give_to_source(ctx)
+    return {**await give_to_source(ctx), "given_back": True}
 
 
 class RevertResize(Operation):
@@ -80,4 +85,7 @@ class RevertResize(Operation):
             when_declared=DEBT,
             retry=FOREVER,
         ),
+    ]
+    ending = [
+        Step("drop_destination", remove_guest, on=LEFT_BEHIND, record=copy_gone, when_silent=DEBT, when_declared=DEBT),
     ]
