@@ -9,7 +9,7 @@ from gabbi import driver
 from gabbi.driver import test_pytest
 from gabbi.handlers.jsonhandler import JSONHandler
 
-from tests.conversations.conftest import PORT
+from tests.conversations.conftest import CELLS_PORT, PORT
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(path for path in HERE.iterdir() if list(path.glob("*.yaml")))
@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         collected = _Collected(metafunc.config)
         driver.py_test_generator(
             str(folder),
-            url=f"http://127.0.0.1:{PORT}",
+            url=f"http://127.0.0.1:{CELLS_PORT if folder.name == 'cells' else PORT}",
             test_loader_name=folder.name,
             metafunc=collected,
             content_handlers=[Patch],

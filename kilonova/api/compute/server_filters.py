@@ -31,6 +31,7 @@ LATE[2, 83] = (
 FOR_ALL = {"reservation_id", "name", "display_name", "status", "image", "image_ref", "flavor", "instance_type_id", "ip"}
 FOR_ALL |= {"changes-since"}
 SHOWS_SOFT_DELETED = {"soft_deleted", "status", "vm_state"}
+KNOWN_OF_ALL = {"project_id", "tenant_id", "deleted"}  # also of servers whose cell is away
 NOT_FILTERS = {"limit", "marker", "sort_key", "sort_dir", "all_tenants"}
 
 
@@ -169,12 +170,12 @@ async def asked(call: Call, all_tenants_rule: str) -> tuple[Wanted, Order, Page]
     """None: nothing can match."""
     given = _allowed(call)
     wanted = Wanted(project_id=_project(call, given, all_tenants_rule))
-    wanted.partial = call.at(2, 69) and given.keys() <= {"project_id", "tenant_id"}
     wanted.skips_away = call.engine.limits.list_records_by_skipping_down_cells
     tests = [TESTS[name](values) for name, values in given.items() if name in TESTS]
     if "status" in given and not _possible(call, given["status"]):
         return None
     _deleted(call, given, wanted)
+    wanted.partial = call.at(2, 69) and given.keys() <= KNOWN_OF_ALL and wanted.deleted is False
     if "host" in given and len(set(given["host"])) == 1:
         wanted.host = given["host"][0]
     tests += _changes(call, given, wanted)
