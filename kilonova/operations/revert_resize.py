@@ -19,7 +19,6 @@ from kilonova.operations.steps.ownership import give_to_source
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_source
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source
 
-
 # From the point of no return on, whatever becomes of the source's copy.
 LEFT_BEHIND = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get("given_back") else [])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kilonova.domain.server import from_json
 from kilonova.domain.volume import server_volumes
 from kilonova.sim.records import Records
 
@@ -49,12 +50,19 @@ def at_rest(records: Records) -> Iterator[str]:
         if recorded != true:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
     held = {one["volume_id"] for one in attached}
+    specs = {row["server_id"]: from_json(row["spec"]) for row in records.table("request_specs")}
     for volume in records.table("volumes"):
         name = volume["name"] or volume["id"]
         if volume["id"] not in held and volume["status"] not in ("available", "deleting"):
             yield f"volume {name} is {volume['status']}, and no server has it"
-        if volume["goes_with_server"] and volume["made_for"] not in servers and volume["status"] != "deleting":
+        if volume["made_for"] not in servers and volume["status"] != "deleting" and _goes(volume, specs):
             yield f"volume {name} was to go with {volume['made_for']}, which is gone"
+
+
+def _goes(volume: dict[str, Any], specs: dict[str, dict[str, Any]]) -> bool:
+    """With the server that it was made for, as its create said."""
+    asked = specs.get(volume["made_for"], {}).get("volumes", [])
+    return bool(volume["goes_with_server"] or (asked and asked[volume["made_slot"]].get("delete_on_termination")))
 
 
 def _whole(one: dict[str, Any], server: dict[str, Any]) -> Iterator[str]:

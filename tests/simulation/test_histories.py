@@ -10,6 +10,8 @@ from kilonova.domain.hardware import fit
 from kilonova.sim import acts
 from kilonova.sim.acts import Act, History, draw
 from kilonova.sim.histories import run, shrink
+from kilonova.sim.records import Records
+from kilonova.sim.volumes import at_any_time
 
 COUNT, LENGTH = (300, 80) if os.environ.get("KILONOVA_FULL") else (25, 40)
 
@@ -123,6 +125,86 @@ def test_histories_have_ports_of_every_sort():
     wanted = {(act.ports, act.given) for history in drawn for act in history.acts if act.do == "create"}
     assert wanted == {(made, given) for made in (0, 1, 2) for given in (False, True)}
     assert {history.addresses for history in drawn} == set(acts.ADDRESSES)
+
+
+def test_histories_have_volumes_groups_and_cells_of_every_sort():
+    drawn = [draw(str(number), 60) for number in range(100)]
+    created = [act for history in drawn for act in history.acts if act.do in ("create", "create_many")]
+    assert {act.volumes for act in created} == set(acts.VOLUMES)
+    assert {act.group for act in created} == {"", *acts.POLICIES}
+    assert {act.number for act in created if act.do == "create_many"} == {2, 3}
+    assert {history.reclaimed_after for history in drawn} == set(acts.RECLAIMED_AFTER)
+    assert {(history.cells, history.volumes) for history in drawn} == {(n, v) for n in (1, 2) for v in (False, True)}
+    struck = {(history.cells, act.who) for history in drawn for act in history.acts if act.do == "outage"}
+    assert struck == {(1, "cell0"), (1, "cell1"), (2, "cell0"), (2, "cell1"), (2, "cell2")}
+
+
+def whole(*acts, **more):
+    return History(seed="whole", hosts=2, conductors=1, shared=False, acts=list(acts), **more)
+
+
+async def do_nothing(*_, **__):
+    return {}
+
+
+BOOTED = Act(after=0.0, do="create", server=0, volumes=("boot!", "1"))
+APART = [Act(after=20.0, do="create", server=number, group="anti-affinity") for number in (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("what", "history", "says"),
+    [
+        (
+            "kilonova.services.volume.servers.ServerVolumes.release_all",
+            whole(BOOTED, Act(after=20.0, do="delete", server=0), volumes=True),
+            "which is deleted",
+        ),
+        (
+            "kilonova.services.volume.servers._delete",
+            whole(BOOTED, Act(after=20.0, do="delete", server=0), volumes=True),
+            "was to go with",
+        ),
+        (
+            "kilonova.operations.delete.leave",
+            whole(*APART, Act(after=20.0, do="delete", server=0)),
+            "is gone and still in the group anti-affinity",
+        ),
+        (
+            "kilonova.quota.usage.uncount_server",
+            whole(
+                Act(after=0.0, do="create", server=0),
+                Act(after=20.0, do="remove", server=0),
+                reclaimed_after=4000.0,
+            ),
+            "is soft-delete and counts",
+        ),
+    ],
+    ids=["attachments", "volumes", "members", "quota"],
+)
+def test_what_is_left_behind_is_noticed(monkeypatch, what, history, says):
+    """Negative control: something is not done."""
+    assert run(history).found == []
+    monkeypatch.setattr(what, do_nothing)
+    assert any(says in sentence for sentence in run(history).found)
+
+
+def test_a_group_that_binds_nobody_is_noticed(monkeypatch):
+    async def nobody(*_):
+        return None
+
+    history = whole(*APART)
+    assert run(history).found == []
+    monkeypatch.setattr("kilonova.operations.steps.group.group_of_server", nobody)
+    assert any("is not counted on" in sentence for sentence in run(history).found)
+
+
+def test_a_volume_of_two_servers_is_noticed():
+    volumes = [{"id": "v1", "name": "mine", "multiattach": 0}, {"id": "v2", "name": "ours", "multiattach": 1}]
+    held = [{"id": f"{v}-{s}", "volume_id": v, "server_id": s} for v in ("v1", "v2") for s in ("a", "b")]
+    mapped = [{"server_id": server, "queued_for_delete": 0} for server in ("a", "b")]
+    tables = {"volumes": volumes, "volume_attachments": held, "server_mappings": mapped}
+    found = list(at_any_time(Records(databases={"control": tables})))
+    assert found == ["volume mine is attached to ['a', 'b']"]
 
 
 def test_a_host_that_gives_a_cpu_twice_is_noticed(monkeypatch):
