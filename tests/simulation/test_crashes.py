@@ -8,7 +8,7 @@ from kilonova.sim.commands import chosen_points
 from kilonova.sim.crash_scenarios import SCENARIOS
 from kilonova.sim.crashes import count_points, crash_at
 
-SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 12
+SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 10
 
 
 @pytest.mark.parametrize("everyone", [False, True], ids=["one role", "all roles"])
