@@ -10,6 +10,9 @@ from kilonova.services.volume.content import ask
 from kilonova.world import Bus, GuestVolume
 
 
+READS = 3
+
+
 class VolumeDoor(Protocol):
     async def read(self, volume: GuestVolume) -> str:
         """Its marker; raises `Failed` where it cannot be opened."""
@@ -24,6 +27,13 @@ class BusVolumes:
         self._bus = bus
 
     async def read(self, volume: GuestVolume) -> str:
+        """Asked again when nobody answers: whoever was about to may have died, and reading twice is harmless."""
+        for _ in range(READS - 1):
+            try:
+                return await self._ask(volume, None)
+            except Failed as why:
+                if why.final:
+                    raise
         return await self._ask(volume, None)
 
     async def write(self, volume: GuestVolume, text: str) -> None:
