@@ -9,7 +9,6 @@ from kilonova.domain.volume import Content
 from kilonova.services.volume.content import ask
 from kilonova.world import Bus, GuestVolume
 
-
 READS = 3
 
 
