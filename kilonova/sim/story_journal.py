@@ -15,7 +15,7 @@ STEPS = (
 )
 OPERATIONS = (
     "id, kind, server_id, state, waiting_for, error, superseded_by, live, "
-    "json_extract(facts, '$.migration') AS migration"
+    "json_extract(facts, '$.migration') AS migration, json_extract(params, '$.servers') AS servers"
 )
 
 

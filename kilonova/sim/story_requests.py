@@ -212,7 +212,9 @@ class Requests:
         return self._ask(ask)
 
     def _is_of(self, row: dict[str, Any], server: str) -> bool:
-        return bool(row["server_id"] == self.player.names.server_id(server))
+        """Its own, or that of several at once."""
+        server_id = self.player.names.server_id(server)
+        return bool(row["server_id"] == server_id or server_id in (row["servers"] or ""))
 
     def declare(self, **words: str) -> list[Answer]:
         """An administrator's word about hosts: down, up, disabled, enabled."""
