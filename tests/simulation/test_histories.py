@@ -194,7 +194,7 @@ def test_a_group_that_binds_nobody_is_noticed(monkeypatch):
 
     history = whole(*APART)
     assert run(history).found == []
-    monkeypatch.setattr("kilonova.operations.steps.group.group_of_server", nobody)
+    monkeypatch.setattr("kilonova.operations.steps.group.group_named", nobody)
     assert any("is not counted on" in sentence for sentence in run(history).found)
 
 
