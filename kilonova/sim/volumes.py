@@ -50,19 +50,19 @@ def at_rest(records: Records) -> Iterator[str]:
         if recorded != true:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
     held = {one["volume_id"] for one in attached}
-    specs = {row["server_id"]: from_json(row["spec"]) for row in records.table("request_specs")}
+    asked = {op["server_id"]: from_json(op["params"]) for op in records.table("operations") if op["kind"] == "place"}
     for volume in records.table("volumes"):
         name = volume["name"] or volume["id"]
         if volume["id"] not in held and volume["status"] not in ("available", "deleting"):
             yield f"volume {name} is {volume['status']}, and no server has it"
-        if volume["made_for"] not in servers and volume["status"] != "deleting" and _goes(volume, specs):
+        if volume["made_for"] not in servers and volume["status"] != "deleting" and _goes(volume, asked):
             yield f"volume {name} was to go with {volume['made_for']}, which is gone"
 
 
-def _goes(volume: dict[str, Any], specs: dict[str, dict[str, Any]]) -> bool:
+def _goes(volume: dict[str, Any], asked: dict[str, dict[str, Any]]) -> bool:
     """With the server that it was made for, as its create said."""
-    asked = specs.get(volume["made_for"], {}).get("volumes", [])
-    return bool(volume["goes_with_server"] or (asked and asked[volume["made_slot"]].get("delete_on_termination")))
+    wanted = asked.get(volume["made_for"], {}).get("volumes", [])
+    return bool(volume["goes_with_server"] or (wanted and wanted[volume["made_slot"]].get("delete_on_termination")))
 
 
 def _whole(one: dict[str, Any], server: dict[str, Any]) -> Iterator[str]:
