@@ -10,7 +10,6 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
-    and_,
 )
 
 from kilonova.store.tables import journal
@@ -54,7 +53,7 @@ servers = Table(
 Index("servers_host", servers.c.host, sqlite_where=servers.c.deleted == 0, postgresql_where=servers.c.deleted == 0)
 _SOFT_DELETED = servers.c.vm_state == "soft-delete"
 Index("servers_soft_deleted", servers.c.id, sqlite_where=_SOFT_DELETED, postgresql_where=_SOFT_DELETED)
-_IS_BUSY = and_(servers.c.deleted == 0, servers.c.task_state.is_not(None))
+_IS_BUSY = servers.c.task_state.is_not(None)
 Index("servers_busy", servers.c.host, sqlite_where=_IS_BUSY, postgresql_where=_IS_BUSY)
 Index("servers_created", servers.c.deleted, servers.c.created_at, servers.c.id)
 Index("servers_project", servers.c.project_id, servers.c.deleted, servers.c.created_at, servers.c.id)

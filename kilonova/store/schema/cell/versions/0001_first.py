@@ -248,8 +248,8 @@ def upgrade() -> None:
         "servers_busy",
         "servers",
         ["host"],
-        sqlite_where=sa.text("deleted = 0 AND task_state IS NOT NULL"),
-        postgresql_where=sa.text("deleted = 0 AND task_state IS NOT NULL"),
+        sqlite_where=sa.text("task_state IS NOT NULL"),
+        postgresql_where=sa.text("task_state IS NOT NULL"),
     )
     op.create_index("servers_created", "servers", ["deleted", "created_at", "id"])
     op.create_index(
