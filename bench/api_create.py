@@ -22,14 +22,14 @@ from bench.books import differences, states
 from bench.http import Connection
 from bench.measure import cpu_of, resident_mb
 from bench.report import Report, median, rounds
-from bench.served import HOSTS, NETWORK, Tenant, served, tenant
+from bench.served import NETWORK, Tenant, served, tenant
 from tests.support.program import Cloud
 
 CALLERS = 16
 WARM_UP = 200
 SERVERS = 1000  # per round
 ROUNDS = 3
-FULL = (10_000, 100_000)
+CLOUDS = ((40, 10_000), (400, 100_000))  # hosts, and servers in the end: 250 on a host
 LOOK_SECONDS = 0.005
 PATIENCE = 60.0
 FLAT = 1.25  # on a machine that others use too
@@ -149,44 +149,39 @@ def tell(report: Report, title: str, found: Phase) -> None:
     report.add(f"{title}: memory", found.memory, "MB")
 
 
-def measure(data: Path) -> Report:
-    report = Report("api_create")
-    report.add("callers at a time", CALLERS)
-    report.add("creates per round", SERVERS, note=f"{HOSTS} hosts, a network each")
-    with served(data) as cloud:
+def measure(report: Report, data: Path, hosts: int, full: int) -> None:
+    """In a cloud of so many hosts, first empty, then with so many servers."""
+    made = WARM_UP + ROUNDS * SERVERS
+    with served(data, hosts) as cloud:
         empty = uvloop.run(phase(cloud))
-    tell(report, "empty cloud", empty)
-    report.exactly("servers ACTIVE with an address, by REST", empty.shown, WARM_UP + ROUNDS * SERVERS)
-    check(report, data, "after creating", empty.shown)
-    before = empty.shown
-    for full in FULL:
-        before = among(report, data, empty, full, before)
-    return report
-
-
-def among(report: Report, data: Path, empty: Phase, full: int, before: int) -> int:
-    """The same in a cloud that was filled up from `before` to `full`; how many there are then."""
-    seed.fill(data, full - before)
-    check(report, data, f"after seeding {full:,}", full)
-    with served(data) as cloud:
+    tell(report, f"{hosts} hosts", empty)
+    report.exactly(f"{hosts} hosts: servers ACTIVE with an address, by REST", empty.shown, made)
+    check(report, data, f"{hosts} hosts", made)
+    seed.fill(data, full - made)
+    title = f"{hosts} hosts, {full:,} servers"
+    check(report, data, f"{title}, seeded", full)
+    with served(data, hosts) as cloud:
         found = uvloop.run(phase(cloud))
-    tell(report, f"{full:,} servers", found)
-    report.at_most(f"cost per create, {full:,} to empty", found.cpu_ms / empty.cpu_ms, "", FLAT, "flat, but for noise")
-    after = full + WARM_UP + ROUNDS * SERVERS
-    check(report, data, f"after creating among {full:,}", after)
-    return after
+    tell(report, title, found)
+    report.at_most(f"{title}: cost per create, full to empty", found.cpu_ms / empty.cpu_ms, "", FLAT, "but for noise")
+    check(report, data, f"{title} and more", full + made)
 
 
 def check(report: Report, data: Path, when: str, count: int) -> None:
     """By the files of the stopped cloud: every server ACTIVE, every port bound, every allocation exact."""
-    report.exactly(f"servers {when}", str(dict(states(data))), str({"active": count}))
+    report.exactly(f"{when}: servers", str(dict(states(data))), str({"active": count}))
     wrong = differences(data)
-    report.exactly(f"differences in the books {when}", len(wrong), 0, note="; ".join(wrong[:3]))
+    report.exactly(f"{when}: differences in the books", len(wrong), 0, note="; ".join(wrong[:3]))
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kilonova-bench-") as scratch:
-        return measure(Path(scratch) / "var").finish()
+        report = Report("api_create")
+        report.add("callers at a time", CALLERS)
+        report.add("creates per round", SERVERS, note="a network each")
+        for hosts, full in CLOUDS:
+            measure(report, Path(scratch) / str(hosts), hosts, full)
+        return report.finish()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 from bench.http import Client
 from tests.support.program import Cloud, Http
 
-HOSTS = 400
+HOSTS = 40
 ROOM = {"vcpus": 1024, "memory_mb": 1048576, "disk_gb": 65536}  # of each: far more than 100,000 small servers in all
 NETWORK, ADDRESSES = "bench", "10.64.0.0/10"  # four million
 FLAVOR = "1"  # m1.tiny: 1 VCPU, 512 MB, 1 GB
