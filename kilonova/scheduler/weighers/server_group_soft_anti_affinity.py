@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kilonova.placement.snapshot import Ints
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.weighers.base import Floats, Weigher
-
-POLICY = "soft-anti-affinity"
+from kilonova.scheduler.weighers.group_members import group_members
 
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):
@@ -17,7 +14,5 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
     option = "soft_anti_affinity_weight_multiplier"
 
     def values(self, field: Field, request: ResourceRequest, hosts: Ints) -> Floats | Ints | None:
-        if request.group is None or request.group.policy != POLICY or not field.around.members:
-            return None
-        there = [field.around.others(field.provider(at), request.server) for at in hosts.tolist()]
-        return -np.array(there, dtype=np.int64)
+        there = group_members("soft-anti-affinity", field, request, hosts)
+        return None if there is None else -there
