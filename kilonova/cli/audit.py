@@ -8,17 +8,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kilonova.cli.operations import cloud_of
-from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
+from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 
 CLEAN, DIFFERENCES = 0, 6  # exit codes
 
 
 def audit(
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
     repair: Annotated[bool, Parameter(help="Put right what is safe; --no-repair only looks.")] = True,
     as_json: AsJson = False,
 ) -> int:
@@ -26,7 +23,7 @@ def audit(
 
     Ends with 6 when there was any difference, put right or not.
     """
-    found = cloud_of(url, data, clouds, os_cloud).post("/audits", {"repair": repair})["audit"]
+    found = cloud_of(login).post("/audits", {"repair": repair})["audit"]
     if as_json:
         print(json.dumps(found, indent=2))
     else:

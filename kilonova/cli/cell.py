@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
+from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 
 app = App(name="cell", help="Cells of a running cloud: create, list, show, disable, enable, delete, move-host.")
 
@@ -21,27 +21,21 @@ def create(
     *,
     database: Annotated[str, Parameter(help="Address of an empty database; else a file of the data directory.")] = "",
     bus_prefix: Annotated[str, Parameter(help="What the subjects of its hosts begin with.")] = "",
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Make a cell: its tables are made in an empty database, and every process uses it from then on."""
     wish = {"name": name, "database": database, "bus_prefix": bus_prefix}
-    print(_line(cloud_of(url, data, clouds, os_cloud).post("/cells", wish)["cell"]))
+    print(_line(cloud_of(login).post("/cells", wish)["cell"]))
 
 
 @app.command(name="list")
 def list_(
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
     as_json: AsJson = False,
 ) -> None:
     """List the cells: hosts, servers, and whether their databases answer."""
-    found = cloud_of(url, data, clouds, os_cloud).get("/cells")
+    found = cloud_of(login).get("/cells")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -54,14 +48,11 @@ def show(
     name: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
     as_json: AsJson = False,
 ) -> None:
     """Show one cell."""
-    found = cloud_of(url, data, clouds, os_cloud).get(f"/cells/{word(name)}")
+    found = cloud_of(login).get(f"/cells/{word(name)}")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -74,13 +65,10 @@ def disable(
     name: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Take no new servers there; what is there goes on."""
-    print(_line(cloud_of(url, data, clouds, os_cloud).post(f"/cells/{word(name)}", {"disabled": True})["cell"]))
+    print(_line(cloud_of(login).post(f"/cells/{word(name)}", {"disabled": True})["cell"]))
 
 
 @app.command
@@ -88,13 +76,10 @@ def enable(
     name: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Take new servers there again."""
-    print(_line(cloud_of(url, data, clouds, os_cloud).post(f"/cells/{word(name)}", {"disabled": False})["cell"]))
+    print(_line(cloud_of(login).post(f"/cells/{word(name)}", {"disabled": False})["cell"]))
 
 
 @app.command
@@ -102,13 +87,10 @@ def delete(
     name: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Forget a cell without hosts and servers. Its database is left as it is."""
-    gone = cloud_of(url, data, clouds, os_cloud).delete(f"/cells/{word(name)}")["cell"]
+    gone = cloud_of(login).delete(f"/cells/{word(name)}")["cell"]
     print(f"{name} is gone; its database is left: {gone['database']}")
 
 
@@ -118,13 +100,10 @@ def move_host(
     cell: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Move a host with nothing on it to another cell. Its agent joins there when it registers the next time."""
-    print(_line(cloud_of(url, data, clouds, os_cloud).post(f"/cells/{word(cell)}/hosts", {"host": host})["cell"]))
+    print(_line(cloud_of(login).post(f"/cells/{word(cell)}/hosts", {"host": host})["cell"]))
 
 
 def _line(cell: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
+from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 from kilonova.domain.errors import Refused
 
 FEW = 20  # hosts that get a line each
@@ -19,10 +19,7 @@ def explain(
     thing: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
     whole: Annotated[bool, Parameter(negative=(), help="Every host that is kept, however many.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -33,7 +30,7 @@ def explain(
     thing
         The id of an operation, or of a server: then its newest decision.
     """
-    cloud = cloud_of(url, data, clouds, os_cloud)
+    cloud = cloud_of(login)
     try:
         found = cloud.get(f"/operations/{word(thing)}/explain")
     except Refused as why:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, Clouds, Data, OsCloud, Url
+from kilonova.cli.operations import cloud_of
+from kilonova.cli.options import DEFAULT_LOGIN, Login
 
 app = App(name="identity", help="Identity of a running cloud: the keys that tokens are signed with.")
 
@@ -15,13 +16,8 @@ app = App(name="identity", help="Identity of a running cloud: the keys that toke
 def rotate_keys(
     *,
     revoke: Annotated[bool, Parameter(negative=(), help="Void every token at once; everybody logs in again.")] = False,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Sign tokens with a new key from now on. Tokens that are out stay good until they expire, unless --revoke."""
-    from kilonova.cli.rest import Cloud
-
-    made = Cloud(url, data, clouds, os_cloud).post("/token-keys", {"revoke": True} if revoke else {})
+    made = cloud_of(login).post("/token-keys", {"revoke": True} if revoke else {})
     print(f"key {made['token_key']} signs from now on" + ("; every earlier token is void" if revoke else ""))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
+from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 
 if TYPE_CHECKING:
     from kilonova.cli.rest import Cloud
@@ -27,10 +26,7 @@ def list_(
     state: str = "",
     limit: int = 50,
     marker: str = "",
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
     as_json: AsJson = False,
 ) -> None:
     """List operations, newest first.
@@ -50,7 +46,7 @@ def list_(
 
     given = {"server": server, "state": state, "limit": limit, "marker": marker}
     query = urlencode({name: value for name, value in given.items() if value != ""})
-    found = cloud_of(url, data, clouds, os_cloud).get(f"/operations?{query}")
+    found = cloud_of(login).get(f"/operations?{query}")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -64,14 +60,11 @@ def show(
     operation: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
     as_json: AsJson = False,
 ) -> None:
     """Show one operation with its steps."""
-    found = cloud_of(url, data, clouds, os_cloud).get(f"/operations/{word(operation)}")
+    found = cloud_of(login).get(f"/operations/{word(operation)}")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -91,10 +84,7 @@ def watch(
     /,
     *,
     seconds: float = 300.0,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> int:
     """Follow an operation until it ends, a line per step. Exit code 4: it failed or was undone; 5: it takes longer.
 
@@ -103,7 +93,7 @@ def watch(
     seconds
         How long to watch.
     """
-    cloud, told = cloud_of(url, data, clouds, os_cloud), set[tuple[int, str]]()
+    cloud, told = cloud_of(login), set[tuple[int, str]]()
     waiting, ends = "", time.monotonic() + seconds
     while True:
         shown = cloud.get(f"/operations/{word(operation)}")["operation"]
@@ -128,20 +118,17 @@ def cancel(
     operation: str,
     /,
     *,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Undo an operation that has not passed its point of no return."""
-    cloud_of(url, data, clouds, os_cloud).post(f"/operations/{word(operation)}/cancel", {})
+    cloud_of(login).post(f"/operations/{word(operation)}/cancel", {})
     print(f"{operation} is being undone")
 
 
-def cloud_of(url: str, data: Path, clouds: Path | None, os_cloud: str) -> Cloud:
+def cloud_of(login: Login) -> Cloud:
     from kilonova.cli.rest import Cloud
 
-    return Cloud(url, data, clouds, os_cloud)
+    return Cloud(login.url, login.data, login.clouds, login.os_cloud)
 
 
 def word(given: str) -> str:

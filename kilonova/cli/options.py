@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -23,3 +24,17 @@ AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print the a
 DEFAULT_DATA = Path("./var")
 DEFAULT_LISTEN = "127.0.0.1:8774"
 DEFAULT_CLOUD = "kilonova"
+
+
+@Parameter(name="*")  # its fields are options of the command itself
+@dataclass(frozen=True)
+class Login:
+    """How a command finds its cloud and who asks."""
+
+    url: Url = ""
+    data: Data = DEFAULT_DATA
+    clouds: Clouds = None
+    os_cloud: OsCloud = DEFAULT_CLOUD
+
+
+DEFAULT_LOGIN = Login()

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from kilonova.cli.explain import told
 from kilonova.cli.operations import FAILED, cloud_of
-from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, AsJson, Clouds, Data, OsCloud, Url
+from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 from kilonova.domain.errors import Refused
 
 COMPUTE = {"OpenStack-API-Version": "compute latest"}
@@ -30,10 +30,7 @@ def create(
     zone: str = "",
     hint: Several = None,
     body: Path | None = None,
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
     as_json: AsJson = False,
 ) -> int:
     """Say where new servers would go and what they would take, or why there is no place for them (exit code 4).
@@ -58,7 +55,7 @@ def create(
     if (body is None) == (not flavor):
         raise Refused("usage", "say either --flavor or --body FILE")
     asked = _read(body) if body is not None else _asked(flavor, image, network or ["none"], count, zone, hint or [])
-    plan = cloud_of(url, data, clouds, os_cloud).post("/plans", {"operation": "create", **asked}, COMPUTE)["plan"]
+    plan = cloud_of(login).post("/plans", {"operation": "create", **asked}, COMPUTE)["plan"]
     print(json.dumps(plan, indent=2) if as_json else "\n".join(lines(plan)))
     return FAILED if plan["problem"] else 0
 

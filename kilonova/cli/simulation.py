@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from cyclopts import App
 
-from kilonova.cli.options import DEFAULT_CLOUD, DEFAULT_DATA, Clouds, Data, OsCloud, Url
+from kilonova.cli.operations import cloud_of
+from kilonova.cli.options import DEFAULT_LOGIN, Login
 
 app = App(name="sim", help="The simulator: stories, random histories, and switches of simulated hosts.")
 
@@ -28,10 +29,7 @@ def host(
     fail: str | None = None,
     times: int = 1,
     how: Literal["error", "refuse", "crash"] = "error",
-    url: Url = "",
-    data: Data = DEFAULT_DATA,
-    clouds: Clouds = None,
-    os_cloud: OsCloud = DEFAULT_CLOUD,
+    login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Switch a simulated host of a running cloud.
 
@@ -50,10 +48,8 @@ def host(
     """
     from urllib.parse import quote
 
-    from kilonova.cli.rest import Cloud
-
     order: dict[str, Any] = {word: value for word, value in (("power", power), ("link", link)) if value}
     if fail:
         order["fail"] = {"verb": fail, "times": times, "how": how}
-    now = Cloud(url, data, clouds, os_cloud).post(f"/simulated/hosts/{quote(name, safe='')}", order)
+    now = cloud_of(login).post(f"/simulated/hosts/{quote(name, safe='')}", order)
     print(f"{now['host']}: power {now['power']}, link {now['link']}")
