@@ -7,7 +7,7 @@ Production, tests and the simulator pass different worlds to the same code. Noth
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -224,6 +224,10 @@ class Volume(Protocol):
     async def state(self, volume_id: str) -> VolumeState:
         """Raises `Refused` when there is no such volume."""
 
+    async def hold(self, tx: Tx, fence: tuple[str, int, int], *, project_id: str, devices: Mapping[str, str]) -> None:
+        """Volumes that a new server names, each with its device there, reserved in the control transaction that accepts
+        it; raises `Refused`, and then nobody has them."""
+
     async def reserve(
         self,
         fence: tuple[str, int, int],
@@ -235,6 +239,9 @@ class Volume(Protocol):
         delete_on_termination: bool = False,
     ) -> str:
         """The id of the attachment. From now on nobody else can have the volume, unless it is for several."""
+
+    async def disconnect(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
+        """A reservation takes its place, so that the server still has the volume and its former host has not."""
 
     async def connect(self, fence: tuple[str, int, int], *, attachment_id: str, host: str) -> dict[str, Any]:
         """What the host needs, with a secret of this attachment; connected elsewhere, the former host's is worth

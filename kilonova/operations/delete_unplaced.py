@@ -1,7 +1,8 @@
 """Delete a server that is not in a cell yet: its build request is the race token with `place`.
 
 Accepting removes the build request and supersedes `place` in one control transaction (operations/submit.py); then
-release the claim -> remove what `place` may have inserted, in the cell that it had come to -> the mapping goes.
+release the volumes that it named -> release the claim -> remove what `place` may have inserted, in the cell that it had
+come to -> the mapping goes.
 Every write carries the higher turn, so a stalled `place` that wakes up later changes nothing. A cell that is away
 matters only when it is that one.
 """
@@ -13,6 +14,7 @@ from kilonova.engine.course import ENDING
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
+from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
@@ -57,6 +59,7 @@ class DeleteUnplaced(Operation):
         ctx.in_transaction(unmap)
 
     steps = [
+        Step("release_volumes", release_held, on=WITH_DEVICES, retry=FOREVER),
         Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
         Step("remove_rows", remove_rows, on=CONTROL, retry=FOREVER),
     ]

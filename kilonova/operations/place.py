@@ -3,7 +3,8 @@
 select -> claim -> insert the server in its cell, hidden -> recheck quota
   -> one control transaction: delete the build request (gone = deleted meanwhile: undo) and set the mapping
   -> one cell transaction: unhide, and `build` begins under the same operation id, if the turn is unchanged.
-No host fits, or the quota is exceeded meanwhile: all is undone and the server is buried in cell0 with the reason.
+No host fits, or the quota is exceeded meanwhile: all is undone, the volumes that it named are released, and the server
+is buried in cell0 with the reason.
 At any time exactly one journal owns the server; the API shows both as one operation.
 """
 
@@ -23,6 +24,7 @@ from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import choose
+from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
 from kilonova.placement import claims
 from kilonova.quota.check import exceeded
 from kilonova.store import rows
@@ -288,6 +290,7 @@ class Place(Operation):
         Step("hand_over", hand_over, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True),
     ]
     ending = [
+        Step("release_volumes", release_held, on=WITH_DEVICES),
         Step("bury_in_cell0", bury, on=CONTROL),
         Step("map_to_cell0", map_to_cell0, on=UNLESS_DELETED, with_secrets=True),
     ]

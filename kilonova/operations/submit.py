@@ -18,6 +18,7 @@ from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
 from kilonova.operations.delete_unplaced import places_of
 from kilonova.operations.held import held_in_placement
+from kilonova.operations.steps.volumes import named
 from kilonova.quota.check import Held, exceeded, given, room
 from kilonova.quota.usage import map_server
 from kilonova.services.compute.server_groups import join
@@ -91,7 +92,9 @@ async def create_many(
         ask = asks[0] if len(asks) == 1 else all_together(together[0], asks)
         for one, new in zip(asks, servers, strict=True):
             await _insert_unplaced(tx, one, new.flavor, ask.operation_id or "", now)
+            await _hold_volumes(engine, tx, one)
         op = fresh(engine, ask, ask.operation_id or "", turn=1)
+        op.facts = {"devices": True} if servers[0].volumes else {}
         await store_operation(engine, tx, engine.world.db.control, engine.operation(ask.kind), op, ask, now)
         made[:] = [(one.server_id, Accepted(op.id)) for one in asks]
         return made
@@ -196,6 +199,13 @@ async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, 
     await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=to_json(ask.params), sealed=None)
 
 
+async def _hold_volumes(engine: Engine, tx: Tx, ask: Ask) -> None:
+    """Those that it names: of two servers that ask for one volume, the second is refused here."""
+    devices, volumes = named(ask.params.get("volumes", ())), engine.world.volume
+    if devices and volumes is not None:
+        await volumes.hold(tx, (ask.server_id, 1, 0), project_id=ask.cause.project_id, devices=devices)
+
+
 async def submit(engine: Engine, ask: Ask) -> Accepted:
     """Accept an operation on an existing server, wherever it is; `delete` also while it is nowhere yet."""
     earlier = await _earlier(engine, ask)
@@ -274,7 +284,10 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
         if placing is not None and own and placing.is_live:
             await supersede(tx, placing, operation, operation_id, now)
         op = fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
-        op.facts = {"cells": places_of(placing) if placing is not None and own else []}
+        op.facts = {
+            "cells": places_of(placing) if placing is not None and own else [],
+            "devices": bool(from_json(request["server"], {}).get("volumes")),
+        }
         op.committed = True  # the build request is gone
         await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
         return Accepted(operation_id)

@@ -16,7 +16,7 @@ from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_destination import destination_of, zone_with_volumes
-from kilonova.api.compute.server_devices import check_devices, devices_of
+from kilonova.api.compute.server_devices import check_devices, devices_of, wrong
 from kilonova.api.compute.server_disks import Disks, disks_for, find_image
 from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import networks_for
@@ -31,6 +31,7 @@ from kilonova.store.server_records import find
 
 CERTIFICATES = "os_compute_api:servers:create:trusted_certs"
 PASSWORD_LENGTH = 12
+VOLUME_GONE = ("invalid_volume", "volume_not_found")  # somebody else was faster
 MOST_AT_ONCE = 1000  # also where no quota ends it: they are all in one transaction
 
 
@@ -41,7 +42,10 @@ async def create(call: Call) -> Response:
         server, operation, details = before
         return _answer(call, wish, server, operation, details, password)
     wanted, details = await checked(call, wish, password)
-    made = await create_many(call.engine, wanted, call.cause, idempotency_key(call))
+    try:
+        made = await create_many(call.engine, wanted, call.cause, idempotency_key(call))
+    except Refused as why:
+        raise wrong(why.message) if why.code in VOLUME_GONE else why from None
     return _answer(call, wish, made[0][0], made[0][1].operation_id, details, password)
 
 

@@ -5,7 +5,7 @@ The server's own row says which volumes it has. A server without any has no such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -84,19 +84,19 @@ async def attach_wanted(ctx: Context) -> Facts:
     """All that a new server asks for, connected to its host. Those that are made for it take their time."""
     wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
     ids = [one.volume_id or await _made(ctx, slot, one) for slot, one in enumerate(wanted)]
-    held = {one.volume_id for one in await _attached(ctx)}  # by a try that nobody heard of: attaching, and ours
+    held = {one.volume_id: one.id for one in await _attached(ctx)}  # since it was accepted, or by an earlier try
     for volume_id in ids:
         if volume_id not in held:
             await _until_settled(ctx, volume_id)
-    there = [await _taken(ctx, volume_id, one) for volume_id, one in zip(ids, wanted, strict=True)]
+    there = [await _taken(ctx, volume_id, one, held) for volume_id, one in zip(ids, wanted, strict=True)]
     ctx.set_server(volume_info=to_json(there))
     return {}
 
 
 async def give_back(ctx: Context) -> Facts:
-    """Those that were made for the server stay for the next try."""
+    """The host has them no more; the server does, for the next try."""
     for one in await _attached(ctx):
-        await _service(ctx).release(_fence(ctx), attachment_id=one.id)
+        await _service(ctx).disconnect(_fence(ctx), attachment_id=one.id)
     ctx.set_server(volume_info=to_json([]))
     return {}
 
@@ -130,9 +130,11 @@ async def _until_settled(ctx: Context, volume_id: str) -> None:
         raise NotYet(f"volume {volume_id}, which is {state.status}", 0.5)
 
 
-async def _taken(ctx: Context, volume_id: str, one: WantedVolume) -> ServerVolume:
+async def _taken(ctx: Context, volume_id: str, one: WantedVolume, held: Mapping[str, str]) -> ServerVolume:
     volumes, owner = _service(ctx), ctx.row.project_id
-    attachment = await volumes.reserve(_fence(ctx), project_id=owner, volume_id=volume_id, device=one.device)
+    attachment = held.get(volume_id) or await volumes.reserve(
+        _fence(ctx), project_id=owner, volume_id=volume_id, device=one.device
+    )
     await volumes.connect(_fence(ctx), attachment_id=attachment, host=ctx.facts["destination"])
     return ServerVolume(
         id=ctx.world.ids.uuid(),
@@ -143,6 +145,17 @@ async def _taken(ctx: Context, volume_id: str, one: WantedVolume) -> ServerVolum
         delete_on_termination=one.delete_on_termination,
         is_root=one.is_root,
     )
+
+
+def named(volumes: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Of those that a new server asks for, the ones that are there before: where each shall appear in it."""
+    return {one["volume_id"]: one.get("device", "") for one in volumes if one.get("volume_id")}
+
+
+async def release_held(ctx: Context) -> Facts:
+    """Of a server that never had a host: reserved is all they were."""
+    await _service(ctx).release_all(_fence(ctx))
+    return {}
 
 
 async def release_volumes(ctx: Context) -> Facts:

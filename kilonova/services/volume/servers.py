@@ -4,7 +4,7 @@ volume that is made for a server, by the server and the slot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -106,6 +106,11 @@ class ServerVolumes:
         await self._parts.wake()
         return made
 
+    async def hold(self, tx: Tx, fence: FenceKey, *, project_id: str, devices: Mapping[str, str]) -> None:
+        await pass_fence(tx, *fence)
+        for volume_id in sorted(devices):  # as whoever releases several locks them
+            await self._reserve(tx, fence, volume_id, project_id=project_id, device=devices[volume_id] or None)
+
     async def reserve(
         self,
         fence: FenceKey,
@@ -116,30 +121,25 @@ class ServerVolumes:
         device: str = "",
         delete_on_termination: bool = False,
     ) -> str:
-        server_id, turn, ordinal = fence
-        attachment_id, now = self._parts.ids.uuid(), self._parts.clock.now()
-        made_by: dict[str, Any] = {"server_id": server_id, "turn": turn, "ordinal": ordinal}
+        goes = delete_on_termination
 
         async def body(tx: Tx) -> str:
-            volume = await fetch_volume(tx, volume_id, lock=True)
-            if volume.project_id != project_id:
-                raise no_such_volume(volume_id)
-            there = await rows.fetch(tx, attachments, volume_id=volume_id, **made_by)
-            if there is not None:
-                return str(there["id"])
-            new = Attachment(
-                id=attachment_id,
-                volume_id=volume_id,
-                project_id=project_id,
-                mode=mode,
-                device=device or None,
-                goes_with_server=delete_on_termination,
-                created_at=now,
-                **made_by,
-            )
-            return (await attaching.reserve(tx, volume, new)).id
+            more: dict[str, Any] = {"mode": mode, "device": device or None, "goes_with_server": goes}
+            return await self._reserve(tx, fence, volume_id, project_id=project_id, **more)
 
         return await self._fenced(fence, body)
+
+    async def _reserve(self, tx: Tx, fence: FenceKey, volume_id: str, *, project_id: str, **more: Any) -> str:
+        made_by: dict[str, Any] = dict(zip(("server_id", "turn", "ordinal"), fence, strict=True))
+        volume = await fetch_volume(tx, volume_id, lock=True)
+        if volume.project_id != project_id:
+            raise no_such_volume(volume_id)
+        there = await rows.fetch(tx, attachments, volume_id=volume_id, **made_by)
+        if there is not None:
+            return str(there["id"])
+        ids: dict[str, Any] = {"id": self._parts.ids.uuid(), "volume_id": volume_id, "project_id": project_id}
+        new = Attachment(**ids, **made_by, **more, created_at=self._parts.clock.now())
+        return (await attaching.reserve(tx, volume, new)).id
 
     async def connect(self, fence: FenceKey, *, attachment_id: str, host: str) -> dict[str, Any]:
         now = self._parts.clock.now()
@@ -160,15 +160,32 @@ class ServerVolumes:
 
         await self._fenced(fence, body)
 
-    async def release(self, fence: FenceKey, *, attachment_id: str) -> None:
+    async def disconnect(self, fence: FenceKey, *, attachment_id: str) -> None:
         async def body(tx: Tx) -> None:
-            row = await rows.fetch(tx, attachments, id=attachment_id, server_id=fence[0])
-            if row is not None:
-                volume = await fetch_volume(tx, row["volume_id"], lock=True)
-                gone = [one for one in volume.attachments if one.id == attachment_id]
-                await attaching.detach(tx, self._parts, volume, gone)
+            for gone in await self._release(tx, fence, attachment_id):
+                try:
+                    more: dict[str, Any] = {"mode": gone.mode, "device": gone.device}
+                    await self._reserve(tx, fence, gone.volume_id, project_id=gone.project_id, **more)
+                except Refused:  # it is broken by now: nothing to hold
+                    return
 
         await self._fenced(fence, body)
+
+    async def release(self, fence: FenceKey, *, attachment_id: str) -> None:
+        async def body(tx: Tx) -> None:
+            await self._release(tx, fence, attachment_id)
+
+        await self._fenced(fence, body)
+
+    async def _release(self, tx: Tx, fence: FenceKey, attachment_id: str) -> list[Attachment]:
+        """What was there."""
+        row = await rows.fetch(tx, attachments, id=attachment_id, server_id=fence[0])
+        if row is None:
+            return []
+        volume = await fetch_volume(tx, row["volume_id"], lock=True)
+        gone = [one for one in volume.attachments if one.id == attachment_id]
+        await attaching.detach(tx, self._parts, volume, gone)
+        return gone
 
     async def release_all(self, fence: FenceKey, *, delete: Sequence[str] = ()) -> None:
         server_id = fence[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.api.compute.cloud import LATEST, Cloud, run
-from tests.unit.api.compute.test_servers import made
+from tests.unit.api.compute.test_servers import made, new_server
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 OF_VERSION = {
@@ -210,5 +210,22 @@ def test_a_volume_that_cannot_be_attached_is_free_again() -> None:
                 await asyncio.sleep(0.01)
         assert await _status(cloud, volume) == "available"
         assert await cloud.get("member", address(server)) == {"volumeAttachments": []}
+
+    run(story, hosts=1)
+
+
+def test_of_creates_that_name_one_volume_at_once_only_one_is_accepted() -> None:
+    async def story(cloud: Cloud) -> None:
+        volume = await new_volume(cloud)
+        body = await new_server(cloud, block_device_mapping=[{"volume_id": volume, "device_name": "/dev/vdb"}])
+        answers = await asyncio.gather(*(cloud.ask("member", "POST", "/servers", body, at="2.52") for _ in range(4)))
+        assert sorted(answer.status_code for answer in answers) == [202, 400, 400, 400]
+        for answer in answers:
+            if answer.status_code == 400:
+                assert "Block Device Mapping is Invalid: Invalid volume" in answer.text
+        (server,) = (await cloud.get("member", "/servers"))["servers"]
+        await until(cloud, volume, "in-use")
+        await cloud.does("member", "DELETE", f"/servers/{server['id']}", status=204)
+        await until(cloud, volume, "available")
 
     run(story, hosts=1)

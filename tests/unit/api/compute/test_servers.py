@@ -51,9 +51,13 @@ def number(version: str) -> int:
     return int(version.partition(".")[2])
 
 
-async def made(cloud: Cloud, name: str = "a", *, who: str = "member", at: str = "2.52", **more: Any) -> str:
+async def new_server(cloud: Cloud, name: str = "a", *, who: str = "member", **more: Any) -> dict[str, Any]:
     image = next(iter((await cloud.api.client.get("/image/v2/images", headers={"X-Auth-Token": who})).json()["images"]))
-    body = {"server": {"name": name, "flavorRef": "1", "imageRef": image["id"], "networks": "none", **more}}
+    return {"server": {"name": name, "flavorRef": "1", "imageRef": image["id"], "networks": "none", **more}}
+
+
+async def made(cloud: Cloud, name: str = "a", *, who: str = "member", at: str = "2.52", **more: Any) -> str:
+    body = await new_server(cloud, name, who=who, **more)
     server = (await cloud.does(who, "POST", "/servers", body, at=at, status=202))["server"]["id"]
     async with asyncio.timeout(60):
         while (await cloud.get(who, f"/servers/{server}"))["server"]["status"] == "BUILD":  # noqa: ASYNC110 - over HTTP there is nothing to wait on

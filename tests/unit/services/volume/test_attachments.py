@@ -56,6 +56,35 @@ def test_a_server_gets_a_volume_and_gives_it_back(control: Control, tmp_path: Pa
     control(story)
 
 
+def test_a_new_servers_volumes_are_held_until_its_host_has_them(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            first, second, servers = await here.volume(), await here.volume(), here.volumes.servers
+            await reserved(here, second.id, server=OTHER)
+
+            async def hold(*ids: str) -> None:
+                wanted = dict.fromkeys(ids, "/dev/vdb")
+                await store.write(lambda tx: servers.hold(tx, (SERVER, 1, 0), project_id=PROJECT, devices=wanted))
+
+            assert await refusal(hold(first.id, second.id)) == "invalid_volume"
+            assert await status(here, first.id) == "available", "all of them or none"
+            await hold(first.id)
+            assert await status(here, first.id) == "reserved"
+            (held,) = (await servers.attached([SERVER]))[SERVER]
+            before = await servers.connect((SERVER, 1, 4), attachment_id=held.id, host="host1")
+            await servers.disconnect((SERVER, 1, 5), attachment_id=held.id)
+            await servers.disconnect((SERVER, 1, 5), attachment_id=held.id)
+            (kept,) = (await servers.attached([SERVER]))[SERVER]
+            assert (kept.status, kept.host, kept.device) == ("reserved", "", "/dev/vdb")
+            assert await status(here, first.id) == "reserved"
+            after = await servers.connect((SERVER, 1, 6), attachment_id=kept.id, host="host2")
+            assert before["data"]["auth_password"] != after["data"]["auth_password"]
+            await servers.release_all((SERVER, 1, 7))
+            assert await status(here, first.id) == "available"
+
+    control(story)
+
+
 def test_what_comes_too_late_changes_nothing(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, NoBytes()) as here:
