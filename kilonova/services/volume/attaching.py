@@ -50,7 +50,7 @@ def check_reservable(volume: Volume, server_id: str | None, mode: str) -> None:
         )
     if mode != READ_ONLY and volume.readonly:
         raise bad_volume(f"Volume {volume.id} is read-only; it cannot be attached with mode {mode}.")
-    allowed = (AVAILABLE, IN_USE) if volume.multiattach else (AVAILABLE,)
+    allowed = (AVAILABLE, RESERVED, ATTACHING, IN_USE) if volume.multiattach else (AVAILABLE,)
     has_it = server_id is not None and any(one.server_id == server_id for one in volume.attachments)
     if volume.status not in allowed and not (has_it and volume.status in (IN_USE, RESERVED)):
         raise bad_volume(

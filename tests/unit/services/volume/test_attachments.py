@@ -194,6 +194,22 @@ def test_only_one_host_is_connected_unless_it_is_for_several(control: Control, t
     control(story)
 
 
+def test_what_is_for_several_is_reserved_by_several_at_once(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            await here.volumes.types.create(VolumeType(id="", name="shared", extra_specs={"multiattach": "<is> True"}))
+            volume, servers = await here.volume(type="shared"), here.volumes.servers
+            first = await reserved(here, volume.id)
+            second = await reserved(here, volume.id, server=OTHER)
+            await servers.connect((SERVER, 1, 4), attachment_id=first, host="host1")
+            await servers.complete((SERVER, 1, 5), attachment_id=first)
+            assert await status(here, volume.id) == "in-use"
+            await servers.release((OTHER, 1, 4), attachment_id=second)
+            assert await status(here, volume.id) == "in-use"
+
+    control(story)
+
+
 def test_two_servers_race_for_one_volume(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, NoBytes()) as here:
