@@ -32,8 +32,15 @@ class Databases:
         self.tables = asyncio.run(self._tables())
 
     def fresh(self):
-        asyncio.run(self._execute(f"TRUNCATE {', '.join(self.tables)} RESTART IDENTITY"))
+        asyncio.run(self._empty())
         return on_postgres(self.urls)
+
+    async def _empty(self):
+        """Row by row: to truncate so many tables took a fifth of the time of a crash."""
+        await self._execute(
+            "; ".join(f"DELETE FROM {name}" for name in self.tables),
+            "SELECT setval(format('%I.%I', schemaname, sequencename), 1, false) FROM pg_sequences",
+        )
 
     async def _execute(self, *statements):
         connection = await asyncpg.connect(self.url)
