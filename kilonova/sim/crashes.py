@@ -1,15 +1,16 @@
 """A crash at every point of an operation. The points are counted by the event loop: each callback that a simulated
-process runs is one; before it, that process (or all of them) dies without running another line, and starts again."""
+process runs is one; before it, that process (or all of them) dies without running another line, and starts again. On
+real databases only those are tried that differ (moments.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Process
+from kilonova.sim.moments import Moments, OpenDatabases
 from kilonova.sim.records import Records, is_idle
 from kilonova.sim.rest import come_to_rest
 
@@ -34,22 +35,30 @@ class Crash:
     found: list[str]
 
 
-OpenDatabases = Callable[[], Any]
+Fresh = Callable[[], OpenDatabases]  # empty databases of a real server
 
 
-def count_points(scenario: Scenario, databases: OpenDatabases | None = None) -> int:
-    """How many points there are between the request and rest."""
-    cloud = _prepared(scenario, databases)
-    first = cloud.loop.points
-    scenario.act(cloud)
-    last = _until_ended(cloud)
+def count_points(scenario: Scenario, databases: Fresh | None = None, *, everyone: bool = False) -> int:
+    """How many points there are between the request and rest; on real databases, how many moments."""
+    if databases is None:
+        cloud = _prepared(scenario)
+        first = cloud.loop.points
+        scenario.act(cloud)
+        found = _until_ended(cloud) - first
+    else:
+        moments = Moments(everyone=everyone)
+        cloud = _prepared(scenario, moments, databases)
+        cloud.loop.crash_when(moments.at(0), _nobody)
+        scenario.act(cloud)
+        found = _until_ended(cloud, moments)
     cloud.close()
-    return last - first
+    return found
 
 
-def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: OpenDatabases | None = None) -> Crash:
-    """Run it, crash at the given point, let it come to rest, and look."""
-    cloud = _prepared(scenario, databases)
+def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: Fresh | None = None) -> Crash:
+    """Run it, crash at the given point or moment, let it come to rest, and look."""
+    moments = Moments(everyone=everyone)
+    cloud = _prepared(scenario, moments, databases)
     crashed = Crash(offset, "nobody", [])
 
     def strike(process: Process) -> None:
@@ -57,7 +66,7 @@ def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: Open
         for name in [*cloud.roles] if everyone else [process.name]:
             cloud.crash(name)
 
-    cloud.loop.crash_when(cloud.loop.points + offset, strike)
+    cloud.loop.crash_when(moments.at(offset) if databases else cloud.loop.points + offset, strike)
     scenario.act(cloud)
     _until_ended(cloud)
     records = come_to_rest(cloud)
@@ -66,16 +75,18 @@ def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: Open
     return crashed
 
 
-def matrix(
-    scenario: Scenario, offsets: Iterable[int], *, everyone: bool, databases: OpenDatabases | None = None
-) -> Iterator[Crash]:
+def matrix(scenario: Scenario, offsets: Iterable[int], *, everyone: bool) -> Iterator[Crash]:
     for offset in offsets:
-        yield crash_at(scenario, offset, everyone=everyone, databases=databases)
+        yield crash_at(scenario, offset, everyone=everyone)
 
 
-def _prepared(scenario: Scenario, databases: OpenDatabases | None) -> SimCloud:
-    opened = databases() if databases is not None else None
-    cloud = SimCloud(scenario.shape, seed=scenario.name, open_databases=opened)
+def _prepared(scenario: Scenario, moments: Moments | None = None, databases: Fresh | None = None) -> SimCloud:
+    if moments is None or databases is None:
+        cloud = SimCloud(scenario.shape, seed=scenario.name)
+    else:
+        opened = moments.watching(databases())
+        cloud = SimCloud(scenario.shape, seed=scenario.name, open_databases=opened, weather=moments)
+        moments.files, moments.hosts = cloud.files, frozenset(cloud.hardware.hosts())
     cloud.start_all()
     cloud.loop.run_for(15.0)
     for step in scenario.before:
@@ -83,11 +94,15 @@ def _prepared(scenario: Scenario, databases: OpenDatabases | None) -> SimCloud:
     return cloud
 
 
-def _until_ended(cloud: SimCloud) -> int:
-    """Virtual time goes on until no operation is under way; returns the points by then."""
+def _nobody(process: Process) -> None:
+    """Of a run that only counts."""
+
+
+def _until_ended(cloud: SimCloud, moments: Moments | None = None) -> int:
+    """Virtual time goes on until no operation is under way; returns the points, or moments, by then."""
     for _ in range(40):
         cloud.loop.run_for(1.0)
-        points = cloud.loop.points
+        count = cloud.loop.points if moments is None else moments.count
         if is_idle(cloud):
             break
-    return points
+    return count

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kilonova.sim.loop import SimClock, SimLoop, current_process
+from kilonova.store.instruments import Faults
 from kilonova.store.postgres import PostgresStore
 from kilonova.world import Body, Row, Tx
 
@@ -40,6 +41,9 @@ class VirtualStore:
 
     async def ask(self, statement: Any, /, **params: Any) -> Row | None:
         return await self._store.ask(statement, **params)
+
+    def watch(self, watcher: Faults) -> None:
+        self._store.faults = watcher
 
     async def close(self) -> None:
         await self._store.close()
