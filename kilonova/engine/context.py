@@ -97,6 +97,7 @@ class Context:
     scheduler: Scheduler | None = None
     problem: Problem | None = None
     attempt: int = 1
+    rehearsing: bool = False  # a dry run: what is chosen is not going to be claimed
     begin: Begin | None = None  # start another operation in the given transaction
     ask: AskChild | None = None  # accept a child operation on a server
     wake: Callable[[str, str], Awaitable[None]] | None = None  # (journal, operation): there is work

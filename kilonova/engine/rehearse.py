@@ -63,8 +63,10 @@ async def plan_only(
     first = operation.steps[0]
     if not first.plan:
         return {}, None
+    ctx = context_for(engine, journal, op, Target(""), server)
+    ctx.rehearsing = True
     try:
-        return await first.do(context_for(engine, journal, op, Target(""), server)) or {}, None
+        return await first.do(ctx) or {}, None
     except NotYet as wait:
         return {}, Problem(code="not_yet", message=wait.waiting_for, step=first.name)
     except Failed as error:

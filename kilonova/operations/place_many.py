@@ -16,7 +16,7 @@ from kilonova.domain.errors import NotYet, NoValidHost
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.steps.claim import candidate_of, facts_of, refused
+from kilonova.operations.steps.claim import candidate_of, claim_ended, facts_of, refused
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import candidates, request_for
 from kilonova.placement import claims
@@ -45,7 +45,8 @@ async def select_hosts(ctx: Context) -> Facts:
     cells = ctx.world.db.destinations()
     asked = request_for(ctx, _flavor(ctx), {}, ctx.params.get("host"), await group_of(ctx))
     requests = [msgspec.structs.replace(asked, server=one["server_id"]) for one in _servers(ctx)]
-    placings = await ctx.scheduler.place_many(requests, cells, alternates=ctx.limits.max_attempts - 1)
+    attempts = ctx.limits.max_attempts
+    placings = await ctx.scheduler.place_many(requests, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     last = placings[-1]
     decision = msgspec.to_builtins(last.decision)
     if last.decision.chosen is None:
@@ -78,6 +79,7 @@ async def claim_hosts(ctx: Context) -> Facts:
         user=ctx.params["user_id"],
         group=await group_of(ctx),
     )
+    claim_ended(ctx, outcomes)
     found: dict[str, Facts] = {}
     for server, outcome in outcomes.items():
         if isinstance(outcome, NotClaimed):

@@ -6,6 +6,7 @@ reports) and of the same kind (which aggregates they are in) share one object, j
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
@@ -103,6 +104,7 @@ class Hosts:
         self.busy: Ints = np.array([view.busy for view in self.views], dtype=np.int64)
         self.devices: Ints = np.array([view.devices for view in self.views], dtype=np.int64)
         self.image_values: dict[str, dict[tuple[str, str], int]] = {}  # by host: its servers' image properties, counted
+        self.unclaimed: Counter[str] = Counter()  # by host: servers that are counted there without a claim
         self._metrics: dict[str, Floats] = {}
         self._rows: tuple[Snapshot | None, int, Ints] = (None, -1, np.zeros(0, dtype=np.int64))
         self.kinds: Alike[Kind] = Alike([Kind()] * len(self))
@@ -168,6 +170,6 @@ class Hosts:
     def filled(self) -> Hosts:
         """One whose counts are its own, to be filled on trial."""
         same = object.__new__(Hosts)
-        own = {"servers": self.servers.copy(), "busy": self.busy.copy(), "hardware": self.hardware.filled()}
-        same.__dict__ = self.__dict__ | own
+        own = {"servers": self.servers.copy(), "busy": self.busy.copy(), "unclaimed": self.unclaimed.copy()}
+        same.__dict__ = self.__dict__ | own | {"hardware": self.hardware.filled()}
         return same

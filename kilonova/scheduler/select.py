@@ -21,6 +21,7 @@ from kilonova.scheduler.matrix import Matrix, Stage, capacity_stage
 from kilonova.scheduler.nearest import smallest_changes
 from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.prefilters import demands
+from kilonova.scheduler.promises import fill, take_hardware
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
@@ -85,6 +86,7 @@ class Selector:
             verdicts=tuple(matrix.verdicts(taken, others)),
             complete=len(taken) + len(others) == field.considered,
             changes=() if choices else smallest_changes(matrix, offers, request),
+            unclaimed=_unclaimed(field, [*taken, *others]),
         )
 
     def _matrix(self, field: Field, request: ResourceRequest) -> Matrix:
@@ -142,6 +144,12 @@ def _choice(field: Field, offers: Offers, at: int, weight: float) -> Choice:
     return Choice(field.names[at], view.provider, round(weight, 6), view.cell, allocations, others, offers.mappings(at))
 
 
+def _unclaimed(field: Field, told_of: Sequence[int]) -> dict[str, int]:
+    counts = field.hosts.unclaimed
+    names = (field.names[at] for at in told_of) if counts else ()
+    return {name: counts[name] for name in names if counts[name]}
+
+
 def _filter_stage(filter_: Filter, field: Field, request: ResourceRequest) -> Stage:
     return Stage(
         filter_.name,
@@ -186,22 +194,12 @@ def select_many(
         made.append(decision)
         if decision.chosen is None:
             return made
-        _consume(trial, filled, decision.chosen, request)
+        fill(trial, filled, [decision.chosen])
+        take_hardware(filled, decision.chosen, request)
         if request.group is not None:
             around = around.joined_by(decision.chosen.provider, request.server)
     chosen = {decision.chosen.host for decision in made if decision.chosen}
     return [_with_alternates(decision, chosen, alternates) for decision in made]
-
-
-def _consume(trial: Snapshot, filled: Hosts, choice: Choice, request: ResourceRequest) -> None:
-    for provider, resources in choice.allocations.items():
-        for name, amount in resources.items():
-            trial.classes[name].table[1, trial.index[provider]] += amount
-    at = filled.index[choice.host]
-    filled.servers[at] += 1
-    filled.busy[at] += 1
-    if request.wish is not None:
-        filled.hardware.take(choice.host, request.wish)
 
 
 def _with_alternates(decision: Decision, taken: set[str], alternates: int) -> Decision:

@@ -1,13 +1,14 @@
 """The scheduler of one process: a snapshot brought up to date per request, hosts as their cells know them.
 
-It may propose from what it remembers, but "no valid host" is concluded only after everything was read again."""
+It may propose from what it remembers, but "no valid host" is concluded only after everything was read again, and only
+from what is claimed: what was promised to others (promises.py) speaks against no host then."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -15,9 +16,10 @@ from kilonova.domain.errors import Unreachable
 from kilonova.placement.snapshot import snapshot_of
 from kilonova.scheduler.census import Census
 from kilonova.scheduler.hosts import Hosts
+from kilonova.scheduler.promises import Promises, counted, joined
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector, select_many
-from kilonova.scheduler.surroundings import look_around
+from kilonova.scheduler.surroundings import Surroundings, look_around
 from kilonova.scheduler.verdict import Decision
 from kilonova.services.compute.aggregate_book import AggregateBook
 from kilonova.settings import Settings
@@ -64,21 +66,36 @@ class Scheduler:
         self._read_at: dict[str, float] = {}
         self._reading: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by cell
         self._waiting_since: dict[str, float] = {}
+        self._promises = Promises(clock)
 
-    async def place(self, request: ResourceRequest, cells: Sequence[str], *, alternates: int = 2) -> Placing:
+    async def place(
+        self, request: ResourceRequest, cells: Sequence[str], *, alternates: int = 2, rehearsing: bool = False
+    ) -> Placing:
         """A proposal from the named cells; `decision.chosen` is None when surely nothing fits now."""
-        (placing,) = await self.place_many([request], cells, alternates=alternates)
+        (placing,) = await self.place_many([request], cells, alternates=alternates, rehearsing=rehearsing)
         return placing
 
     async def place_many(
-        self, requests: Sequence[ResourceRequest], cells: Sequence[str], *, alternates: int = 2
+        self,
+        requests: Sequence[ResourceRequest],
+        cells: Sequence[str],
+        *,
+        alternates: int = 2,
+        rehearsing: bool = False,
     ) -> list[Placing]:
         """The servers of one request together, each after the others have taken theirs. All or none: when the last
-        placing has no host, nothing of it may be used."""
+        placing has no host, nothing of it may be used. Unless nobody is going to claim it (`rehearsing`), what is
+        chosen is promised: who asks next counts it in, until `claim_ended`."""
         placings = await self._choose(requests, cells, alternates, fresh=False)
         if placings[-1].decision.chosen is None:
             placings = await self._choose(requests, cells, alternates, fresh=True)
+        if placings[-1].decision.chosen is not None and not rehearsing:
+            self._promises.make(placing.decision for placing in placings)  # nobody has decided anything since
         return placings
+
+    def claim_ended(self, servers: Iterable[str]) -> None:
+        """Committed or refused: what was promised to these servers counts no more."""
+        self._promises.end(servers)
 
     def may_wait(self, operation_id: str) -> bool:
         """For hosts on their way, as long as it takes to hear every host that lives; then the answer is final."""
@@ -94,27 +111,49 @@ class Scheduler:
     async def _choose(
         self, requests: Sequence[ResourceRequest], cells: Sequence[str], alternates: int, *, fresh: bool
     ) -> list[Placing]:
+        hosts, cells = await self._known(requests, cells, fresh)
+        ends = self._promises.ends  # who claims from here on may do so after what is read
+        around = await look_around(self._stores, requests[0])
+        await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
+        others = self._promises.since(ends)
+        for request in requests:
+            others.pop(request.server, None)
+        promises = [] if fresh else list(others.values())
+        with counted(promises, self._snapshot, hosts, with_hardware=_wish(requests)):
+            around = joined(around, requests[0], promises)
+            decisions = self._decide(requests, hosts, cells, around, alternates)
+        return [_placing(decision, hosts) for decision in decisions]
+
+    def _decide(
+        self,
+        requests: Sequence[ResourceRequest],
+        hosts: Hosts,
+        cells: Sequence[str],
+        around: Surroundings,
+        alternates: int,
+    ) -> list[Decision]:
+        if _wish(requests):
+            hosts.devices = hosts.hardware.free_devices(hosts.names)
+        parts = (self._snapshot, hosts)
+        if len(requests) > 1:
+            return select_many(
+                self._selector, *parts, requests, self._random, cells=cells, around=around, alternates=alternates
+            )
+        request = requests[0]
+        return [self._selector.select(*parts, request, self._random, cells=cells, around=around, alternates=alternates)]
+
+    async def _known(
+        self, requests: Sequence[ResourceRequest], cells: Sequence[str], fresh: bool
+    ) -> tuple[Hosts, Sequence[str]]:
+        """The hosts with all that these requests ask of them, and the cells that answer."""
         hosts, cells = await self._hosts(cells, fresh)
         if not self._census.counts_servers and self._selector.counts_servers(requests[0], hosts):
             self._census.counts_servers = True
             hosts, cells = await self._hosts(cells, fresh=True)
-        if any(request.wish is not None for request in requests):
+        if _wish(requests):
             for cell in cells:
                 await hosts.hardware.sync(self._stores.cell(cell))
-            hosts.devices = hosts.hardware.free_devices(hosts.names)
-        around = await look_around(self._stores, requests[0])
-        await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
-        parts = (self._snapshot, hosts)
-        if len(requests) == 1:
-            request = requests[0]
-            decisions = [
-                self._selector.select(*parts, request, self._random, cells=cells, around=around, alternates=alternates)
-            ]
-        else:
-            decisions = select_many(
-                self._selector, *parts, requests, self._random, cells=cells, around=around, alternates=alternates
-            )
-        return [_placing(decision, hosts) for decision in decisions]
+        return hosts, cells
 
     async def _hosts(self, cells: Sequence[str], fresh: bool) -> tuple[Hosts, Sequence[str]]:
         """All that are known, and of the cells those that answer: nothing can be built in the others now."""
@@ -138,6 +177,11 @@ class Scheduler:
 
     def _is_old(self, cell: str) -> bool:
         return self._clock.now() - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD
+
+
+def _wish(requests: Sequence[ResourceRequest]) -> bool:
+    """Something of the hosts' hardware."""
+    return any(request.wish is not None for request in requests)
 
 
 def _placing(decision: Decision, hosts: Hosts) -> Placing:

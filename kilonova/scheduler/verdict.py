@@ -47,6 +47,7 @@ class Decision(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...]  # of the taken all; of the others those that speak against them
     complete: bool  # every host is in `verdicts`; otherwise the taken and those nearest to fitting
     changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit, each enough by itself
+    unclaimed: dict[str, int] = {}  # by host told of here: servers that were counted there and had not claimed yet
 
     def candidates(self) -> list[Candidate]:
         """What to claim, best first."""

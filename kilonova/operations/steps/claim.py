@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kilonova.domain.errors import Failed
@@ -25,10 +26,17 @@ def candidate_of(told: dict[str, Any], flavor: Flavor) -> Candidate:
 
 def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, Any]:
     """Facts of the candidate that was claimed; all full meanwhile: a fresh query may find others."""
+    claim_ended(ctx, [ctx.server_id or ""])
     if isinstance(outcome, NotClaimed):
         raise refused(outcome, ctx.facts["candidates"])
     found = next(c for c in ctx.facts["candidates"] if c["provider"] == outcome.provider)
     return facts_of(found)
+
+
+def claim_ended(ctx: Context, servers: Iterable[str]) -> None:
+    """One way or the other: placement knows, so the scheduler need not remember."""
+    if ctx.scheduler is not None:
+        ctx.scheduler.claim_ended(servers)
 
 
 def refused(outcome: NotClaimed, candidates: list[dict[str, Any]], for_whom: str = "") -> Failed:

@@ -34,7 +34,8 @@ async def choose(
     """Facts: the candidates best first, and the decision with host x filter x number."""
     assert ctx.scheduler is not None
     request = request_for(ctx, flavor, excluded, wanted, await group_of(ctx, dead_host))
-    placing = await ctx.scheduler.place(request, cells, alternates=ctx.limits.max_attempts - 1)
+    attempts = ctx.limits.max_attempts
+    placing = await ctx.scheduler.place(request, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     decision = msgspec.to_builtins(placing.decision)
     if placing.decision.chosen is None:
         if placing.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):

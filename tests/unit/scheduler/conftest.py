@@ -1,3 +1,4 @@
 from tests.unit.control import control as control
 from tests.unit.control import control_database as control_database
 from tests.unit.control import databases as databases
+from tests.unit.scheduler.lab import run as run
