@@ -71,6 +71,7 @@ def told(decision: dict[str, Any], *, whole: bool = False) -> list[str]:
         said += _matrix(hosts)
     else:
         said += _counts(decision, hosts)
+    said += _unclaimed(decision.get("unclaimed", {}))
     return [*said, *(f"it would fit with: {change}" for change in decision.get("changes", []))]
 
 
@@ -89,6 +90,11 @@ def _matrix(hosts: dict[str, list[dict[str, Any]]]) -> list[str]:
         words = [f"{one['filter']}: {one['sentence']}" for one in against] or ["passes every filter"]
         said += [f"{host:<{width}}  {each}" for each in words]
     return said
+
+
+def _unclaimed(counts: dict[str, int]) -> list[str]:
+    where = ", ".join(f"{count} on {host}" for host, count in counts.items())
+    return [f"servers counted there that had not claimed yet: {where}"] if counts else []
 
 
 def _counts(decision: dict[str, Any], hosts: dict[str, list[dict[str, Any]]]) -> list[str]:
