@@ -41,7 +41,7 @@ def main() -> int:
             found = uvloop.run(phase(cloud))
         tell(report, found)
         check(report, data, "at the end", WARM_UP + ROUNDS * SERVERS)
-        report.add("hosts that have a server", used_hosts(data), note="who asks together sees the same best host")
+        report.add("hosts that have a server", used_hosts(data))
     return report.finish()
 
 

@@ -1,7 +1,8 @@
 """What one placement decision costs: default filters, all hosts up and partly full, host columns kept between requests.
 
 Counted is a whole question to the scheduler: its looks for news in placement and aggregates (there are none), filters,
-weighers, and the verdicts that are kept. Loading, and reading hosts again every second, are told apart.
+weighers, and the verdicts that are kept. Loading, reading hosts again every second, and what it costs to count servers
+that were promised a host and have not claimed it, are told apart.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from bench.measure import Stopwatch
@@ -27,6 +29,7 @@ from kilonova.world import Tx
 
 LIMITS = {10_000: 3.0, 100_000: 20.0}  # ms of CPU for one decision
 ROUNDS, DECISIONS = 5, 40
+PROMISED = 50  # servers that are between their decision and their claim
 NAMES = ("control", "placement", "cell0", "cell1")
 DOWN_AFTER = 3600.0
 REQUEST = ResourceRequest(flavor=Flavor(name="m1.large", vcpus=4, memory_mb=8192, disk_gb=80), project="lab")
@@ -104,6 +107,11 @@ async def tell(stores: OpenStores, report: Report, count: int, limit: float) -> 
         clock.at += 10
         await scheduler.place(REQUEST, ["cell1"])
     report.add(f"{count:,} hosts: one that reads the hosts' news first, CPU", watch.cpu / ROUNDS * 1000, "ms")
+    for number in range(PROMISED):
+        await scheduler.place(msgspec.structs.replace(REQUEST, server=f"s{number}"), ["cell1"])
+    cpu = await decisions(scheduler, REQUEST, fits=True, count=DECISIONS)
+    what = f"{count:,} hosts: one decision with {PROMISED} promises outstanding, CPU"
+    report.at_most(what, median(cpu), "ms", limit, rounds(cpu))
     cpu = await decisions(scheduler, NOTHING, fits=False, count=4)
     report.add(f"{count:,} hosts: a refusal, hosts read again, CPU", median(cpu), "ms", rounds(cpu))
 
