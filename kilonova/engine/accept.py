@@ -125,7 +125,15 @@ async def _accept(
 
 
 async def store_operation(
-    engine: Engine, tx: Tx, journal: Store, operation: Operation, op: Op, ask: Ask, now: float
+    engine: Engine,
+    tx: Tx,
+    journal: Store,
+    operation: Operation,
+    op: Op,
+    ask: Ask,
+    now: float,
+    *,
+    has_action: bool = False,
 ) -> str:
     """The operation, its first step, and what hangs on them; returns the host of that step."""
     go = begin(operation, op.course, op.facts)
@@ -136,7 +144,7 @@ async def store_operation(
     op.ordinal += 1
     await log.insert(tx, op, now)
     await log.add_step(tx, op, step, go, None, now)
-    if operation.action and has_servers(journal):
+    if operation.action and has_servers(journal) and not has_action:
         await records.action_started(tx, op, operation.action, now)
     if step.event and go.way == "do" and has_servers(journal):
         await records.event_started(tx, op, step.event, go.target.host, now)
@@ -300,5 +308,6 @@ async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn)
         request_id=born.cause.request_id,
     )
     ask = Ask(kind=born.kind, server_id=born.server_id, cause=born.cause)
-    await store_operation(engine, tx, journal, operation, op, ask, engine.world.clock.now())
+    now = engine.world.clock.now()
+    await store_operation(engine, tx, journal, operation, op, ask, now, has_action=born.has_action)
     await keep_sealed(tx, op.id, born.sealed)

@@ -45,6 +45,7 @@ class Newborn:
     facts: dict[str, Any]
     cause: Cause
     sealed: str  # its secrets, as they are stored
+    has_action: bool = False  # that of the one before it came along
 
 
 @dataclass

@@ -37,7 +37,10 @@ class Seal:
             await keep_sealed(tx, operation_id, self._fernet.encrypt(msgspec.json.encode(values)).decode())
 
     async def open(self, tx: Tx, operation_id: str) -> dict[str, Any]:
-        text = await sealed(tx, operation_id)
+        return self.read(await sealed(tx, operation_id))
+
+    def read(self, text: str) -> dict[str, Any]:
+        """What was sealed as it is stored."""
         if not text:
             return {}
         try:

@@ -16,6 +16,7 @@ from kilonova.operations.place import Place
 from kilonova.operations.place_many import PlaceMany
 from kilonova.operations.reboot import HardReboot, SoftReboot
 from kilonova.operations.rebuild import Rebuild
+from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
 from kilonova.operations.restore import Restore
 from kilonova.operations.revert_resize import RevertResize
 from kilonova.operations.soft_delete import SoftDelete
@@ -42,6 +43,7 @@ REGISTRY: Registry = {
         SoftReboot(),
         HardReboot(),
         Rebuild(),
+        RebuildInCell0(),
         AttachVolume(),
         DetachVolume(),
     )

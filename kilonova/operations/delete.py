@@ -1,6 +1,7 @@
 """Delete: takes over from anything, and works from what is recorded (copies, claims), not from what it interrupted.
 
-plan -> terminate_instance on every host that holds a copy (a silent host owes it) -> release ports
+plan -> (in cell0: a rebuild that has begun is recalled, what it inserted elsewhere is removed)
+  -> terminate_instance on every host that holds a copy (a silent host owes it) -> release ports
   and volumes (those that go with it are deleted) -> release all claims -> unmap
 The server is gone from the API when this ends; a host that was away removes its copy when it returns.
 """
@@ -13,15 +14,20 @@ from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.server import DELETED, from_json
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Step
+from kilonova.engine.journal import op_from
+from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Place, Step, Target
+from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.operations.steps.ports import release_ports
+from kilonova.operations.steps.unplaced import places_of, take_request
 from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
+from kilonova.store.fences import pass_fence
+from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
@@ -37,6 +43,7 @@ _MIGRATIONS = Sql(
     .where(cell.migrations.c.server_id == bindparam("server_id"))
     .order_by(cell.migrations.c.number)
 )
+IN_CELL0 = Place("control", lambda facts: [Target("")] if facts.get("buried") else [])
 _OPERATIONS = Sql(select(operations.c.facts).where(operations.c.server_id == bindparam("server_id")))
 _OPEN = update(cell.migrations).where(cell.migrations.c.server_id == bindparam("server"), cell.migrations.c.open == 1)
 _CLOSE_FINISHED = Sql(
@@ -59,9 +66,27 @@ async def list_what_exists(ctx: Context) -> Facts:
             "copies": [[row["host"], row["copy"]] for row in copies],
             "consumers": sorted(consumers),
             "volumes": ctx.row.volume_info is not None,
+            "buried": ctx.journal.name == CELL0,
         }
 
     return await ctx.journal.read(body)
+
+
+async def recall(ctx: Context) -> Facts:
+    """It may be on its way out of cell0, by somebody who has not heard of this. From here on the fence stops that; what
+    was begun before is ended, and the server is where its row is."""
+    server_id = ctx.server_id or ""
+
+    async def body(tx: Tx) -> list[str]:
+        await pass_fence(tx, server_id, ctx.turn, ctx.ordinal)
+        request = await rows.fetch(tx, control.build_requests, lock=True, server_id=server_id)
+        if request is None:  # never begun, or this was committed and nobody heard of it
+            ended = await rows.fetch_all(tx, operations, server_id=server_id, superseded_by=ctx.operation_id)
+            return [name for row in ended for name in places_of(op_from(row))]
+        await rows.change(tx, control.server_mappings, {"cell": CELL0}, server_id=server_id)
+        return await take_request(tx, request, ctx.operation_id, Delete(), ctx.world.clock.now())
+
+    return {"cells": [name for name in await ctx.world.db.control.write(body) if name != CELL0]}
 
 
 async def unmap(ctx: Context) -> Facts:
@@ -112,6 +137,8 @@ class Delete(Operation):
 
     steps = [
         Step("list_what_exists", list_what_exists, on=CONTROL, plan=True, no_return=True, retry=FOREVER),
+        Step("recall_rebuild", recall, on=IN_CELL0, retry=FOREVER),
+        Step("remove_rows", remove_rows, on=IN_CELL0, retry=FOREVER),
         Step(
             "terminate_instance",
             remove_guest,

@@ -10,8 +10,6 @@ matters only when it is that one.
 from __future__ import annotations
 
 from kilonova.engine.context import Context
-from kilonova.engine.course import ENDING
-from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
@@ -19,16 +17,8 @@ from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
-from kilonova.store.open import CELL0
 from kilonova.store.tables import cell, control
 from kilonova.world import Tx
-
-
-def places_of(placing: Op) -> list[str]:
-    """The cells where somebody may still be about to insert the server: where it was claimed last (what came before was
-    undone, and is fenced there), and cell0 while it is being buried."""
-    claimed = placing.facts.get("cell")
-    return [*([claimed] if claimed else []), *([CELL0] if placing.course.mode == ENDING else [])]
 
 
 async def remove_rows(ctx: Context) -> Facts:

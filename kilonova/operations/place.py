@@ -21,6 +21,7 @@ from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Targ
 from kilonova.engine.model import Place as Where
 from kilonova.engine.records import CANCELLED
 from kilonova.operations.held import held_in_placement
+from kilonova.operations.steps import history
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import choose
@@ -29,6 +30,7 @@ from kilonova.placement import claims
 from kilonova.quota.check import exceeded
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
+from kilonova.store.open import CELL0
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
@@ -39,6 +41,7 @@ NO_VALID_HOST = "no_valid_host"
 SAFE_WORDS = {"quota_exceeded": "Quota exceeded.", "cancelled": CANCELLED}
 
 UNPLACED = Where("control", lambda facts: [] if facts.get("destination") else [Target("")])
+FROM_CELL0 = Where("control", lambda facts: [Target("")] if facts.get("from_cell0") else [])
 # Nothing to bury when the owner deleted the server meanwhile.
 UNLESS_DELETED = Where("control", lambda facts: [] if facts.get("deleted") else [Target("")])
 
@@ -53,6 +56,18 @@ async def select_host(ctx: Context) -> Facts:
         raise Failed(refused["code"], refused["message"], final=True, details=refused["details"])
     cells = ctx.world.db.destinations()
     return await choose(ctx, flavor_of(ctx), cells, {}, ctx.params.get("host"))
+
+
+async def leave_cell0(ctx: Context) -> Facts:
+    """Of a server that is rebuilt: the row of that very turn. What it did and what went wrong stays there until it is
+    somewhere else."""
+
+    async def body(tx: Tx) -> None:
+        await pass_fence(tx, *_fence(ctx))
+        await rows.remove(tx, cell.servers, id=ctx.server_id, turn=ctx.turn)
+
+    await ctx.world.db.cell(CELL0).write(body)
+    return {}
 
 
 async def claim_host(ctx: Context) -> Facts:
@@ -129,6 +144,8 @@ def _take_build_request(ctx: Context, to_cell: str) -> Any:
 async def hand_over(ctx: Context) -> Facts:
     """`build` owns the server from this commit on; a delete that came between has raised the turn and wins."""
 
+    before = await history.left_in_cell0(ctx) if ctx.facts.get("from_cell0") else None
+
     async def body(tx: Tx) -> bool:
         if await rows.fetch(tx, operations, id=ctx.operation_id) is not None:
             return True
@@ -136,11 +153,15 @@ async def hand_over(ctx: Context) -> Facts:
         owned: dict[str, Any] = {"hidden": 0, "operation_id": ctx.operation_id}
         if not await rows.change(tx, cell.servers, owned, id=ctx.server_id, turn=ctx.turn, deleted=0):
             return False
+        if before is not None:
+            await history.carry(ctx, tx, before)
         await _begin_build(ctx, tx)
         return True
 
     journal = ctx.world.db.cell(ctx.facts["cell"])
     handed_over = await journal.write(body)
+    if before is not None and handed_over:
+        await history.clear_cell0(ctx)
     if ctx.wake is not None:
         await ctx.wake(journal.name, ctx.operation_id)
     return {"handed_over": handed_over}
@@ -166,6 +187,7 @@ async def _begin_build(ctx: Context, tx: Tx) -> None:
         },
         cause=ctx.cause,
         sealed=ctx.sealed,
+        has_action=bool(ctx.facts.get("from_cell0")),
     )
     await ctx.begin(tx, ctx.world.db.cell(ctx.facts["cell"]), born)
 
@@ -180,54 +202,20 @@ async def bury(ctx: Context) -> Facts:
 
     async def body(tx: Tx) -> None:
         await pass_fence(tx, *_fence(ctx))
-        row = server_row(ctx, vm_state=ERROR, task_state=None, hidden=0)
-        await rows.put(tx, cell.servers, unless_there=True, **{**row, "cell0_failure": failure})
-        await _bury_records(ctx, tx, failure, problem.message)
+        row = {**server_row(ctx, vm_state=ERROR, task_state=None, hidden=0), "cell0_failure": failure}
+        if not await rows.change(tx, cell.servers, row, id=ctx.server_id, turn=ctx.turn):  # it may not have left yet
+            await rows.put(tx, cell.servers, unless_there=True, **row)
+        safe = SAFE_WORDS.get(failure, "No valid host was found.")
+        await history.record_burial(ctx, tx, safe, problem.message)
 
-    await ctx.world.db.cell("cell0").write(body)
+    await ctx.world.db.cell(CELL0).write(body)
     return {"buried": failure}
-
-
-async def _bury_records(ctx: Context, tx: Tx, failure: str, message: str) -> None:
-    """The action and the fault that Nova's conductor would write there."""
-    now = ctx.world.clock.now()
-    if await rows.fetch(tx, cell.action_events, operation_id=ctx.operation_id, event=BURIED_EVENT) is not None:
-        return
-    ids: dict[str, Any] = {"server_id": ctx.server_id, "operation_id": ctx.operation_id}
-    await rows.put(
-        tx,
-        cell.actions,
-        **ids,
-        request_id=ctx.cause.request_id,
-        action="create",
-        user_id=ctx.cause.user_id,
-        project_id=ctx.cause.project_id,
-        started_at=now,
-        updated_at=now,
-        message="Error",
-    )
-    await rows.put(
-        tx,
-        cell.action_events,
-        **ids,
-        event=BURIED_EVENT,
-        started_at=now,
-        finished_at=now,
-        result="Error",
-        host=None,
-        details=message,
-    )
-    safe = SAFE_WORDS.get(failure, "No valid host was found.")
-    await rows.put(tx, cell.faults, **ids, code=500, message=safe, details=message, created_at=now)
-
-
-BURIED_EVENT = "conductor_schedule_and_build_instances"
 
 
 async def map_to_cell0(ctx: Context) -> Facts:
     """As `map_server`: when the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes it. Its
     request spec has all that was asked for but the secrets; they are kept there, still sealed, for another try."""
-    ctx.in_transaction(_take_build_request(ctx, "cell0"))
+    ctx.in_transaction(_take_build_request(ctx, CELL0))
     kept = ctx.sealed or None
 
     async def keep(tx: Tx, now: float) -> None:
@@ -283,6 +271,7 @@ class Place(Operation):
 
     steps = [
         Step("select_destinations", select_host, on=UNPLACED, plan=True),
+        Step("leave_cell0", leave_cell0, on=FROM_CELL0),
         Step("claim", claim_host, on=CONTROL, undo=release_all, tries_elsewhere=True),
         Step("insert_server", insert_server, on=CONTROL, undo=remove_server),
         Step("recheck_quota", recheck_quota, on=CONTROL),

@@ -78,10 +78,11 @@ class Rebuild(Operation):
     safe_words = "The server could not be rebuilt; it is as it was."
 
     def check(self, subject: Subject) -> Facts:
-        server, facts = subject.server, its_copy(subject)
+        server = subject.server
         assert server is not None
         if server.launched_at is None:
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
+        facts = its_copy(subject)
         if from_json(server.details, {}).get("volume_backed"):
             text = f"Instance {server.id} boots from a volume, which a rebuild would have to overwrite; create it anew"
             raise Refused("volume_backed", text)

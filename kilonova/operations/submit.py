@@ -11,13 +11,12 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import BUILDING, Flavor, from_json, to_json
-from kilonova.engine import journal as log
-from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation, supersede
+from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
-from kilonova.operations.delete_unplaced import places_of
 from kilonova.operations.held import held_in_placement
+from kilonova.operations.steps.unplaced import take_request
 from kilonova.operations.steps.volumes import named
 from kilonova.quota.check import Held, exceeded, given, room
 from kilonova.quota.usage import map_server
@@ -278,14 +277,10 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
         request = await rows.fetch(tx, control.build_requests, lock=True, server_id=ask.server_id)
         if request is None:
             return await _running_delete(tx, ask, now)
-        await rows.remove(tx, control.build_requests, server_id=ask.server_id)
-        placing = await log.load(tx, request["operation_id"], lock=True)
-        own = placing is not None and placing.server_id == ask.server_id  # else one of many, of which none is placed
-        if placing is not None and own and placing.is_live:
-            await supersede(tx, placing, operation, operation_id, now)
+        cells = await take_request(tx, request, operation_id, operation, now)
         op = fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
         op.facts = {
-            "cells": places_of(placing) if placing is not None and own else [],
+            "cells": cells,
             "devices": bool(from_json(request["server"], {}).get("volumes")),
         }
         op.committed = True  # the build request is gone

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,7 +11,10 @@ import msgspec
 from kilonova.domain.details import Details
 from kilonova.domain.errors import KilonovaError
 from kilonova.engine.accept import Ask
+from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
+from kilonova.operations import hosts
+from kilonova.operations.retry import rebuild_unplaced
 from kilonova.operations.submit import NewServer, NewServers, create, create_many, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.crashes import Scenario
@@ -113,6 +117,30 @@ def detaching(cloud: SimCloud) -> None:
     _ask(cloud, "detach_volume", {"volume_id": cloud.stock.volumes[0]})
 
 
+def buried(cloud: SimCloud) -> None:
+    """No host took it; now they would."""
+    for word in (hosts.disable, hosts.enable):
+        for host in cloud.hardware.hosts():
+            cloud.do(partial(_say, word, host))
+        if word is hosts.disable:
+            created(cloud)
+    cloud.loop.run_for(5.0)
+
+
+async def _say(word: Callable[[Engine, str], Awaitable[Any]], host: str, engine: Engine) -> None:
+    await word(engine, host)
+
+
+def retrying(cloud: SimCloud) -> None:
+    ask = Ask(kind="rebuild", server_id=SERVER, cause=cloud.cause())
+    cloud.ask(lambda engine: rebuild_unplaced(engine, ask)).add_done_callback(_no_matter)
+
+
+def retrying_and_deleting(cloud: SimCloud) -> None:
+    retrying(cloud)
+    _ask(cloud, "delete", {})
+
+
 def host_dies(cloud: SimCloud) -> None:
     """The server's host loses power and everybody has noticed."""
     server = read_records(cloud).server(SERVER)
@@ -162,6 +190,18 @@ def _whole_or_gone(records: Records) -> Iterator[str]:
         yield "volume1 went with the server"
 
 
+def _whole_or_buried(records: Records) -> Iterator[str]:
+    yield from _one_server("active", "error")(records)
+    yield from _has_volumes(records)
+
+
+def _whole_or_any(records: Records) -> Iterator[str]:
+    """It may also be gone without a trace."""
+    if records.server(SERVER) is not None:
+        yield from _one_server("active", "error", "deleted")(records)
+    yield from _has_volumes(records)
+
+
 def _all_whole_or_none(records: Records) -> Iterator[str]:
     yield from _all_or_none(records)
     yield from _has_volumes(records)
@@ -208,6 +248,8 @@ SCENARIOS = [
     Scenario("reboot", [created], asking("reboot"), _one_server("active"), PLAIN),
     Scenario("hard_reboot", [created, asked("stop")], asking("hard_reboot"), _one_server("active", "stopped"), PLAIN),
     Scenario("rebuild", [created], asking("rebuild", image="another"), _one_server("active"), PLAIN),
+    Scenario("rebuild_in_cell0", [buried], retrying, _whole_or_buried, EVERYTHING),
+    Scenario("rebuild_in_cell0_and_delete", [buried], retrying_and_deleting, _whole_or_any, EVERYTHING),
     Scenario("evacuate", [created, host_dies], asking("evacuate"), _one_server("active"), NETWORKED),
     Scenario(
         "evacuate_shared",

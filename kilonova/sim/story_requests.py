@@ -14,6 +14,7 @@ from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations import hosts
+from kilonova.operations.retry import rebuild_unplaced
 from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
@@ -124,6 +125,13 @@ class Requests:
 
     def restore(self, server: str) -> Answer:
         return self._submit("restore", server)
+
+    def retry(self, server: str, image: str = "") -> Answer:
+        """Of a server in cell0: it is rebuilt there, that is, tried again."""
+        params = {"image": image} if image else {}
+        cause, server_id = self.cloud.cause(), self.player.names.server_id(server)
+        ask = Ask(kind="rebuild", server_id=server_id, cause=cause, params=params)
+        return self._ask(lambda engine: rebuild_unplaced(engine, ask))
 
     def migrate(self, server: str, host: str | None = None) -> Answer:
         return self._submit("migrate", server, host=host)

@@ -13,7 +13,7 @@ def test_tokens_catalog_and_versions(admin: Client) -> None:
     types = {service["Type"] for service in admin.json("catalog", "list")}
     assert {"identity", "compute", "image", "network", "placement"} <= types
     spoken = {row["Service Type"]: row for row in admin.json("versions", "show")}
-    assert spoken["compute"]["Max Microversion"] == "2.104"
+    assert spoken["compute"]["Max Microversion"] == "2.105"
 
 
 def test_flavors(admin: Client, demo: Client) -> None:

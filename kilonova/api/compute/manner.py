@@ -1,4 +1,4 @@
-"""How Compute speaks: microversions 2.1 to 2.104 in either header, and Nova's names for faults."""
+"""How Compute speaks: microversions 2.1 to 2.105 in either header, and Nova's names for faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Version
 
 MIN: Version = (2, 1)
-MAX: Version = (2, 104)
+MAX: Version = (2, 105)  # the last one is our own: server_unplaced.py
 OLD_HEADER = "X-OpenStack-Nova-API-Version"
 FAULTS = {
     400: "badRequest",

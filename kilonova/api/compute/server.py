@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.rejected import Rejected
+from kilonova.domain.caller import Caller, Named
 from kilonova.domain.details import Details, details_document, details_from
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.host import HostState
@@ -45,6 +47,13 @@ def _allowed(call: Call, record: Record | None, rule: str = "") -> Record:
         raise Rejected(404, f"Instance {call.path['server']} could not be found.")
     call.require(rule, project_id=record.project_id, user_id=record.user_id)
     return record
+
+
+def owner_of(caller: Caller, record: Record) -> Caller:
+    """Whose networks and volumes a server has, also when an administrator asks."""
+    if caller.project_id == record.project_id:
+        return caller
+    return msgspec.structs.replace(caller, project=Named(record.project_id, record.project_id))
 
 
 def check_unlocked(call: Call, record: Record) -> None:

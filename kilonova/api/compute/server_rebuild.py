@@ -1,4 +1,5 @@
-"""POST /servers/{server}/action rebuild: the server is made anew from an image, on its host."""
+"""POST /servers/{server}/action rebuild: the server is made anew from an image, on its host. One that never had a host
+is tried again (server_unplaced.py)."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from kilonova.api.compute.server_create import (
 )
 from kilonova.api.compute.server_disks import check_fit, find_image
 from kilonova.api.compute.server_hardware import check_same_hardware
+from kilonova.api.compute.server_unplaced import is_unplaced, retry
 from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones, groups_of
 from kilonova.api.routes import Route
 from kilonova.engine.accept import Ask
@@ -36,6 +38,9 @@ async def rebuild(call: Call) -> Response:
     if (again := await repeated(call)) is not None:
         return await _answer(call, record, password, again)
     check_unlocked(call, record)
+    if is_unplaced(call, record):
+        accepted = await retry(call, record, await _details(call, wish), password)
+        return await _answer(call, await server_of(call), password, accepted.operation_id)
     image = await find_image(call, wish["imageRef"])
     check_fit(call, record.flavor, image)
     check_same_hardware(record.flavor, image)

@@ -11,11 +11,10 @@ from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_volumes as schemas
 from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.compute.server import act, check_unlocked, server_of
+from kilonova.api.compute.server import act, check_unlocked, owner_of, server_of
 from kilonova.api.compute.server_destination import check_zone_of_volume
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
-from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import ServerVolume
 from kilonova.engine.accept import Accepted, Ask
@@ -137,7 +136,7 @@ async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
     """It is the server's project's and free; a later change of that is found when it is reserved."""
     if any(one.volume_id == volume_id for one in record.volumes):
         raise Rejected(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
-    state = await call.service.volumes.servers.check(_owner(call.caller, record), volume_id)
+    state = await call.service.volumes.servers.check(owner_of(call.caller, record), volume_id)
     if record.host is not None:
         check_zone_of_volume(call, (await call.service.zones.sync()).zone_of(record.host), state.zone)
     if state.multiattach and not call.at(2, 60):
@@ -155,13 +154,6 @@ async def _decide(call: Call, record: Record, volume_id: str, fate: bool) -> Non
         await record_volumes(tx, record.id, become)
 
     await call.engine.write(call.db.cell(record.cell), body)
-
-
-def _owner(caller: Caller, record: Record) -> Caller:
-    """An administrator who attaches to somebody's server takes that one's volume."""
-    if caller.project_id == record.project_id:
-        return caller
-    return replace(caller, project=Named(record.project_id, record.project_id))
 
 
 def _its(record: Record, volume_id: str) -> ServerVolume:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.domain.errors import Failed, NotYet
+from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.server import to_json
 from kilonova.domain.volume import Attached, BootSource, ServerVolume, WantedVolume, server_volumes
 from kilonova.engine.context import Context, HostContext
@@ -150,6 +150,22 @@ async def _taken(ctx: Context, volume_id: str, one: WantedVolume, held: Mapping[
 def named(volumes: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Of those that a new server asks for, the ones that are there before: where each shall appear in it."""
     return {one["volume_id"]: one.get("device", "") for one in volumes if one.get("volume_id")}
+
+
+async def hold_named(ctx: Context) -> Facts:
+    """As the one who accepts a create does, of a server that is tried again."""
+    spec = ctx.facts["spec"]
+    service, devices = _service(ctx), named(spec.get("volumes", ()))
+
+    async def body(tx: Tx) -> None:
+        await service.hold(tx, _fence(ctx), project_id=spec["project_id"], devices=devices)
+
+    try:
+        if devices:
+            await ctx.world.db.control.write(body)
+    except Refused as why:
+        raise Failed(why.code, why.message, final=True) from why
+    return {}
 
 
 async def release_held(ctx: Context) -> Facts:

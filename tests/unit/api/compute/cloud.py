@@ -20,7 +20,7 @@ ROLES = {  # by the caller's name, with those they imply
 }
 FAULTS = {400: "badRequest", 401: "unauthorized", 403: "forbidden", 404: "itemNotFound", 409: "conflictingRequest"}
 FAULTS |= {405: "badMethod"}
-LATEST = "2.104"
+LATEST = "2.105"
 
 
 class Cloud:

@@ -1,0 +1,115 @@
+"""POST /servers/{server}/action rebuild of a server that never found a host: it is tried again under its id.
+
+What it once asked for is looked at as it was when it was created, since networks, ports and volumes may have gone. The
+microversion is our own: upstream may take the same number for something else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilonova.api.call import Call
+from kilonova.api.compute.repeating import idempotency_key
+from kilonova.api.compute.server import owner_of
+from kilonova.api.compute.server_devices import wrong
+from kilonova.api.compute.server_disks import check_fit, find_image
+from kilonova.api.compute.server_hardware import with_hardware
+from kilonova.api.compute.server_networks import ATTACH_EXTERNAL
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Version
+from kilonova.domain.caller import Caller
+from kilonova.domain.errors import Refused
+from kilonova.domain.network import WantedPort
+from kilonova.domain.server import from_json
+from kilonova.domain.volume import WantedVolume
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.operations.retry import asked_before, rebuild_unplaced
+from kilonova.store.open import CELL0
+from kilonova.store.server_records import Record
+
+SINCE: Version = (2, 105)
+
+
+def is_unplaced(call: Call, record: Record) -> bool:
+    return record.cell == CELL0 and call.at(*SINCE)
+
+
+async def retry(call: Call, record: Record, details: dict[str, Any], password: str) -> Accepted:
+    wish, owner = call.body["rebuild"], owner_of(call.caller, record)
+    spec = from_json((await asked_before(call.engine, record.id))["spec"], {})
+    volumes = [msgspec.convert(one, WantedVolume) for one in spec.get("volumes", ())]
+    root = next((one for one in volumes if one.is_root), None)
+    if root is None:
+        changed = await _from_image(call, record, wish["imageRef"])
+    else:
+        changed = await _from_volume(call, root, wish)
+    await _check_networks(call, owner, spec)
+    await _check_volumes(call, owner, volumes)
+    params = {**changed, "details": {**details, **changed.get("details", {})}}
+    if "name" in wish:
+        params["name"] = wish["name"]
+    return await rebuild_unplaced(
+        call.engine,
+        Ask(
+            kind="rebuild",
+            server_id=record.id,
+            cause=call.cause,
+            params=params,
+            secrets={"admin_pass": password},
+            key=idempotency_key(call),
+        ),
+    )
+
+
+async def _from_image(call: Call, record: Record, image_id: str) -> dict[str, Any]:
+    """Nothing is there yet, so it may ask for other hardware than the image before."""
+    image = await find_image(call, image_id)
+    check_fit(call, record.flavor, image)
+    about = {"image_properties": dict(image.properties), "image_format": image.disk_format or ""}
+    flavor = msgspec.to_builtins(with_hardware(call, record.flavor, image))
+    return {"image": image.id, "flavor": flavor, "details": about}
+
+
+async def _from_volume(call: Call, root: WantedVolume, wish: dict[str, Any]) -> dict[str, Any]:
+    """Its content is not touched, and the server names no image."""
+    if wish.get("trusted_image_certificates"):
+        raise Rejected(400, "Image certificate validation is not supported when booting from volume")
+    if wish["imageRef"] != await _image_of(call, root):
+        text = f"Unable to rebuild with a different image for a volume-backed server: not {wish['imageRef']}"
+        raise Rejected(400, text)
+    return {}
+
+
+async def _image_of(call: Call, root: WantedVolume) -> str:
+    volumes, volume_id = call.service.volumes, root.volume_id
+    if root.image_id:
+        return root.image_id
+    try:
+        if root.snapshot_id:
+            volume_id = (await volumes.snapshots.find(call.caller, root.snapshot_id)).volume_id
+        return (await volumes.servers.state(volume_id)).image_metadata.get("image_id", "")
+    except Refused as why:
+        raise wrong(why.message) from None
+
+
+async def _check_networks(call: Call, owner: Caller, spec: dict[str, Any]) -> None:
+    networks = [msgspec.convert(one, WantedPort) for one in spec.get("networks", ())]
+    if networks:
+        await call.service.networks.choose(owner, networks, external=call.allows(ATTACH_EXTERNAL))
+    if spec.get("security_groups"):
+        await call.service.networks.check_security_groups(owner, spec["security_groups"], may_make=False)
+
+
+async def _check_volumes(call: Call, owner: Caller, volumes: list[WantedVolume]) -> None:
+    for one in volumes:
+        try:
+            if one.volume_id:
+                await call.service.volumes.servers.check(owner, one.volume_id)
+            elif one.snapshot_id:
+                await call.service.volumes.snapshots.find(owner, one.snapshot_id)
+            elif one.image_id:
+                await find_image(call, one.image_id)
+        except Refused as why:
+            raise wrong(why.message) from None

@@ -1,0 +1,154 @@
+"""Rebuild from cell0: a server that never found a host is tried again under its id. Nova never had this.
+
+(accepted in cell0, where it is building again) -> hold the volumes that it names
+  -> rebuild_instance_in_cell0: one control transaction makes it a request without a cell again, and begins `place`
+`place` goes on under the same operation id as for a new server, with everything that was asked for; it removes the row
+in cell0, or, when there is still no room, buries the server there again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.errors import Refused, Superseded
+from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
+from kilonova.engine.context import Context, Newborn, Subject
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.operations.steps.details import edit_details
+from kilonova.operations.steps.volumes import hold_named, release_held
+from kilonova.store import rows
+from kilonova.store.fences import pass_fence
+from kilonova.store.open import CELL0
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.journal import operations
+from kilonova.world import Tx
+
+# The reasons for a burial that may be gone by now.
+PASSING = ("no_valid_host", "quota_exceeded", "cancelled")
+
+
+async def put_back(ctx: Context) -> Facts:
+    """Accepting has changed the server, so this is undone even if nothing else was begun."""
+    before, server_id = ctx.facts["before"], ctx.server_id or ""
+    if ctx.facts["devices"]:
+        await release_held(ctx)
+
+    async def change(tx: Tx, now: float) -> None:
+        await edit_details(tx, server_id, before["details"])
+
+    ctx.set_server(vm_state=ERROR, name=before["name"], image_ref=before["image"], flavor=before["flavor"])
+    ctx.in_transaction(change)
+    return {}
+
+
+async def return_to_control(ctx: Context) -> Facts:
+    """Whoever deletes the server meanwhile fences it in control first: then it stays where it is."""
+    begin = ctx.begin
+    assert begin is not None
+
+    async def body(tx: Tx) -> None:
+        if await rows.fetch(tx, operations, id=ctx.operation_id) is None:
+            await pass_fence(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
+            params = await _unbury(ctx, tx)
+            await begin(tx, ctx.world.db.control, _placing(ctx, params))
+
+    await ctx.world.db.control.write(body)
+    if ctx.wake is not None:
+        await ctx.wake(ctx.world.db.control.name, ctx.operation_id)
+    return {}
+
+
+async def _unbury(ctx: Context, tx: Tx) -> dict[str, Any]:
+    """What is asked for: as it was, with what its owner has changed since. The secrets travel with the operation, and
+    come back here if it is buried again."""
+    at_cell0: dict[str, Any] = {"server_id": ctx.server_id, "cell": CELL0, "queued_for_delete": 0}
+    if not await rows.change(tx, control.server_mappings, {"cell": None}, **at_cell0):
+        raise Superseded(f"server {ctx.server_id} has left {CELL0}")
+    row = ctx.row
+    params: dict[str, Any] = {
+        **ctx.facts["spec"],
+        "name": row.name,
+        "image": row.image_ref,
+        "flavor": from_json(row.row["flavor"], {}),
+        "details": from_json(row.details, {}),
+    }
+    await rows.change(tx, control.request_specs, {"spec": to_json(params), "sealed": None}, server_id=ctx.server_id)
+    await rows.put(
+        tx,
+        control.build_requests,
+        server_id=ctx.server_id,
+        turn=ctx.turn,
+        operation_id=ctx.operation_id,
+        server=to_json({**params, "vm_state": BUILDING}),
+        created_at=params["created_at"],
+    )
+    return params
+
+
+def _placing(ctx: Context, params: dict[str, Any]) -> Newborn:
+    """Counting on from here: fences compare ordinals."""
+    return Newborn(
+        kind="place",
+        id=ctx.operation_id,
+        server_id=ctx.server_id or "",
+        turn=ctx.turn,
+        ordinal=ctx.ordinal,
+        params=params,
+        facts={"from_cell0": True, **({"devices": True} if params.get("volumes") else {})},
+        cause=ctx.cause,
+        sealed=ctx.sealed,
+    )
+
+
+class RebuildInCell0(Operation):
+    name = "rebuild_in_cell0"
+    action = "rebuild"
+    task_state = "scheduling"
+    from_states = frozenset({ERROR})
+    safe_words = "The server could not be rebuilt; it is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        server, params = subject.server, subject.params
+        assert server is not None
+        if server.cell0_failure not in PASSING:
+            why = server.cell0_failure or "it had a host"
+            text = f"Instance {server.id} cannot be rebuilt: it did not fail for want of a host, but for {why}"
+            raise Refused("not_for_want_of_a_host", text)
+        details = from_json(server.details, {})
+        return {
+            "server": server.id,
+            "spec": params["spec"],
+            "devices": bool(params["spec"].get("volumes")),
+            "wish": {name: params[name] for name in ("name", "image", "flavor", "details") if name in params},
+            "before": {
+                "name": server.name,
+                "image": server.image_ref,
+                "flavor": server.row["flavor"],
+                "details": {name: details.get(name) for name in params.get("details", {})},
+            },
+        }
+
+    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+        """The answer shows the server as it is going to be."""
+        wish = facts["wish"]
+        await edit_details(tx, facts["server"], wish.get("details", {}))
+        values: dict[str, Any] = {"vm_state": BUILDING}
+        if "name" in wish:
+            values["name"] = wish["name"]
+        if "image" in wish:
+            values["image_ref"] = wish["image"]
+        if "flavor" in wish:
+            values["flavor"] = to_json(wish["flavor"])
+        await rows.change(tx, cell.servers, values, id=facts["server"])
+
+    steps = [
+        Step("hold_volumes", hold_named, on=CONTROL, undo=put_back),
+        Step(
+            "rebuild_instance_in_cell0",
+            return_to_control,
+            on=CONTROL,
+            no_return=True,
+            retry=FOREVER,
+            with_secrets=True,
+        ),
+    ]

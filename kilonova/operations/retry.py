@@ -1,0 +1,58 @@
+"""The way in for a server that never found a host: what was asked for is looked up, and its quota asked again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.server import from_json
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.core import Engine
+from kilonova.operations.held import held_in_placement
+from kilonova.operations.submit import submit
+from kilonova.quota.check import NOTHING, exceeded
+from kilonova.store import rows
+from kilonova.store.tables import control
+from kilonova.world import Row, Tx
+
+
+async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
+    """`ask` has what is wanted otherwise than before. A password that is not named is the one of then."""
+    found = await asked_before(engine, ask.server_id)
+    spec = from_json(found["spec"], {})
+    try:
+        secrets = {**engine.seal.read(found["sealed"] or ""), **ask.secrets}
+    except Failed as why:
+        text = f"Instance {ask.server_id} cannot be rebuilt: {why.message}; create it anew"
+        raise Refused("secrets_unreadable", text) from None
+    await _check_quota(engine, spec)
+    whole: Ask = msgspec.structs.replace(
+        ask, kind="rebuild_in_cell0", params={**ask.params, "spec": spec}, secrets=secrets
+    )
+    return await submit(engine, whole)
+
+
+async def asked_before(engine: Engine, server_id: str) -> Row:
+    async def body(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, control.request_specs, server_id=server_id)
+
+    found = await engine.world.db.control.read(body, few=True)
+    if found is None:
+        raise Refused("invalid_state", f"Instance {server_id} cannot be rebuilt: nobody knows what was asked for")
+    return found
+
+
+async def _check_quota(engine: Engine, spec: dict[str, object]) -> None:
+    """It is counted already, but not by placement, where it holds nothing."""
+    project, user = str(spec["project_id"]), str(spec["user_id"])
+    held = await held_in_placement(engine.world.db.placement, engine.limits, project, user)
+    flavor = spec["flavor"]
+    assert isinstance(flavor, dict)
+    more = {} if held == NOTHING else {"cores": flavor["vcpus"], "ram": flavor["memory_mb"]}
+
+    async def body(tx: Tx) -> list[str]:
+        return await exceeded(tx, project, more, user=user, defaults=engine.limits.quota, held=held)
+
+    over = await engine.world.db.control.read(body)
+    if over:
+        raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")

@@ -1,0 +1,32 @@
+"""The build request of a server that is in no cell: who deletes the server takes it, and with it what `place` began."""
+
+from __future__ import annotations
+
+from kilonova.engine import journal as log
+from kilonova.engine.accept import supersede
+from kilonova.engine.course import ENDING
+from kilonova.engine.journal import Op
+from kilonova.engine.model import Operation
+from kilonova.store import rows
+from kilonova.store.open import CELL0
+from kilonova.store.tables import control
+from kilonova.world import Row, Tx
+
+
+async def take_request(tx: Tx, request: Row, heir: str, by: Operation, now: float) -> list[str]:
+    """Ends `place`, and tells the cells where it may still be about to insert the server."""
+    await rows.remove(tx, control.build_requests, server_id=request["server_id"])
+    placing = await log.load(tx, request["operation_id"], lock=True)
+    if placing is None or placing.server_id != request["server_id"]:  # one of many, of which none is placed
+        return []
+    if placing.is_live:
+        await supersede(tx, placing, by, heir, now)
+    return places_of(placing)
+
+
+def places_of(placing: Op) -> list[str]:
+    """Where it was claimed last (what came before was undone, and is fenced there); cell0 while it is being buried, or
+    has not left it yet."""
+    claimed = placing.facts.get("cell")
+    buried = placing.course.mode == ENDING or placing.facts.get("from_cell0")
+    return [*([claimed] if claimed else []), *([CELL0] if buried else [])]
