@@ -12,7 +12,7 @@ from kilonova.sim.invariants import violations
 from kilonova.sim.rest import come_to_rest
 
 SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, limits=SPARING)
-STEP = 1 if os.environ.get("KILONOVA_FULL") else 12
+STEP = 1 if os.environ.get("KILONOVA_FULL") else 5
 
 
 def prepared():
