@@ -102,15 +102,6 @@ def test_the_quota_of_volumes_ends_it_and_what_was_made_goes_if_it_should(place:
     place.cloud.until(lambda: list(place.statuses().values()) == ["available"], "the one that was made stays")
 
 
-def test_of_two_that_want_one_volume_one_gets_it(place: Place) -> None:
-    volume = place.volume()
-    servers = [place.create(there(volume)), place.create(there(volume))]
-    by_status = {place.ended(server)["status"]: server for server in servers}
-    assert set(by_status) == {"ACTIVE", "ERROR"}
-    place.aborted(by_status["ERROR"], NO_VOLUMES)
-    assert place.statuses() == {volume: "in-use"}
-
-
 def test_a_host_that_refuses_gives_the_volumes_back(place: Place) -> None:
     """One that was there before stays even if it should go with the server: the server never came to have it."""
     volume = place.volume()
