@@ -25,6 +25,7 @@ KINDS = {
     "reboot": 1,
     "hard_reboot": 2,
     "rebuild": 3,
+    "retry": 3,
     "attach_volume": 4,
     "detach_volume": 3,
 }

@@ -11,6 +11,7 @@ from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
+from kilonova.operations.retry import rebuild_unplaced
 from kilonova.operations.submit import NewServers, create_many, remove, submit
 from kilonova.sim.acts import NEMESES, Act
 from kilonova.sim.cloud import SimCloud
@@ -56,12 +57,12 @@ class Player:
         params = self._params(act)
         if params is None:
             return
-        softly = act.do == "remove"
-        ask = Ask(kind="delete" if softly else act.do, server_id=server, cause=self.cloud.cause(), params=params)
+        kind = {"remove": "delete", "retry": "rebuild"}.get(act.do, act.do)
+        ask = Ask(kind=kind, server_id=server, cause=self.cloud.cause(), params=params)
+        work = {"remove": remove, "retry": rebuild_unplaced}.get(act.do, submit)
 
         def send(key: Key | None) -> None:
             keyed = msgspec.structs.replace(ask, key=key)
-            work = remove if softly else submit
             self.ask(lambda engine: work(engine, keyed), lambda done: self._answered(act.server, key, done))
 
         self._send(act, send)
