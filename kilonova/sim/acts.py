@@ -25,7 +25,7 @@ KINDS = {
     "reboot": 1,
     "hard_reboot": 2,
     "rebuild": 3,
-    "retry": 3,
+    "retry": 4,
     "attach_volume": 4,
     "detach_volume": 3,
 }
@@ -50,6 +50,7 @@ LYING = 3  # volumes that lie there, where there are volumes at all
 # What a new server wants of volumes: to boot from one that is made for it, one that is made for its data (with a `!`
 # they go with the server), one of those that lie there, the one that several may have.
 VOLUMES = ((), (), ("boot",), ("boot!",), ("boot!", "made"), ("made!",), ("1",), ("2", "made!"), ("shared",))
+WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … want a disk that often finds no room: they come to cell0, and out of it
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
 RECLAIMED_AFTER = (0.0, 60.0, 400.0)  # seconds; 0: no delete can be taken back
 
@@ -141,7 +142,10 @@ def _act(source: random.Random, roles: list[str], servers: int, nemesis: float, 
     if source.random() >= nemesis:
         do = source.choices(list(KINDS), list(KINDS.values()))[0]
         again = tuple(source.choices((0.0, 0.1, 2.0, 40.0), k=source.choice((0, 0, 0, 1, 2))))
-        return Act(after=after, do=do, server=source.randrange(servers), again=again)
+        server = source.randrange(servers)
+        if do == "retry":
+            server = server // WIDE_EVERY * WIDE_EVERY + WIDE
+        return Act(after=after, do=do, server=server, again=again)
     do = source.choices(list(NEMESES), list(NEMESES.values()))[0]
     if do == "ambush":
         kinds = source.choices(list(KINDS), list(KINDS.values()))[0], source.choice(("delete", *KINDS))

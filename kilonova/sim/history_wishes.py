@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.details import Details
+from kilonova.domain.server import Flavor
 from kilonova.operations.submit import NewServer
-from kilonova.sim.acts import Act
+from kilonova.sim.acts import WIDE as WIDE_SERVER
+from kilonova.sim.acts import WIDE_EVERY, Act
 from kilonova.sim.cloud import SimCloud
-from kilonova.sim.flavors import PINNED, SMALL
+from kilonova.sim.flavors import PINNED, SMALL, WIDE
 
 PINNED_EVERY = 2  # every so many servers ask for CPUs and a device of their own
 
@@ -21,7 +23,7 @@ def new_servers(cloud: SimCloud, act: Act, slots: list[int], ids: list[str | Non
         NewServer(
             id=server,
             name=f"s{slot}",
-            flavor=PINNED if act.server % PINNED_EVERY == 1 else SMALL,
+            flavor=_flavor(act.server),
             image="img",
             networks=cloud.laid.wanted(act.ports, given) if cloud.laid.network else [],
             volumes=_volumes(cloud, act, alone=alone),
@@ -31,6 +33,12 @@ def new_servers(cloud: SimCloud, act: Act, slots: list[int], ids: list[str | Non
         )
         for slot, server in zip(slots, ids, strict=True)
     ]
+
+
+def _flavor(server: int) -> Flavor:
+    if server % PINNED_EVERY == 1:
+        return PINNED
+    return WIDE if server % WIDE_EVERY == WIDE_SERVER else SMALL
 
 
 def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[dict[str, Any]]:
