@@ -253,9 +253,11 @@ class Volume(Protocol):
     async def release(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """Reserved or attached, it is neither any more; its secret is gone. One that is gone is well."""
 
-    async def release_all(self, fence: tuple[str, int, int], *, delete: Sequence[str] = ()) -> None:
-        """Every attachment of the server. Volumes that go with it, and these, are deleted unless somebody else needs
-        them."""
+    async def release_all(
+        self, fence: tuple[str, int, int], *, delete: Sequence[str] = (), slots: Sequence[int] = ()
+    ) -> None:
+        """Every attachment of the server. Volumes that go with it, these, and those that were made for it in these
+        slots are deleted unless somebody else needs them."""
 
     async def set_delete_on_termination(
         self, fence: tuple[str, int, int], *, attachment_id: str, delete: bool

@@ -21,7 +21,7 @@ from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, 
 from kilonova.operations.steps.ownership import give_runner, no_runner
 from kilonova.operations.steps.ports import WITH_PORTS, allocate_ports, release_ports
 from kilonova.operations.steps.select import ELSEWHERE, choose, remember_tried
-from kilonova.operations.steps.volumes import WITH_DEVICES, attach_wanted, complete_all, give_back, release_volumes
+from kilonova.operations.steps.volumes import WITH_DEVICES, attach_wanted, complete_all, give_back, release_unbuilt
 from kilonova.placement import claims
 from kilonova.store.hosts import NONE_FAILED, ONE_MORE_FAILED
 from kilonova.world import Tx
@@ -136,4 +136,4 @@ class Build(Operation):
         ),
         Step("complete_volumes", complete_all, on=WITH_DEVICES),
     ]
-    ending = [Step("release_volumes", release_volumes, on=WITH_DEVICES, retry=FOREVER)]
+    ending = [Step("release_volumes", release_unbuilt, on=WITH_DEVICES, retry=FOREVER)]

@@ -183,6 +183,16 @@ async def release_volumes(ctx: Context) -> Facts:
     return {}
 
 
+async def release_unbuilt(ctx: Context) -> Facts:
+    """Of a build that failed. What was made for the server and should go with it goes, as it was asked for: the record
+    may not say so any more, or not yet."""
+    wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
+    slots = [slot for slot, one in enumerate(wanted) if one.delete_on_termination and not one.volume_id]
+    await _service(ctx).release_all(_fence(ctx), slots=slots)
+    ctx.set_server(volume_info=to_json([]))
+    return {}
+
+
 async def give_volume(host: HostContext) -> Facts:
     await host.driver.ensure_volume(host.server, host.copy, _of(host.spec.volumes, host.facts["attachment"]))
     return {}

@@ -187,13 +187,13 @@ class ServerVolumes:
         await attaching.detach(tx, self._parts, volume, gone)
         return gone
 
-    async def release_all(self, fence: FenceKey, *, delete: Sequence[str] = ()) -> None:
+    async def release_all(self, fence: FenceKey, *, delete: Sequence[str] = (), slots: Sequence[int] = ()) -> None:
         server_id = fence[0]
 
         async def body(tx: Tx) -> None:
             there = await tx.all(_OF_SERVERS, servers=[server_id])
-            made = await rows.fetch_all(tx, volumes, made_for=server_id, goes_with_server=1)
-            going = {*delete, *(row["id"] for row in made)}
+            made = await rows.fetch_all(tx, volumes, made_for=server_id)
+            going = {row["id"] for row in made if row["goes_with_server"] or row["made_slot"] in slots} | {*delete}
             going |= {row["volume_id"] for row in there if row["goes_with_server"]}
             ids = sorted({row["volume_id"] for row in there} | going)
             # All are locked before the quota is: whoever grows one of them takes the two in the same order.

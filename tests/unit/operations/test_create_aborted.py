@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kilonova.domain.errors import Failed
+from kilonova.services.volume.servers import ServerVolumes
 from tests.support.embedded import Embedded
 from tests.support.people import Person, administrator, new_person
 
@@ -100,6 +102,23 @@ def test_the_quota_of_volumes_ends_it_and_what_was_made_goes_if_it_should(place:
     place.cloud.until(lambda: place.statuses() == {}, "the one that was made is deleted")
     place.aborted(place.create(new(goes=False), new(goes=False)), NO_VOLUMES)
     place.cloud.until(lambda: list(place.statuses().values()) == ["available"], "the one that was made stays")
+
+
+def test_what_was_made_goes_also_when_the_last_step_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then the first of them is no longer noted as one that goes: the server's record would have said so."""
+    noted: list[str] = []
+    note = ServerVolumes.set_delete_on_termination
+
+    async def noting(self: ServerVolumes, fence: Any, *, attachment_id: str, delete: bool) -> None:
+        if noted:
+            raise Failed("volume_lost", "told to fail", final=True)
+        noted.append(attachment_id)
+        await note(self, fence, attachment_id=attachment_id, delete=delete)
+
+    monkeypatch.setattr(ServerVolumes, "set_delete_on_termination", noting)
+    assert place.ended(place.create(new(goes=True), new(goes=True)))["status"] == "ERROR"
+    assert noted
+    place.cloud.until(lambda: place.statuses() == {}, "both are deleted")
 
 
 def test_a_host_that_refuses_gives_the_volumes_back(place: Place) -> None:
