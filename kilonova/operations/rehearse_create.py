@@ -13,6 +13,7 @@ from kilonova.engine.course import Problem
 from kilonova.engine.model import Facts, Operation
 from kilonova.engine.rehearse import REHEARSAL, PlannedStep, plan_only, planned_steps
 from kilonova.operations.held import held_in_placement
+from kilonova.operations.place import FROM_CELL0
 from kilonova.operations.steps.claim import by_name
 from kilonova.operations.submit import NewServer, NewServers, all_together, asked, fresh, how_many, most_members
 from kilonova.services.compute.server_groups import check_room
@@ -113,6 +114,7 @@ def _sum(claims: Resources) -> dict[str, int]:
 
 
 def _steps(engine: Engine, operation: Operation) -> list[PlannedStep]:
-    """Of all the journals that it goes through."""
+    """Of all the journals that it goes through; a new server has no cell0 to leave."""
     kinds = dict.fromkeys((operation.name, "place", "build"))
-    return [step for kind in kinds for step in planned_steps(engine.operation(kind))]
+    others = {step.name for step in engine.operation("place").steps if step.on is FROM_CELL0}
+    return [step for kind in kinds for step in planned_steps(engine.operation(kind)) if step.name not in others]

@@ -1,6 +1,7 @@
 """The journals as readers see them: operations newest first, over control and all cells that answer.
 
-A create has two rows of one id, `place` in control and `build` in a cell (law 5). It is listed once, by the newer one.
+A create has two rows of one id, `place` in control and `build` in a cell (law 5); a rebuild from cell0 has one there
+before them (law 6). It is listed once, by the newest one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sqlalchemy import Integer, and_, bindparam, or_, select
 
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import from_json
+from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.cell import action_events, actions
 from kilonova.store.tables.journal import operations, steps
@@ -28,6 +30,7 @@ _EVENTS = Sql(
     .order_by(action_events.c.started_at, action_events.c.event)
 )
 _OF_SERVER = Sql(select(*operations.c["id", "kind", "turn"]).where(operations.c.server_id == bindparam("server")))
+ONE_AFTER_ANOTHER = ("rebuild_in_cell0", "place", "build")  # of one id
 _WITH_IDS = Sql(select(operations).where(in_list(operations.c.id, "ids")))
 
 
@@ -71,8 +74,8 @@ class _Cursor:
             self.ended = len(found) < self.chunk
             if found:
                 self.before = found[-1]["created_at"], found[-1]["id"]
-            continued = await _built(self.stores, [row["id"] for row in found if row["kind"] == "place"])
-            self.read = [row for row in found if row["kind"] != "place" or row["id"] not in continued]
+            continued = await _continued(self.stores, found)
+            self.read = [row for row in found if (row["id"], row["kind"]) not in continued]
         return self.read[0] if self.read else None
 
     async def _next_chunk(self) -> Sequence[Row]:
@@ -101,15 +104,21 @@ async def page(
         newest = max(heads, key=lambda one: one.key)
         next(c for c in cursors if c.journal is newest.journal).read.pop(0)
         found.append(newest)
-    return await _with_first_halves(stores, found)
+    return await _with_earlier(stores, found)
 
 
-async def _with_first_halves(stores: Stores, found: list[Journaled]) -> list[list[Journaled]]:
+async def _with_earlier(stores: Stores, found: list[Journaled]) -> list[list[Journaled]]:
     placings = await _with_ids(stores.control, [one.row["id"] for one in found if one.row["kind"] == "build"])
+    placed = placings | {one.row["id"]: one.row for one in found if one.row["kind"] == "place"}
+    unburied: dict[str, Row] = {}
+    with contextlib.suppress(Unreachable):
+        left = [id_ for id_, row in placed.items() if from_json(row["facts"], {}).get("from_cell0")]
+        unburied = await _with_ids(stores.cell(CELL0), left)
     whole = []
     for one in found:
-        first = placings.get(one.row["id"])
-        whole.append([one] if first is None else [Journaled(stores.control, first), one])
+        before = [(stores.cell(CELL0), unburied), (stores.control, placings)]
+        earlier = [Journaled(journal, rows[one.row["id"]]) for journal, rows in before if one.row["id"] in rows]
+        whole.append([*earlier, one])
     return whole
 
 
@@ -123,6 +132,7 @@ async def find(stores: Stores, operation_id: str) -> list[Journaled]:
             away = why
             continue
         found += [Journaled(journal, row) for row in known.values()]
+    found.sort(key=lambda one: _place_in(one.row["kind"]))
     if away is not None and (not found or _is_continued(found[-1].row)):
         raise away  # the rest of it, or all, may be there
     return found
@@ -167,13 +177,20 @@ async def actions_of(stores: Stores, operation_id: str) -> list[tuple[Row, list[
     return found
 
 
-async def _built(stores: Stores, ids: list[str]) -> set[str]:
-    """Those that have a second journal in a cell."""
-    found: set[str] = set()
-    for name in stores.cells() if ids else ():
+async def _continued(stores: Stores, found: Sequence[Row]) -> set[tuple[str, str]]:
+    """Id and kind of those that go on in another journal."""
+    kinds = {row["id"]: row["kind"] for row in found if row["kind"] in ONE_AFTER_ANOTHER[:-1]}
+    continued: set[tuple[str, str]] = set()
+    for journal in stores.journals() if kinds else ():
         with contextlib.suppress(Unreachable):
-            found |= set(await _with_ids(stores.cell(name), ids))
-    return found
+            for id_, row in (await _with_ids(journal, list(kinds))).items():
+                if _place_in(row["kind"]) > _place_in(kinds[id_]):
+                    continued.add((id_, kinds[id_]))
+    return continued
+
+
+def _place_in(kind: str) -> int:
+    return ONE_AFTER_ANOTHER.index(kind) if kind in ONE_AFTER_ANOTHER else 0
 
 
 async def _with_ids(journal: Store, ids: list[str]) -> dict[str, Row]:

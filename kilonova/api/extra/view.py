@@ -1,4 +1,4 @@
-"""Operations as the API shows them: the two journals of a create as one, steps, decisions. Facts stay inside."""
+"""Operations as the API shows them: the journals of a create as one, steps, decisions. Facts stay inside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def operation(journaled: Sequence[Journaled]) -> dict[str, Any]:
     cause = from_json(first["cause"], {})
     return {
         "id": newest["id"],
-        "operation": SHOWN_AS.get(newest["kind"], newest["kind"]),
+        "operation": SHOWN_AS.get(first["kind"], first["kind"]),
         "server": newest["server_id"],
         "turn": newest["turn"],
         "state": newest["state"],

@@ -34,6 +34,42 @@ def test_a_create_is_one_operation_with_all_its_steps() -> None:
     run(story)
 
 
+def test_a_rebuild_from_cell0_is_one_operation_however_it_ends() -> None:
+    async def story(api: Api) -> None:
+        image = (await api.client.get("/image/v2/images")).json()["images"][0]["id"]
+        newest = {"OpenStack-API-Version": "compute 2.105"}
+        server = {"name": "patient", "flavorRef": "1", "imageRef": image, "networks": "none"}
+
+        async def post(path: str, body: dict[str, Any]) -> str:
+            answer = await api.client.post(f"/compute/v2.1/servers{path}", json=body, headers=newest)
+            assert answer.status_code == 202, answer.text
+            return str(answer.headers["X-Kilonova-Operation"])
+
+        async def close_hosts(disabled: bool) -> None:
+            for host in ("host1", "host2", "host3"):
+                answer = await api.ask("POST", f"/hosts/{host}", {"disabled": disabled})
+                assert answer.status_code == 200, answer.text
+
+        await close_hosts(True)
+        first = await post("", {"server": server})
+        server_id = (await api.ended(first, "undone"))["server"]
+        again = await post(f"/{server_id}/action", {"rebuild": {"imageRef": image}})
+        await api.ended(again, "undone")
+        await close_hosts(False)
+        last = await post(f"/{server_id}/action", {"rebuild": {"imageRef": image}})
+        whole = await api.ended(last, "done")
+        assert (whole["operation"], whole["journals"]) == ("rebuild_in_cell0", ["cell0", "control", "cell1"])
+        listed = (await api.get("/operations"))["operations"]
+        assert [(one["id"], one["operation"], one["state"]) for one in listed] == [
+            (last, "rebuild_in_cell0", "done"),
+            (again, "rebuild_in_cell0", "undone"),
+            (first, "create", "undone"),
+        ]
+        assert listed[1]["journals"] == ["cell0", "control"]
+
+    run(story)
+
+
 def test_the_header_names_the_operation() -> None:
     async def story(api: Api) -> None:
         answer = await api.ask("POST", "/operations", CREATE)
