@@ -143,7 +143,6 @@ def _take_build_request(ctx: Context, to_cell: str) -> Any:
 
 async def hand_over(ctx: Context) -> Facts:
     """`build` owns the server from this commit on; a delete that came between has raised the turn and wins."""
-
     before = await history.left_in_cell0(ctx) if ctx.facts.get("from_cell0") else None
 
     async def body(tx: Tx) -> bool:

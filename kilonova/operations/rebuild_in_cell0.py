@@ -15,6 +15,7 @@ from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
 from kilonova.engine.context import Context, Newborn, Subject
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.details import edit_details
+from kilonova.operations.steps.unplaced import put_request
 from kilonova.operations.steps.volumes import hold_named, release_held
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
@@ -66,22 +67,14 @@ async def _unbury(ctx: Context, tx: Tx) -> dict[str, Any]:
         raise Superseded(f"server {ctx.server_id} has left {CELL0}")
     row = ctx.row
     params: dict[str, Any] = {
-        **ctx.facts["spec"],
+        **ctx.params["spec"],
         "name": row.name,
         "image": row.image_ref,
         "flavor": from_json(row.row["flavor"], {}),
         "details": from_json(row.details, {}),
     }
     await rows.change(tx, control.request_specs, {"spec": to_json(params), "sealed": None}, server_id=ctx.server_id)
-    await rows.put(
-        tx,
-        control.build_requests,
-        server_id=ctx.server_id,
-        turn=ctx.turn,
-        operation_id=ctx.operation_id,
-        server=to_json({**params, "vm_state": BUILDING}),
-        created_at=params["created_at"],
-    )
+    await put_request(tx, ctx.server_id or "", ctx.turn, ctx.operation_id, params)
     return params
 
 
@@ -117,7 +110,6 @@ class RebuildInCell0(Operation):
         details = from_json(server.details, {})
         return {
             "server": server.id,
-            "spec": params["spec"],
             "devices": bool(params["spec"].get("volumes")),
             "wish": {name: params[name] for name in ("name", "image", "flavor", "details") if name in params},
             "before": {

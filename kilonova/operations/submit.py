@@ -10,13 +10,13 @@ import msgspec
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Unreachable
-from kilonova.domain.server import BUILDING, Flavor, from_json, to_json
+from kilonova.domain.server import Flavor, from_json, to_json
 from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
 from kilonova.operations.held import held_in_placement
-from kilonova.operations.steps.unplaced import take_request
+from kilonova.operations.steps.unplaced import put_request, take_request
 from kilonova.operations.steps.volumes import named
 from kilonova.quota.check import Held, exceeded, given, room
 from kilonova.quota.usage import map_server
@@ -184,15 +184,7 @@ async def most_members(engine: Engine, tx: Tx, cause: Cause) -> int:
 async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, now: float) -> None:
     if await rows.fetch(tx, control.server_mappings, server_id=ask.server_id) is not None:
         raise Refused("exists", f"a server {ask.server_id} exists already")
-    await rows.put(
-        tx,
-        control.build_requests,
-        server_id=ask.server_id,
-        turn=1,
-        operation_id=operation_id,
-        server=to_json({**ask.params, "vm_state": BUILDING}),
-        created_at=now,
-    )
+    await put_request(tx, ask.server_id, 1, operation_id, ask.params)
     owner = ask.cause.project_id, ask.cause.user_id
     await map_server(tx, ask.server_id, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
     await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=to_json(ask.params), sealed=None)

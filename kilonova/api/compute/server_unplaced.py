@@ -1,7 +1,7 @@
 """POST /servers/{server}/action rebuild of a server that never found a host: it is tried again under its id.
 
-What it once asked for is looked at as it was when it was created, since networks, ports and volumes may have gone. The
-microversion is our own: upstream may take the same number for something else.
+What it once asked for is checked again, as for a new server: networks, ports and volumes may have gone since. The
+microversion is our own; upstream may take the same number for something else.
 """
 
 from __future__ import annotations

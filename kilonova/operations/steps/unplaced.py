@@ -1,7 +1,10 @@
-"""The build request of a server that is in no cell: who deletes the server takes it, and with it what `place` began."""
+"""The build request of a server that is in no cell. Who deletes the server takes it, and with it what `place` began."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from kilonova.domain.server import BUILDING, to_json
 from kilonova.engine import journal as log
 from kilonova.engine.accept import supersede
 from kilonova.engine.course import ENDING
@@ -11,6 +14,19 @@ from kilonova.store import rows
 from kilonova.store.open import CELL0
 from kilonova.store.tables import control
 from kilonova.world import Row, Tx
+
+
+async def put_request(tx: Tx, server_id: str, turn: int, operation_id: str, params: dict[str, Any]) -> None:
+    """The server is in no cell, and this operation is going to find one."""
+    await rows.put(
+        tx,
+        control.build_requests,
+        server_id=server_id,
+        turn=turn,
+        operation_id=operation_id,
+        server=to_json({**params, "vm_state": BUILDING}),
+        created_at=params["created_at"],
+    )
 
 
 async def take_request(tx: Tx, request: Row, heir: str, by: Operation, now: float) -> list[str]:

@@ -154,7 +154,7 @@ def named(volumes: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 async def hold_named(ctx: Context) -> Facts:
     """As the one who accepts a create does, of a server that is tried again."""
-    spec = ctx.facts["spec"]
+    spec = ctx.params["spec"]
     service, devices = _service(ctx), named(spec.get("volumes", ()))
 
     async def body(tx: Tx) -> None:
