@@ -18,7 +18,7 @@ from kilonova.operations.retry import rebuild_unplaced
 from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
-from kilonova.sim.stock import put_group
+from kilonova.sim.stock import OWNER, put_group
 from kilonova.world import Tx
 
 if TYPE_CHECKING:
@@ -167,6 +167,19 @@ class Requests:
 
     def detach(self, server: str, volume: str) -> Answer:
         return self._submit("detach_volume", server, volume_id=self._volume(volume))
+
+    def attach_by_hand(self, server: str, volume: str, host: str) -> Answer:
+        """What a person does through the Volume API in a server's name; compute hears nothing of it."""
+        server_id, volume_id = self.player.names.server_id(server), self._volume(volume)
+
+        async def ask(engine: Engine) -> None:
+            volumes = self.cloud.roles["api"].volumes
+            assert volumes is not None
+            by_hand = volumes.attachments
+            _, made = await by_hand.create(OWNER, volume_id, server_id=server_id, connector={"host": host})
+            await by_hand.complete(OWNER, made.id)
+
+        return self._ask(ask)
 
     def _wanted_volume(self, name: str, letter: str) -> dict[str, Any]:
         """`volume1!` shall go with the server."""

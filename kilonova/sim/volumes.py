@@ -1,4 +1,5 @@
-"""What must be true of attachments: they belong to servers that live, and are connected where those may run."""
+"""What must be true of compute's attachments: they belong to servers that live, and are connected where those may run.
+What clients attach by themselves binds nobody."""
 
 from __future__ import annotations
 
@@ -15,12 +16,16 @@ def at_any_time(records: Records) -> Iterator[str]:
     refused."""
     deleted = {row["id"] for row in records.table("servers") if row["deleted"]}
     mapped = {row["server_id"] for row in records.table("server_mappings") if not row["queued_for_delete"]}
-    for one in records.table("volume_attachments"):
+    for one in _computes(records):
         if one["server_id"] in deleted:
             yield f"attachment {one['id']} is of {one['server_id']}, which is deleted"
         elif one["server_id"] not in mapped:
             yield f"attachment {one['id']} is of {one['server_id']}, which is mapped nowhere"
     yield from _shared(records)
+
+
+def _computes(records: Records) -> list[dict[str, Any]]:
+    return [one for one in records.table("volume_attachments") if one["turn"] > 0]
 
 
 def _shared(records: Records) -> Iterator[str]:
@@ -38,7 +43,7 @@ def _shared(records: Records) -> Iterator[str]:
 
 def at_rest(records: Records) -> Iterator[str]:
     servers = {row["id"]: row for row in records.table("servers") if not row["deleted"]}
-    attached = records.table("volume_attachments")
+    attached = _computes(records)
     for one in attached:
         if one["server_id"] not in servers:
             yield f"attachment {one['id']} is of {one['server_id']}, which is nowhere"
@@ -49,7 +54,7 @@ def at_rest(records: Records) -> Iterator[str]:
         true = {(one["volume_id"], one["id"]) for one in attached if one["server_id"] == server["id"]}
         if recorded != true:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
-    held = {one["volume_id"] for one in attached}
+    held = {one["volume_id"] for one in records.table("volume_attachments")}
     asked = {op["server_id"]: from_json(op["params"]) for op in records.table("operations") if op["kind"] == "place"}
     for volume in records.table("volumes"):
         name = volume["name"] or volume["id"]

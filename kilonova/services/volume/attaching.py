@@ -36,14 +36,15 @@ _HELD = (RESERVED, ATTACHING, IN_USE, DETACHING)
 
 async def reserve(tx: Tx, volume: Volume, new: Attachment) -> Attachment:
     """`new` is as it shall be recorded."""
-    check_reservable(volume, new.server_id, new.mode)
+    check_reservable(volume, new.server_id, new.mode, by_compute=new.is_computes)
     await insert(tx, attachments, new)
     await change_volume(tx, volume, {"status": RESERVED, "updated_at": new.created_at})
     return new
 
 
-def check_reservable(volume: Volume, server_id: str | None, mode: str) -> None:
-    """A server that has the volume may reserve it once more, for another host."""
+def check_reservable(volume: Volume, server_id: str | None, mode: str, *, by_compute: bool) -> None:
+    """A server that has the volume may reserve it once more, for another host. Compute and clients do not share a
+    reservation: neither knows when the other is done with the volume."""
     if "error" in volume.status:
         raise bad_volume(
             f"Volume {volume.id} is {volume.status} and cannot be attached: {volume.reason or 'reset it'}."
@@ -51,7 +52,9 @@ def check_reservable(volume: Volume, server_id: str | None, mode: str) -> None:
     if mode != READ_ONLY and volume.readonly:
         raise bad_volume(f"Volume {volume.id} is read-only; it cannot be attached with mode {mode}.")
     allowed = (AVAILABLE, RESERVED, ATTACHING, IN_USE) if volume.multiattach else (AVAILABLE,)
-    has_it = server_id is not None and any(one.server_id == server_id for one in volume.attachments)
+    has_it = server_id is not None and any(
+        one.server_id == server_id and one.is_computes == by_compute for one in volume.attachments
+    )
     if volume.status not in allowed and not (has_it and volume.status in (IN_USE, RESERVED)):
         raise bad_volume(
             f"Volume {volume.id} status must be {' or '.join(allowed)} to reserve, but the current status is "

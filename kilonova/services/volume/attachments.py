@@ -26,6 +26,7 @@ from kilonova.services.volume.volume import (
     require_status,
 )
 from kilonova.store import rows
+from kilonova.store.tables.control import server_mappings
 from kilonova.store.tables.volume import attachments
 from kilonova.world import Tx
 
@@ -64,6 +65,7 @@ class Attachments:
 
         async def body(tx: Tx) -> Both:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
+            await _check_server(tx, volume, server_id)
             new = _new(volume, attachment_id, now, server_id=server_id, mode=mode)
             made = await attaching.reserve(tx, volume, new)
             if connector:
@@ -78,6 +80,7 @@ class Attachments:
 
         async def body(tx: Tx) -> Both:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
+            _check_changeable(caller, attachment)
             made = await attaching.connect(tx, volume, attachment, host_of(connector), connector, now)
             return await fetch_volume(tx, volume.id), made
 
@@ -87,7 +90,9 @@ class Attachments:
         now = self._parts.clock.now()
 
         async def body(tx: Tx) -> None:
-            await attaching.complete(tx, *await self._both(tx, caller, attachment_id, lock=True), now)
+            volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
+            _check_changeable(caller, attachment)
+            await attaching.complete(tx, volume, attachment, now)
 
         await self._parts.control.write(body)
 
@@ -148,6 +153,7 @@ class Attachments:
         async def body(tx: Tx) -> dict[str, Any]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             _refuse_maintenance(volume)
+            _check_unused(volume)
             found = next((one for one in volume.attachments if one.host == host and not one.is_computes), None)
             if found is None:
                 found = _new(volume, attachment_id, now, status=ATTACHING)
@@ -178,6 +184,8 @@ class Attachments:
         async def body(tx: Tx) -> None:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             _refuse_maintenance(volume)
+            _check_unused(volume)
+            await _check_server(tx, volume, told.get("server_id"))
             require_status(volume, (AVAILABLE, ATTACHING) + ((IN_USE,) if volume.multiattach else ()), "attach")
             if volume.readonly and told["mode"] == READ_WRITE:
                 raise bad_input(f"Invalid attaching mode 'rw' for volume {volume_id}: it is read-only.")
@@ -227,9 +235,31 @@ def _refuse_maintenance(volume: Volume) -> None:
         raise bad_volume(f"Volume {volume.id} is in maintenance mode; nothing can be attached or detached.")
 
 
+async def _check_server(tx: Tx, volume: Volume, server_id: str | None) -> None:
+    """A volume is attached only to servers of its own project. An id that nobody has is the client's own affair."""
+    row = await rows.fetch(tx, server_mappings, server_id=server_id) if server_id else None
+    if row is not None and row["project_id"] != volume.project_id:
+        raise bad_input(f"Instance {server_id} could not be found in the project of volume {volume.id}.")
+
+
+def _check_unused(volume: Volume) -> None:
+    """A second connection beside compute's would keep compute from moving the server."""
+    for attachment in volume.attachments:
+        if attachment.is_computes and not volume.multiattach:
+            text = f"Volume {volume.id} belongs to instance {attachment.server_id}; attach it using the Compute API"
+            raise Refused("attachment_of_compute", text)
+
+
+def _check_changeable(caller: Caller, attachment: Attachment) -> None:
+    """Connected anew, an attachment has another secret, and the guest that has the volume open loses it."""
+    if attachment.is_computes and "service" not in caller.roles:
+        text = f"Volume attachment {attachment.id} belongs to instance {attachment.server_id}; use the Compute API"
+        raise Refused("attachment_of_compute", text)
+
+
 def _check_free(caller: Caller, gone: tuple[Attachment, ...] | list[Attachment]) -> None:
-    """A guest may have it open: then only compute may end it."""
+    """A guest may have it open, or is about to: then only compute may end it."""
     for attachment in gone:
-        if attachment.is_computes and attachment.is_connected and "service" not in caller.roles:
+        if attachment.is_computes and "service" not in caller.roles:
             text = f"Detach volume from instance {attachment.server_id} using the Compute API"
             raise Refused("attachment_of_compute", text)

@@ -35,12 +35,15 @@ from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.volume import attachments, volumes
-from kilonova.world import Body, T, Tx
+from kilonova.world import Body, Row, T, Tx
 
 FenceKey = tuple[str, int, int]  # server, turn, ordinal
 
+# Only those that compute made: a client may have made one in the server's name, and that one is the client's business.
 _OF_SERVERS = Sql(
-    select(attachments).where(in_list(attachments.c.server_id, "servers")).order_by(attachments.c.created_at)
+    select(attachments)
+    .where(in_list(attachments.c.server_id, "servers"), attachments.c.turn > 0)
+    .order_by(attachments.c.created_at)
 )
 
 
@@ -55,7 +58,7 @@ class ServerVolumes:
             volume = await fetch_volume(tx, volume_id)
             if volume.project_id != caller.project_id:
                 raise no_such_volume(volume_id)
-            attaching.check_reservable(volume, None, READ_WRITE)
+            attaching.check_reservable(volume, None, READ_WRITE, by_compute=True)
             return _state(volume)
 
         return await self._parts.control.read(body, few=True)
@@ -179,7 +182,7 @@ class ServerVolumes:
 
     async def _release(self, tx: Tx, fence: FenceKey, attachment_id: str) -> list[Attachment]:
         """What was there."""
-        row = await rows.fetch(tx, attachments, id=attachment_id, server_id=fence[0])
+        row = await _own_row(tx, fence[0], attachment_id)
         if row is None:
             return []
         volume = await fetch_volume(tx, row["volume_id"], lock=True)
@@ -199,7 +202,7 @@ class ServerVolumes:
             # All are locked before the quota is: whoever grows one of them takes the two in the same order.
             held = [volume_id for volume_id in ids if await rows.fetch(tx, volumes, lock=True, id=volume_id)]
             for volume in (await fetch_volumes(tx, held)).values():
-                gone = [one for one in volume.attachments if one.server_id == server_id]
+                gone = [one for one in volume.attachments if one.server_id == server_id and one.is_computes]
                 left = await attaching.detach(tx, self._parts, volume, gone)
                 if volume.id in going:
                     await _delete(tx, self._parts, left)
@@ -257,11 +260,17 @@ async def _image(tx: Tx, caller: Caller, image_id: str) -> Image:
 
 async def _held(tx: Tx, server_id: str, attachment_id: str) -> tuple[Volume, Attachment]:
     """Its volume's row is locked."""
-    row = await rows.fetch(tx, attachments, id=attachment_id, server_id=server_id)
+    row = await _own_row(tx, server_id, attachment_id)
     if row is None:
         raise no_such_attachment(attachment_id)
     volume = await fetch_volume(tx, row["volume_id"], lock=True)
     return volume, await fetch_attachment(tx, attachment_id)
+
+
+async def _own_row(tx: Tx, server_id: str, attachment_id: str) -> Row | None:
+    """The row of an attachment that compute made for the server."""
+    row = await rows.fetch(tx, attachments, id=attachment_id, server_id=server_id)
+    return row if row is not None and row["turn"] > 0 else None
 
 
 async def _delete(tx: Tx, parts: Parts, volume: Volume) -> None:
