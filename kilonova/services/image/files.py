@@ -19,10 +19,12 @@ from typing import BinaryIO, NamedTuple
 
 from kilonova.domain.errors import Refused
 from kilonova.store.directory import sync_directory
+from kilonova.store.lost_found import file_names, remove_expired, set_aside, unfinished
 
 logger = logging.getLogger(__name__)
 BATCH = 1024 * 1024  # bytes that are gathered before a thread writes and hashes them
 PART = ".part"
+UNFINISHED = unfinished("", PART)
 HEAD = 64  # bytes kept of the start: enough for the header of a qcow2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _QCOW = b"QFI\xfb"
@@ -68,10 +70,15 @@ class Files:
 
     async def names(self) -> list[str]:
         """Of all files, also of unfinished ones."""
-        return await asyncio.to_thread(self._names)
+        return await asyncio.to_thread(file_names, self.folder)
 
-    def _names(self) -> list[str]:
-        return sorted(entry.name for entry in os.scandir(self.folder)) if self.folder.is_dir() else []
+    async def set_aside(self, name: str, now: float) -> None:
+        """Move a file that no record knows out of the way, for an operator to look at."""
+        await asyncio.to_thread(set_aside, self.folder, name, now)
+
+    async def remove_expired(self, now: float) -> None:
+        """Remove what was set aside long ago."""
+        await asyncio.to_thread(remove_expired, self.folder, now)
 
     async def remove(self, name: str) -> None:
         """One that stays behind costs room until the next start, nothing else."""

@@ -16,6 +16,13 @@ SECTOR, SECTORS = 512, 8
 _SPACE = uuid.UUID("6b696c6f-6e6f-5661-a000-696d61676573")
 
 
+def id_of(name: str) -> str:
+    return str(uuid.uuid5(_SPACE, name))
+
+
+IDS = frozenset(id_of(name) for name in NAMES)
+
+
 async def plant(control: Store, clock: Clock, files: Files, owner: str) -> None:
     """At every start. Their bytes follow from their names, so each API host of a fleet has the files."""
     for name in NAMES:
@@ -23,7 +30,7 @@ async def plant(control: Store, clock: Clock, files: Files, owner: str) -> None:
 
 
 async def _plant(control: Store, clock: Clock, files: Files, owner: str, name: str) -> None:
-    image_id, now = str(uuid.uuid5(_SPACE, name)), clock.now()
+    image_id, now = id_of(name), clock.now()
 
     async def look(tx: Tx) -> tuple[bool, bool]:
         planted = await rows.fetch(tx, image_seeds, name=name) is not None

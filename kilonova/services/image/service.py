@@ -36,6 +36,10 @@ class Images:
         await self._uploads.clean()
         await seeds.plant(self._control, self._clock, self._files, owner)
 
+    async def remove_expired(self) -> None:
+        """Remove files that were set aside long ago."""
+        await self._files.remove_expired(self._clock.now())
+
     async def find(self, caller: Caller, image_id: str) -> Image:
         """An image that the caller may see; others do not exist for it."""
 

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from sqlalchemy import select
 
 from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
-from kilonova.services.image.files import PART, Draft, Facts, Files, virtual_size
+from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, Files, virtual_size
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
+from kilonova.services.image.seeds import IDS as SEEDS
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.image import images
@@ -116,7 +117,10 @@ class Uploads:
         return await self._control.write(body)
 
     async def clean(self) -> None:
-        """What uploads and deletions of a former process left behind; before the first request."""
+        """Clear up after uploads that a former process did not finish; before the first request.
+
+        A file that no record knows is set aside (law 15): perhaps the record is missing, not the image.
+        """
         names = await self._files.names()
         if not names:
             return
@@ -130,7 +134,9 @@ class Uploads:
             image_id, status = known.get(name.removesuffix(PART), ("", ""))
             if status == SAVING:
                 await self._back_to_queued(image_id, name.removesuffix(PART))
-            elif image_id and not name.endswith(PART):
+            elif not UNFINISHED.fullmatch(name):
+                if not image_id and name not in SEEDS:
+                    await self._files.set_aside(name, self._clock.now())
                 continue
             await self._files.remove(name)
 

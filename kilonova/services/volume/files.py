@@ -19,11 +19,13 @@ from kilonova.domain.errors import Failed
 from kilonova.services.image.files import FULL
 from kilonova.services.volume.qcow2 import Packing, Qcow2
 from kilonova.store.directory import sync_directory
+from kilonova.store.lost_found import file_names, remove_expired, set_aside, unfinished
 
 logger = logging.getLogger(__name__)
 GIBIBYTE = 1024**3
 BATCH = 8 * 1024 * 1024  # bytes between two looks whether the copy is still wanted
 PART = ".part"
+UNFINISHED = unfinished("volume-|snapshot-", PART)
 RAW, QCOW2 = "raw", "qcow2"  # disk formats of images that are written
 _FICLONE = 0x40049409  # the ioctl of Linux that lets two files share their blocks until one of them is written to
 
@@ -43,6 +45,12 @@ class Backing(Protocol):
 
     async def remove(self, name: str) -> None: ...
 
+    async def set_aside(self, name: str, now: float) -> None:
+        """Move a file that no record knows out of the way, for an operator to look at."""
+
+    async def remove_expired(self, now: float) -> None:
+        """Remove what was set aside long ago."""
+
     async def names(self) -> list[str]:
         """Of all files, also of unfinished ones."""
 
@@ -60,6 +68,7 @@ class NoBytes:
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
+        self.lost: dict[str, int] = {}
 
     async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
         if copy_of and copy_of not in self.sizes:
@@ -73,6 +82,12 @@ class NoBytes:
 
     async def remove(self, name: str) -> None:
         self.sizes.pop(name, None)
+
+    async def set_aside(self, name: str, now: float) -> None:
+        self.lost[name] = self.sizes.pop(name)
+
+    async def remove_expired(self, now: float) -> None:
+        pass
 
     async def names(self) -> list[str]:
         return sorted(self.sizes)
@@ -187,11 +202,14 @@ class Files:
         except OSError as error:
             logger.warning("the file of a volume cannot be removed: %s", error)
 
-    async def names(self) -> list[str]:
-        return await asyncio.to_thread(self._names)
+    async def set_aside(self, name: str, now: float) -> None:
+        await asyncio.to_thread(set_aside, self.folder, name, now)
 
-    def _names(self) -> list[str]:
-        return sorted(entry.name for entry in os.scandir(self.folder)) if self.folder.is_dir() else []
+    async def remove_expired(self, now: float) -> None:
+        await asyncio.to_thread(remove_expired, self.folder, now)
+
+    async def names(self) -> list[str]:
+        return await asyncio.to_thread(file_names, self.folder)
 
     async def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
         with _storage():

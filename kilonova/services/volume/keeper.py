@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import KilonovaError
 from kilonova.services.volume.backends import Backends
-from kilonova.services.volume.files import PART, Backing
+from kilonova.services.volume.files import UNFINISHED, Backing
 from kilonova.services.volume.records import whole_snapshots, whole_volumes
 from kilonova.services.volume.volume import Snapshot, Volume
 from kilonova.services.volume.works import Works
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 SUBJECT = "volume.wake"
 LOOK_SECONDS = 5.0
 BEAT_SECONDS = 15.0
+EXPIRE_SECONDS = 3600.0  # between two looks at what was set aside long ago
 AT_ONCE = 4  # pieces of work; each is a thread that copies
 
 _VOLUMES = Sql(select(volumes).where(volumes.c.backend == bindparam("backend"), volumes.c.work != ""))
@@ -46,7 +47,7 @@ class Keeper:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._beaten_at = 0.0
+        self._beaten_at = self._expired_at = 0.0
 
     async def start(self, bus: Bus | None = None) -> None:
         """Before the first request: what a former process left unfinished is swept and taken up again."""
@@ -82,6 +83,8 @@ class Keeper:
             try:
                 if self._clock.now() - self._beaten_at >= BEAT_SECONDS:
                     await self._beat()
+                if self._clock.now() - self._expired_at >= EXPIRE_SECONDS:
+                    await self._remove_expired()
                 for thing in await self._pending():
                     self._begin(thing)
             except KilonovaError as error:
@@ -140,7 +143,7 @@ class Keeper:
         return await self._control.read(body, few=True)
 
     async def _sweep(self) -> None:
-        """Unfinished files, and those that no record knows any more."""
+        """Remove our own unfinished files, and set those aside that no record knows (law 15)."""
 
         async def body(tx: Tx) -> set[str]:
             own = self._backends.own
@@ -150,8 +153,14 @@ class Keeper:
 
         known = await self._control.read(body)
         for name in await self._backing.names():
-            if name.endswith(PART) or name not in known:
+            if UNFINISHED.fullmatch(name):
                 await self._backing.remove(name)
+            elif name not in known:
+                await self._backing.set_aside(name, self._clock.now())
+
+    async def _remove_expired(self) -> None:
+        self._expired_at = self._clock.now()
+        await self._works.remove_expired(self._expired_at)
 
 
 def _told(thing: Thing) -> tuple[str, str, str]:

@@ -58,6 +58,12 @@ class Works:
         }
         await verbs[thing.work](thing)
 
+    async def remove_expired(self, now: float) -> None:
+        """Remove what was set aside long ago, of images too."""
+        await self._backing.remove_expired(now)
+        if self._images is not None:
+            await self._images.remove_expired()
+
     # -- volumes ------------------------------------------------------------------------------------------------------
 
     async def _create(self, volume: Volume) -> None:

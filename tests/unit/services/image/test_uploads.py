@@ -15,6 +15,8 @@ from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
 from kilonova.services.image.uploads import Uploads
 from tests.unit.services.image.cloud import ALICE, OWNER, life, pieces, run
 
+ORPHAN = "0b7c1f0e-6f43-4a55-9d5c-3a4f5e6d7c8b"
+
 
 class Crash(BaseException):
     """The process ends here."""
@@ -79,8 +81,8 @@ def test_a_crash_before_the_record_says_saving(tmp_path: Path) -> None:
     async def story() -> None:
         async with life(tmp_path) as first:
             image = await first.create()
-            await Files(first.folder).begin("orphan")
-            assert first.files() == ["orphan.part"]
+            await Files(first.folder).begin(ORPHAN)
+            assert first.files() == [f"{ORPHAN}.part"]
         async with life(tmp_path) as second:
             await second.images._uploads.clean()
             assert ((await second.find(image)).status, second.files()) == (QUEUED, [])
@@ -101,7 +103,24 @@ def test_a_crash_between_the_deleted_record_and_its_file(tmp_path: Path, monkeyp
             assert len(first.files()) == 2
         async with life(tmp_path) as second:
             await second.images._uploads.clean()
-            assert second.files() == [kept.file] and await second.content(kept) == b"kept"
+            assert second.files() == sorted([kept.file, "lost+found"]) and await second.content(kept) == b"kept"
+            assert [path.read_bytes() for path in second.folder.glob("lost+found/*/*")] == [b"gone"]
+
+    run(story)
+
+
+def test_files_that_no_record_knows_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Story D11: of unknown origin, perhaps of a user; also one that only looks like an unfinished upload."""
+
+    async def story() -> None:
+        async with life(tmp_path) as here:
+            kept = await here.uploaded(b"kept")
+            for name in ("holiday.part", "holiday.qcow2"):
+                (here.folder / name).write_text(name)
+            await here.images._uploads.clean()
+            lost = {path.name: path.read_text() for path in here.folder.glob("lost+found/*/*")}
+            assert lost == {name: name for name in ("holiday.part", "holiday.qcow2")}
+            assert here.files() == sorted([kept.file, "lost+found"]) and "holiday.qcow2: no record knows" in caplog.text
 
     run(story)
 

@@ -136,14 +136,18 @@ def test_what_was_read_before_it_ended_is_not_done_again(control: Control, tmp_p
     control(story)
 
 
-def test_files_that_no_record_knows_are_swept(control: Control, tmp_path: Path) -> None:
+def test_files_that_no_record_knows_are_set_aside(control: Control, tmp_path: Path) -> None:
+    """Story D11. Only what is surely an unfinished file of ours is removed."""
+
     async def story(store: Any) -> None:
         async with shop(store, tmp_path) as here:
             volume = await here.volume()
         (tmp_path / "volumes" / "volume-nobody").write_bytes(b"x")
+        (tmp_path / "volumes" / "database.part").write_bytes(b"x")
         (tmp_path / "volumes" / f"{file_of(volume)}.part").write_bytes(b"x")
         async with shop(store, tmp_path) as here:
-            assert here.files() == {file_of(volume)}
+            assert here.files() == {file_of(volume), "lost+found"}
+            assert {path.name for path in here.folder.glob("lost+found/*/*")} == {"volume-nobody", "database.part"}
 
     control(story)
 
