@@ -219,8 +219,11 @@ def agent(
     driver
         What makes guests.
     """
+    from kilonova.domain.host import host_name_error
     from kilonova.settings import load, need_bus
 
+    if wrong := host_name_error(host):
+        raise Refused("usage", wrong)
     place = data or DEFAULT_DATA / "hosts" / host
     settings = load(place, config, [*(overrides or []), *([] if cell is None else [f"compute.cell={cell}"])])
     need_bus(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -113,18 +114,20 @@ class Desk:
                     f"{message.host} has registered anew since, or has to; its steps are handed out again then"
                 )
 
-        problem = Problem(**message.error) if message.error is not None else None
-        outcome = Outcome(result=message.result or {}, problem=problem)
+        end = partial(
+            conclude,
+            self.engine,
+            journal,
+            message.operation,
+            message.ordinal,
+            session=message.session,
+            guard=same_epoch,
+        )
         try:
-            following = await conclude(
-                self.engine,
-                journal,
-                message.operation,
-                message.ordinal,
-                outcome,
-                session=message.session,
-                guard=same_epoch,
-            )
+            try:
+                following = await end(_outcome(message))
+            except msgspec.ValidationError as wrong:  # nothing of it was stored
+                following = await end(_unreadable(message, wrong))
         except Superseded as why:
             return Finished(False, str(why))
         await pass_on(self.engine, journal, following)
@@ -150,6 +153,21 @@ async def _word_for(tx: Tx, beat: Beat) -> str:
     if row is None or row["returning"] or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
         return "register"
     return "wait" if row["forced_down"] or row["fenced"] else "work"
+
+
+def _outcome(message: Finish) -> Outcome:
+    """As the host says; of a newer agent's error only what is known here is taken."""
+    if message.error is None:
+        return Outcome(result=message.result or {})
+    try:
+        return Outcome(problem=msgspec.convert(message.error, Problem))
+    except msgspec.ValidationError as wrong:
+        return _unreadable(message, wrong)
+
+
+def _unreadable(message: Finish, wrong: Exception) -> Outcome:
+    text = f"host {message.host}: the result of its step cannot be read ({wrong}); check the version of its agent"
+    return Outcome(problem=Problem(code="bad_report", message=text, elsewhere=True, final=True))
 
 
 def _answering(kind: type[Any], answer: Any) -> Any:

@@ -1,32 +1,23 @@
 """A host that registers is returning: it pays its debts and learns what may run there before anything else happens.
 
-Each copy it reports is settled: adopted (it holds permission to run), kept but stopped (its owner stopped it, or an
-open move or operation needs it), destroyed (the server runs elsewhere or is deleted, or a debt says so), or quarantined
-(unknown: never touched).
+What it says is believed of itself alone: what it offers within bounds (reports.py), what it did with a copy only where
+the records have that copy at this host (law 3).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import logging
+from typing import Any
 
 import msgspec
 
+from kilonova.conductor.reports import report_error
+from kilonova.conductor.verdicts import judge_copies, may_be_gone, quarantine
 from kilonova.domain.errors import Refused, Superseded
-from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
-from kilonova.domain.server import (
-    ACTIVE,
-    POWER_RUNNING,
-    POWER_SHUTDOWN,
-    RESIZED,
-    SOFT_DELETED,
-    STOPPED,
-    from_json,
-    to_json,
-)
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED, from_json, to_json
 from kilonova.engine.connections import with_connections
-from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.engine.core import Engine
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, set_accepting
@@ -38,6 +29,8 @@ from kilonova.store.host_hardware import note_hardware, touch
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
 
+logger = logging.getLogger(__name__)
+
 
 def identity_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
@@ -45,6 +38,9 @@ def identity_of(key: str) -> str:
 
 async def register(engine: Engine, message: Register) -> Registered:
     """From here until `returned` the host is no destination and gets no steps."""
+    wrong = await report_error(message, engine.world.db.placement)
+    if wrong:
+        return Registered(epoch=0, refused=wrong)
     try:
         journal = await find_cell(engine, message)
         row = await _host_row(engine, journal, message)
@@ -70,11 +66,10 @@ async def register(engine: Engine, message: Register) -> Registered:
         await rows.change(tx, cell.hosts, values, name=message.host)
         await note_hardware(tx, message.host, hardware, message.copies)
         resumes = engine.limits.resume_guests_state_on_host_boot
-        verdicts = [await _verdict(tx, message.host, report, resumes) for report in message.copies]
-        verdicts += await _unreported_debts(tx, message.host, message.copies)
+        verdicts = await judge_copies(tx, message.host, message.copies, resumes)
         for verdict in verdicts:
             if verdict.word == "quarantine":
-                await _quarantine(tx, message.host, verdict, now)
+                await quarantine(tx, message.host, verdict, now)
         return Registered(epoch=host["epoch"], verdicts=verdicts)
 
     registered = await engine.write(journal, body)
@@ -174,98 +169,41 @@ async def _insert_host(tx: Tx, message: Register, identity: str, service_id: str
     )
 
 
-async def _verdict(tx: Tx, host: str, report: CopyReport, resumes: bool) -> Verdict:
-    """What shall happen to one reported copy."""
-    server = await rows.fetch(tx, cell.servers, id=report.server)
-    copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
-    owed = await rows.fetch(tx, cell.debts, host=host, server_id=report.server, copy=report.copy, verb="ensure_absent")
-    if owed is not None:
-        return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
-    if server is None:
-        return Verdict(report.server, report.copy, "quarantine", "no such server is known in this cell")
-    if report.copy > server["turn"]:  # copies are numbered by turns: these records are older than the copy
-        why = f"copy {report.copy} is newer than the records (turn {server['turn']}): was an old database restored?"
-        return Verdict(report.server, report.copy, "quarantine", why)
-    if server["deleted"]:
-        return Verdict(report.server, report.copy, "destroy", "the server is deleted")
-    if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
-        return await _adopted(tx, server, report, resumes)
-    if copy is not None and copy["state"] != "leaving":
-        return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
-    return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
-
-
-async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Verdict:
-    """It holds permission to run, and runs again if it should; what its owner stopped is off, whatever happened there
-    meanwhile. While an operation is under way only that one says so: the host is asked again when it has ended."""
-    state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
-    should_run = report.whole and (state == ACTIVE or (state == RESIZED and was_running))
-    if server["operation_id"] is not None:
-        await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
-        return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
-    # its volumes may be others by now, or connected anew
-    guest = guest_spec(ServerRow(server), report.copy) if server["volume_info"] and report.defined else None
-    if state in (STOPPED, SOFT_DELETED):
-        why = "it holds permission to run, but its owner stopped it"
-        return Verdict(report.server, report.copy, "stop", why, guest=guest)
-    why, run = "it holds permission to run", should_run and resumes
-    return Verdict(report.server, report.copy, "adopt", why, run, guest)
-
-
-async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:
-    """A debt stands even where nothing was found: removing nothing is harmless and lets it be paid."""
-    found = {(report.server, report.copy) for report in copies}
-    owed = await rows.fetch_all(tx, cell.debts, host=host)
-    return [
-        Verdict(debt["server_id"], debt["copy"], "destroy", "a debt")
-        for debt in sorted(owed, key=lambda d: (d["server_id"], d["copy"]))
-        if (debt["server_id"], debt["copy"]) not in found
-    ]
-
-
-async def _quarantine(tx: Tx, host: str, verdict: Verdict, now: float) -> None:
-    await rows.put(
-        tx,
-        cell.quarantine,
-        unless_there=True,
-        host=host,
-        server_id=verdict.server,
-        copy=verdict.copy,
-        reason=verdict.why,
-        found_at=now,
-    )
-
-
 async def returned(engine: Engine, message: Returned) -> bool:
     """The verdicts were carried out: debts are paid, the host may work. False: it has to register again."""
     journal = await cell_of(engine, message.host)
-    for server, copy in message.destroyed:
-        await _paid(engine, journal, message, server, copy)
-    host = await _current(engine, journal, message)
+    host = await _current(journal, message)
     if host is None:
+        return False
+    try:
+        for server, copy in message.destroyed:
+            await _pay(engine, journal, message, server, copy)
+    except Superseded:
         return False
     await set_accepting(engine.world.db.placement, host["provider_id"], _is_open(host))
     # Whoever closes a host writes placement, the record, placement. Ours may have come last, but then the record tells.
-    again = await _current(engine, journal, message)
+    again = await _current(journal, message)
     if again is None or not _is_open(again):
         await set_accepting(engine.world.db.placement, host["provider_id"], False)
     if again is not None and again["disabled"]:  # our report may have come after that word, and taken its trait away
         await set_disabled(engine.world.db.placement, host["provider_id"], True)
 
     async def body(tx: Tx) -> bool:
-        keys = {"name": message.host, "session": message.session, "epoch": message.epoch}
-        if not await rows.change(tx, cell.hosts, {"returning": 0}, **keys):
+        if not await rows.change(tx, cell.hosts, {"returning": 0}, **_keys(message)):
             return False
         for server, copy, on in message.adopted:
-            power = {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}
-            await rows.change(tx, cell.servers, power, id=server, runner_copy=copy, operation_id=None)
-            if not on:  # it is not started again (resume_guests_state_on_host_boot): the API says so
-                stopped = {"vm_state": STOPPED}
-                keys_of = {"id": server, "runner_copy": copy, "operation_id": None, "vm_state": ACTIVE}
-                await rows.change(tx, cell.servers, stopped, **keys_of)
+            await _note_power(tx, message.host, server, copy, on)
         return True
 
     return await engine.write(journal, body)
+
+
+async def _note_power(tx: Tx, host: str, server: str, copy: int, on: bool) -> None:
+    """Of a copy that this host may run; what it says of any other changes nothing."""
+    its_own = {"id": server, "runner_host": host, "runner_copy": copy, "operation_id": None}
+    await rows.change(tx, cell.servers, {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}, **its_own)
+    if not on:  # it is not started again (resume_guests_state_on_host_boot): the API says so
+        await rows.change(tx, cell.servers, {"vm_state": STOPPED}, **its_own, vm_state=ACTIVE)
 
 
 def _is_open(host: Row) -> bool:
@@ -282,18 +220,25 @@ async def cell_of(engine: Engine, host: str) -> Store:
     return engine.world.db.cell(row["cell"])
 
 
-async def _current(engine: Engine, journal: Store, message: Returned) -> Row | None:
+def _keys(message: Returned) -> dict[str, Any]:
+    """The host, if it is still the one that registered."""
+    return {"name": message.host, "session": message.session, "epoch": message.epoch}
+
+
+async def _current(journal: Store, message: Returned) -> Row | None:
     async def body(tx: Tx) -> Row | None:
-        return await rows.fetch(tx, cell.hosts, name=message.host, session=message.session, epoch=message.epoch)
+        return await rows.fetch(tx, cell.hosts, **_keys(message))
 
     return await journal.read(body)
 
 
-async def _paid(engine: Engine, journal: Store, message: Returned, server: str, copy: int) -> None:
-    """Placement first: paying twice is harmless, forgetting the claim is not."""
+async def _pay(engine: Engine, journal: Store, message: Returned, server: str, copy: int) -> None:
+    """Placement first: paying twice is harmless, forgetting the claim is not. Raises `Superseded` when the host has to
+    register again."""
+    at_host: dict[str, Any] = {"host": message.host, "server_id": server, "copy": copy}
 
     async def find(tx: Tx) -> Row | None:
-        return await rows.fetch(tx, cell.debts, host=message.host, server_id=server, copy=copy, verb="ensure_absent")
+        return await rows.fetch(tx, cell.debts, **at_host, verb="ensure_absent")
 
     debt = await journal.read(find)
     evacuation = from_json(debt["after"], {}).get("evacuation") if debt is not None else None
@@ -302,8 +247,15 @@ async def _paid(engine: Engine, journal: Store, message: Returned, server: str, 
 
     async def body(tx: Tx) -> None:
         now = engine.world.clock.now()
-        await rows.remove(tx, cell.debts, host=message.host, server_id=server, copy=copy, verb="ensure_absent")
-        await rows.remove(tx, cell.copies, host=message.host, server_id=server, copy=copy)
+        if await rows.fetch(tx, cell.hosts, lock=True, **_keys(message)) is None:
+            raise Superseded(f"host {message.host} has to register again")
+        if debt is None and not await may_be_gone(tx, message.host, server, copy):
+            logger.warning(
+                "host %s says that it removed copy %s of server %s, which nobody gave up", message.host, copy, server
+            )
+            return
+        await rows.remove(tx, cell.debts, **at_host, verb="ensure_absent")
+        await rows.remove(tx, cell.copies, **at_host)
         await touch(tx, message.host)
         if evacuation:
             done = {"status": "completed", "open": 0, "updated_at": now}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
+
+LONGEST_NAME = 200  # of a host: it is also the name of its provider in placement
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 
 HOST_STATES = {
     "up": "answers and may be a destination",
@@ -14,6 +18,16 @@ HOST_STATES = {
     "unknown": "silent, but so was the observer: proves nothing",
     "down": "silent while others were heard, or declared down",
 }
+
+
+def host_name_error(name: str) -> str:
+    """Why this cannot be the name of a host; empty: it can."""
+    if len(name) > LONGEST_NAME:
+        return f"host name {name[:40]!r}…: {len(name)} characters; at most {LONGEST_NAME} are allowed"
+    if not _NAME.fullmatch(name):
+        form = "use letters, digits, '.', '-' and '_', with a letter or digit first and last"
+        return f"host name {name!r}: not a valid name; {form}"
+    return ""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from kilonova.domain.guest import CopyReport, GuestSpec, HostInventory
+
+CopyNumber = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +47,9 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     session: str
     epoch: int
-    destroyed: list[tuple[str, int]] = []
-    stopped: list[tuple[str, int]] = []
-    adopted: list[tuple[str, int, bool]] = []
+    destroyed: list[tuple[str, CopyNumber]] = []
+    stopped: list[tuple[str, CopyNumber]] = []
+    adopted: list[tuple[str, CopyNumber, bool]] = []
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):

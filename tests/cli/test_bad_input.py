@@ -212,6 +212,13 @@ def test_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.parametrize("name", ["a b", "../x", "-x", "x" * 201, ""])
+def test_a_host_name_that_is_none(tmp_path: Path, name: str) -> None:
+    said = refused(USAGE, "agent", f"--host={name}", "--data", tmp_path / "var")
+    assert said.startswith("host name ")
+    assert contents(tmp_path) == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -2,70 +2,20 @@
 
 import asyncio
 
-import msgspec
 import pytest
 from sqlalchemy import select
 
-from kilonova.bus.memory import MemoryBus
 from kilonova.conductor import desk
 from kilonova.conductor.returning import register
-from kilonova.domain.guest import CopyReport, HostInventory
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
+from kilonova.domain.guest import CopyReport
 from kilonova.operations import REGISTRY
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
 from kilonova.store.statements import Sql
 from kilonova.store.tables.placement import resource_providers
+from tests.engine.speaking import Speaker
 
 PROVIDERS = Sql(select(resource_providers.c.name, resource_providers.c.accepting))
-INVENTORY = HostInventory({"VCPU": (8, 0, 1.0), "MEMORY_MB": (16384, 0, 1.0), "DISK_GB": (100, 0, 1.0)})
-
-
-class Speaker:
-    """Takes the place of a host's agent: the same name and key, a session of its own."""
-
-    def __init__(self, cloud, host, session="spoken"):
-        self.cloud, self.host, self.session, self.epoch = cloud, host, session, 0
-        cloud.kill(host)
-        self.bus = MemoryBus(cloud.hub, host)
-        self.key = cloud.hardware.recall(host)["key"]
-
-    def ask(self, word, message, kind):
-        async def call(engine):
-            return await self.bus.call(f"conductor.{word}", msgspec.json.encode(message))
-
-        return msgspec.json.decode(self.cloud.do(call), type=kind)
-
-    def register(self, *copies):
-        message = Register(host=self.host, session=self.session, key=self.key, copies=list(copies), inventory=INVENTORY)
-        answer = self.ask("register", message, Registered)
-        self.epoch = answer.epoch
-        return answer
-
-    def returned(self, **done):
-        message = Returned(host=self.host, session=self.session, epoch=self.epoch, **done)
-        return self.ask("returned", message, bool)
-
-    def beat(self, has=()):
-        message = Beat(host=self.host, session=self.session, epoch=self.epoch, has=list(has), pull=True)
-        return self.ask("beat", message, Orders)
-
-    def finish(self, order, **other):
-        said = {
-            "host": self.host,
-            "session": self.session,
-            "epoch": self.epoch,
-            "journal": order.journal,
-            "operation": order.operation,
-            "ordinal": order.ordinal,
-            "result": {"disk": "created"},
-        }
-        return self.ask("finish", Finish(**{**said, **other}), Finished).accepted
-
-    def join(self, *copies, **done):
-        self.register(*copies)
-        assert self.returned(**done)
-        return self
 
 
 @pytest.fixture

@@ -1,0 +1,99 @@
+"""Verdicts on the copies that a returning host reports or owes: each is settled before the host does anything else.
+
+A copy is adopted (it holds permission to run), kept but stopped (its owner stopped it, or an open move or operation
+needs it), destroyed (the server runs elsewhere or is deleted, or a debt says so), or quarantined (unknown: never
+touched). The records decide, never the host: what counts is the runner, or a copy recorded at that very host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kilonova.domain.guest import CopyReport
+from kilonova.domain.messages import Verdict
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, RESIZED, SOFT_DELETED, STOPPED
+from kilonova.engine.context import ServerRow, guest_spec
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Row, Tx
+
+
+async def judge_copies(tx: Tx, host: str, reports: Sequence[CopyReport], resumes: bool) -> list[Verdict]:
+    """Of all that the host reported, and of what it owes."""
+    verdicts = [await _verdict(tx, host, report, resumes) for report in reports]
+    return verdicts + await _unreported_debts(tx, host, reports)
+
+
+async def _verdict(tx: Tx, host: str, report: CopyReport, resumes: bool) -> Verdict:
+    """What shall happen to one reported copy."""
+    server = await rows.fetch(tx, cell.servers, id=report.server)
+    copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
+    owed = await rows.fetch(tx, cell.debts, host=host, server_id=report.server, copy=report.copy, verb="ensure_absent")
+    if owed is not None:
+        return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
+    if server is None:
+        return Verdict(report.server, report.copy, "quarantine", "no such server is known in this cell")
+    if report.copy > server["turn"]:  # copies are numbered by turns: these records are older than the copy
+        why = f"copy {report.copy} is newer than the records (turn {server['turn']}): was an old database restored?"
+        return Verdict(report.server, report.copy, "quarantine", why)
+    if server["deleted"]:
+        return Verdict(report.server, report.copy, "destroy", "the server is deleted")
+    if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
+        return await _adopted(tx, server, report, resumes)
+    if copy is not None and copy["state"] != "leaving":
+        return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
+    if copy is None and server["runner_host"] is None:  # nobody has a better one: it may be all that is left
+        return Verdict(report.server, report.copy, "quarantine", "it is not recorded, and no other copy may run")
+    return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
+
+
+async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Verdict:
+    """It holds permission to run, and runs again if it should; what its owner stopped is off, whatever happened there
+    meanwhile. While an operation is under way only that one says so: the host is asked again when it has ended."""
+    state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
+    should_run = report.whole and (state == ACTIVE or (state == RESIZED and was_running))
+    if server["operation_id"] is not None:
+        await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
+        return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
+    # its volumes may be others by now, or connected anew
+    guest = guest_spec(ServerRow(server), report.copy) if server["volume_info"] and report.defined else None
+    if state in (STOPPED, SOFT_DELETED):
+        why = "it holds permission to run, but its owner stopped it"
+        return Verdict(report.server, report.copy, "stop", why, guest=guest)
+    why, run = "it holds permission to run", should_run and resumes
+    return Verdict(report.server, report.copy, "adopt", why, run, guest)
+
+
+async def may_be_gone(tx: Tx, host: str, server_id: str, copy: int) -> bool:
+    """Whether the host may have been told to remove this copy: the records have given it up, or never had it."""
+    server = await rows.fetch(tx, cell.servers, id=server_id)
+    if server is None or server["deleted"]:
+        return True
+    if (server["runner_host"], server["runner_copy"]) == (host, copy):
+        return False
+    recorded = await rows.fetch(tx, cell.copies, server_id=server_id, copy=copy, host=host)
+    return recorded is None or recorded["state"] == "leaving"
+
+
+async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:
+    """A debt stands even where nothing was found: removing nothing is harmless and lets it be paid."""
+    found = {(report.server, report.copy) for report in copies}
+    owed = await rows.fetch_all(tx, cell.debts, host=host)
+    return [
+        Verdict(debt["server_id"], debt["copy"], "destroy", "a debt")
+        for debt in sorted(owed, key=lambda d: (d["server_id"], d["copy"]))
+        if (debt["server_id"], debt["copy"]) not in found
+    ]
+
+
+async def quarantine(tx: Tx, host: str, verdict: Verdict, now: float) -> None:
+    await rows.put(
+        tx,
+        cell.quarantine,
+        unless_there=True,
+        host=host,
+        server_id=verdict.server,
+        copy=verdict.copy,
+        reason=verdict.why,
+        found_at=now,
+    )
