@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kilonova.cli.database import SEAL_KEY_NAME as SEAL_KEY_NAME
 from kilonova.domain.errors import Refused
 from kilonova.production import SystemClock, Uuids, new_key
 
@@ -30,7 +31,6 @@ IMAGES_NAME = "images"
 VOLUMES_NAME = "volumes"
 BACKEND_NAME = "volumes.id"
 POLICY_NAME = "policy.yaml"
-SEAL_KEY_NAME = "seal.key"
 
 
 def make_service(
@@ -74,7 +74,7 @@ def make_service(
         zones=AggregateBook(world.db.control, settings.default.default_availability_zone),
         keypairs=Keypairs(world.db.control, world.clock),
         server_groups=ServerGroups(*parts),
-        cells=Cells(stores, world.clock, world.ids, world.bus),
+        cells=Cells(stores, world.clock, world.ids, world.bus, engine.seal, settings.database.spare),
         quotas=Quotas(world.db.control, engine.limits.quota),
         policy=Policy(file=policy_file if policy_file.is_file() else None),
         public_url=url,
@@ -208,12 +208,13 @@ def _quota_of(settings: Settings) -> dict[str, int]:
 @contextlib.asynccontextmanager
 async def open_all(settings: Settings, path: Path, *, embedded: bool) -> AsyncIterator[OpenStores]:
     """An embedded cloud brings them up to date itself, and may make new ones in its directory."""
-    from kilonova.cli.database import addresses
+    from kilonova.cli.database import address_opener, addresses
     from kilonova.store.open import open_stores
 
     stores = await open_stores(
         addresses(settings, path),
         path if embedded else None,
+        address_opener(settings, path),
         clock=SystemClock(),
         upgrading=embedded,
         cell_timeout=settings.database.cell_timeout,

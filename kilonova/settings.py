@@ -40,7 +40,7 @@ Words = Annotated[tuple[str, ...], Meta(description="a list of texts; behind --s
 Factor = Annotated[float, Meta(description="a number; below 0 turns the order around")]
 Address = Annotated[str, Meta(description="an address in quotes")]
 Strategy = Annotated[str, Meta(pattern="^(depth|breadth)-first$", description='"depth-first" or "breadth-first"')]
-Addresses = Annotated[dict[str, str], Meta(description="addresses by cell name, as in [database.cells]")]
+Addresses = Annotated[dict[str, str], Meta(description="addresses by name, as in [database.cells]")]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +167,7 @@ class DatabaseOptions(Section, frozen=True, kw_only=True):
     control: Address = ""
     placement: Address = ""
     cells: Addresses = {}
+    spare: Addresses = {}
     cell_timeout: Seconds = 5.0
 
     @property
@@ -323,7 +324,7 @@ def _take_section(values: dict[str, dict[str, Any]], section: str, options: Any,
 
 
 def _take_override(values: dict[str, dict[str, Any]], override: str) -> None:
-    """`section.option=value`; the addresses of cells one by one, as `database.cells.cell1=…`."""
+    """`section.option=value`; the addresses of databases one by one, as `database.cells.cell1=…`."""
     name, equals, value = override.partition("=")
     section, _, rest = name.partition(".")
     option, _, key = rest.partition(".")
@@ -333,7 +334,7 @@ def _take_override(values: dict[str, dict[str, Any]], override: str) -> None:
     chosen = values.setdefault(section, {})
     if not key:
         chosen[option] = _typed(section, option, value, "--set", strict=False)
-    elif option == "cells":
+    elif option in ("cells", "spare"):
         chosen[option] = {**chosen.get(option, {}), key: value}
     else:
         raise _bad(f"--set: [{section}] {option} has no part {key}")

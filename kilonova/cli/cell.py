@@ -19,7 +19,9 @@ def create(
     name: str,
     /,
     *,
-    database: Annotated[str, Parameter(help="Address of an empty database; else a file of the data directory.")] = "",
+    database: Annotated[
+        str, Parameter(help="Name of an empty database in [database.spare]; else a file of the data directory.")
+    ] = "",
     bus_prefix: Annotated[str, Parameter(help="What the subjects of its hosts begin with.")] = "",
     login: Login = DEFAULT_LOGIN,
 ) -> None:

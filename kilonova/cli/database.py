@@ -10,10 +10,13 @@ from cyclopts import App
 from kilonova.cli.options import DEFAULT_DATA, Config, Data, Overrides
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kilonova.settings import Settings
 
 app = App(name="db", help="Databases: bring their schema up to date, or say how it stands.")
 
+SEAL_KEY_NAME = "seal.key"
 EMBEDDED = ("control", "placement", "cell0")
 
 
@@ -28,6 +31,25 @@ def addresses(settings: Settings, data: Path) -> dict[str, str]:
     return {name: file_url(data, name) for name in (*EMBEDDED, *cells)}
 
 
+def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
+    """Opens the addresses that control has sealed; reads the key when there is one to open."""
+
+    def unseal(sealed: str) -> str:
+        from kilonova.domain.errors import Failed, StoreError
+        from kilonova.engine.secrets import Seal
+        from kilonova.store.directory import read_secret
+
+        fleet = settings.database.is_set
+        file = Path(settings.secrets.key_file) if fleet and settings.secrets.key_file else data / SEAL_KEY_NAME
+        try:
+            return Seal(read_secret(file).encode()).open_text(sealed)
+        except (Failed, ValueError):
+            text = f"its address was sealed with another key than {file}; every process of a cloud needs the same key"
+            raise StoreError(text) from None
+
+    return unseal
+
+
 @app.command
 def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
     """Say which revision each database has and which one this program needs. Changes nothing."""
@@ -35,7 +57,8 @@ def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overr
     from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
-    for name, url in _with_made(addresses(load(data, config, overrides or []), data), data).items():
+    settings = load(data, config, overrides or [])
+    for name, url in _with_made(settings, addresses(settings, data), data).items():
         found = status_blocking(url, role_of(name))
         word = "current" if found.is_current else "newer than this program" if found.is_newer else "to be upgraded"
         print(f"{name:<10} {found.current or 'none':<16} needs {found.head:<16} {word:<24} {found.where}")
@@ -49,21 +72,21 @@ def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Over
     settings = load(data, config, overrides or [])
     urls = addresses(settings, data)
     if settings.database.is_set:
-        _upgrade_all(urls, data)
+        _upgrade_all(settings, urls, data)
         return
     from kilonova.store.directory import DataDirectory
 
     refuse_newer(urls)
     with DataDirectory(data) as directory:
-        _upgrade_all(urls, data)
+        _upgrade_all(settings, urls, data)
         directory.keep_all()
 
 
-def _upgrade_all(urls: dict[str, str], data: Path) -> None:
+def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:
     """Control first: it knows of more cells."""
     refuse_newer(urls)
     _upgrade("control", urls["control"])
-    for name, url in _with_made(urls, data).items():
+    for name, url in _with_made(settings, urls, data).items():
         if name != "control":
             _upgrade(name, url)
 
@@ -76,14 +99,15 @@ def _upgrade(name: str, url: str) -> None:
     print(f"{name:<10} {before.current or 'none'} -> {before.head}")
 
 
-def _with_made(urls: dict[str, str], data: Path) -> dict[str, str]:
+def _with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str, str]:
     """Those of the configuration, and the cells that were made since; only control knows these."""
     import asyncio
 
     from kilonova.production import SystemClock
     from kilonova.store.open import made_cells
 
-    return {**asyncio.run(made_cells(urls["control"], data, SystemClock())), **urls}
+    made = made_cells(urls["control"], data, address_opener(settings, data), SystemClock())
+    return {**asyncio.run(made), **urls}
 
 
 def refuse_newer(urls: dict[str, str]) -> None:

@@ -28,6 +28,7 @@ CELL0 = "cell0"
 _CELLS = Sql(select(cells).order_by(cells.c.name))
 
 OpenCell = Callable[[str, str], Awaitable[CellStore]]
+Unseal = Callable[[str], str]
 
 
 class OpenStores:
@@ -40,7 +41,7 @@ class OpenStores:
         open_cell: OpenCell | None = None,
         addresses: Mapping[str, str] | None = None,
     ) -> None:
-        """`open_cell` takes a name and an address; without it no cells can be learnt. `addresses` are those of the
+        """`open_cell` takes a name and a sealed address; without it no cells can be learnt. `addresses` are from the
         configuration."""
         self.control: Store = control
         self.placement: Store = placement
@@ -78,7 +79,7 @@ class OpenStores:
         if self._open_cell is None:
             return
         try:
-            self.add_cell(name, await self._open_cell(name, self._rows[name]["database_url"]))
+            self.add_cell(name, await self._open_cell(name, self._rows[name]["sealed_url"]))
             self._learnt.add(name)
             self._complaints.pop(name, None)
         except StoreError as why:  # the others are none the worse for it
@@ -164,9 +165,15 @@ async def open_store(
     return PostgresStore(name, url, **postgres_options)
 
 
-async def open_stores(urls: Mapping[str, str], directory: Path | None = None, **options: Any) -> OpenStores:
+def _cannot_unseal(sealed: str) -> str:
+    raise StoreError("its address is sealed, and this process has no key; set [secrets] key_file")
+
+
+async def open_stores(
+    urls: Mapping[str, str], directory: Path | None = None, unseal: Unseal = _cannot_unseal, **options: Any
+) -> OpenStores:
     """`urls` has `control`, `placement` and the cells by name, `options` as for `open_cell`. Cells that control knows
-    besides are opened too; those without an address are files of the directory."""
+    besides are opened too: `unseal` opens their addresses, and those without one are files of the directory."""
     missing = [role for role in ("control", "placement", CELL0) if role not in urls]
     if missing:
         raise StoreError(f"no address is configured for the database {', '.join(missing)}")
@@ -174,7 +181,7 @@ async def open_stores(urls: Mapping[str, str], directory: Path | None = None, **
     try:
         for name in ("control", "placement"):
             opened.append(await open_store(name, urls[name], **_for_all(options)))
-        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, options), urls)
+        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, unseal, options), urls)
         stores.directory = directory
         for name, url in urls.items():
             if name not in ("control", "placement"):
@@ -192,17 +199,19 @@ def _for_all(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "cell_timeout"}
 
 
-async def _open_learnt(directory: Path | None, options: dict[str, Any], name: str, url: str) -> CellStore:
-    if not url and directory is None:
+async def _open_learnt(
+    directory: Path | None, unseal: Unseal, options: dict[str, Any], name: str, sealed: str
+) -> CellStore:
+    if not sealed and directory is None:
         raise StoreError(f"no address is configured for it; add it to [database.cells] as {name} = ADDRESS")
-    return await open_cell(name, url or file_url(directory or Path(), name), **options)
+    return await open_cell(name, unseal(sealed) if sealed else file_url(directory or Path(), name), **options)
 
 
 async def _read_cells(tx: Tx) -> dict[str, Row]:
     return {row["name"]: row for row in await tx.all(_CELLS)}
 
 
-async def made_cells(control_url: str, directory: Path, clock: ReadsClock) -> dict[str, str]:
+async def made_cells(control_url: str, directory: Path, unseal: Unseal, clock: ReadsClock) -> dict[str, str]:
     """Addresses of the cells that were made in the running cloud, as a control database knows them that is current."""
     if not (await status(control_url, "control")).is_current:
         return {}
@@ -211,7 +220,10 @@ async def made_cells(control_url: str, directory: Path, clock: ReadsClock) -> di
         found = await control.read(_read_cells)
     finally:
         await control.close()
-    return {name: row["database_url"] or file_url(directory, name) for name, row in found.items()}
+    return {
+        name: unseal(row["sealed_url"]) if row["sealed_url"] else file_url(directory, name)
+        for name, row in found.items()
+    }
 
 
 def file_url(directory: Path, name: str) -> str:

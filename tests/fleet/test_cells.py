@@ -40,10 +40,13 @@ def statuses(fleet: Fleet) -> dict[str, str]:
 
 
 def test_a_cell_is_made_dies_and_returns(fleet: Fleet, far: Postgres) -> None:
+    """Only the api knows the address from its configuration; the conductors learn it from control, sealed."""
     address = far.create_database("far")
-    made = cell(fleet, "create", "far", "--database", address, "--bus-prefix", "far")
+    fleet.config.write_text(f'{fleet.config.read_text()}\n[database.spare]\nremote = "{address}"\n')
+    fleet.restart("api")
+    made = cell(fleet, "create", "far", "--database", "remote", "--bus-prefix", "far")
     assert made.startswith("far ") and "0 hosts" in made
-    refused = kilonova("cell", "create", "again", "--database", address, "--data", fleet.directory / "api")
+    refused = kilonova("cell", "create", "again", "--database", "remote", "--data", fleet.directory / "api")
     assert refused.returncode == 3 and "is the database of far" in refused.stderr
     agent = start_agent(fleet, "far1", "far")
     try:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from sqlalchemy import func, select
@@ -58,12 +61,18 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
 
 
+class Seal(Protocol):
+    def close_text(self, text: str) -> str: ...
+
+
 @dataclass
 class Cells:
     stores: OpenStores
     clock: Clock
     ids: Ids
     bus: Bus
+    seal: Seal
+    spare: Mapping[str, str] = field(default_factory=dict)  # addresses that new cells may be given, by name
 
     async def prepare(self) -> None:
         """Those of the configuration get their rows; they may be new."""
@@ -72,7 +81,8 @@ class Cells:
         await self.stores.learn()
 
     async def _put(self, name: str, url: str, prefix: str) -> None:
-        values = {"name": name, "id": self.ids.uuid(), "database_url": url, "bus_prefix": prefix}
+        sealed = self.seal.close_text(url) if url else ""
+        values = {"name": name, "id": self.ids.uuid(), "sealed_url": sealed, "bus_prefix": prefix}
         now = self.clock.now()
 
         async def body(tx: Tx) -> None:
@@ -136,11 +146,13 @@ class Cells:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, url: str = "", prefix: str = "") -> Cell:
-        """An empty database gets its tables first: what is left when this is cut off is still empty, so it can be
-        repeated."""
+    async def create(self, name: str, database: str = "", prefix: str = "") -> Cell:
+        """`database` is a name of the configuration: whoever may make cells shall not make this process open any file
+        and connect anywhere. An empty database gets its tables first: what is left when this is cut off is still empty,
+        so it can be repeated."""
         await self.stores.learn()
-        self._check_names(name, url, prefix)
+        self._check_names(name, prefix)
+        url = self._spare(database)
         address = url or file_url(self.stores.directory or Path(), name)
         self._check_is_nobodys(address)
         try:
@@ -154,7 +166,22 @@ class Cells:
         await self._tell()
         return await self.find(name)
 
-    def _check_names(self, name: str, url: str, prefix: str) -> None:
+    def _spare(self, database: str) -> str:
+        """Its address; empty: a file of the data directory that is called as the cell."""
+        if database in self.spare:
+            return self.spare[database]
+        known = f"it has {', '.join(sorted(self.spare))}" if self.spare else "it is empty"
+        if database:
+            close = get_close_matches(database[:80], list(self.spare), n=1)
+            meant = f" (did you mean {close[0]}?)" if close else ""
+            text = f"database {database.partition('://')[0][:80]!r}{meant}: no such name in [database.spare]; {known}"
+            raise Refused("bad_request", text)
+        if self.stores.directory is None:
+            text = f"a cell of a fleet needs --database NAME, a name of [database.spare]; {known}"
+            raise Refused("bad_request", text)
+        return ""
+
+    def _check_names(self, name: str, prefix: str) -> None:
         if not NAME.fullmatch(name):
             text = f"{name[:80]!r} is no name for a cell: small letters, digits, - and _, at most 62"
             raise Refused("bad_request", text)
@@ -162,8 +189,6 @@ class Cells:
             raise Refused("bad_request", f"{prefix[:80]!r} is no prefix: words of letters, digits, - and _, with dots")
         if name in TAKEN or name in self.stores.cells():
             raise Refused("exists", f"there is a cell or database {name} already; choose another name")
-        if not url and self.stores.directory is None:
-            raise Refused("bad_request", "say which database it shall have: --database postgresql://USER@HOST/DATABASE")
 
     def _check_is_nobodys(self, address: str) -> None:
         try:

@@ -26,7 +26,7 @@ cells = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("id", Text, nullable=False),
-    Column("database_url", Text, nullable=False),  # "": as configured, else the file of that name
+    Column("sealed_url", Text, nullable=False),  # its address, sealed; "": as configured, else the file of that name
     Column("bus_prefix", Text, nullable=False),  # of its hosts' subjects; "": none of their own
     Column("disabled", Integer, nullable=False),
     Column("created_at", Float(53), nullable=False),

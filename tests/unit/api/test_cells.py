@@ -6,6 +6,15 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+from cryptography.fernet import Fernet
+
+from kilonova.cli.database import address_opener
+from kilonova.domain.errors import StoreError
+from kilonova.engine.secrets import Seal
+from kilonova.settings import load
+from kilonova.store import rows
+from kilonova.store.tables import control
 from tests.support.outages import breakable
 from tests.unit.api.embedded import Api, run
 
@@ -94,24 +103,55 @@ def test_what_cannot_be_a_cell(tmp_path: Path) -> None:
         ({"name": "control"}, 409, "already"),
         ({"name": "A cell"}, 400, "no name for a cell"),
         ({"name": "x", "bus_prefix": "a b"}, 400, "no prefix"),
-        ({"name": "x", "database": "mysql://me:secret@db/x"}, 400, "no database address"),
-        ({"name": "x", "database": "postgresql://me:secret@127.0.0.1:1/x"}, 409, "cannot reach"),
-        ({"name": "x", "database": f"sqlite:///{tmp_path}/other.db"}, 409, "not empty: it has 1 tables"),
-        ({"name": "x", "database": f"sqlite:///{tmp_path}/text.db"}, 409, "text.db"),
-        ({"name": "x", "database": f"sqlite:///{tmp_path}/newer.db"}, 409, "newer Kilonova"),
+        ({"name": "x", "database": "wrong"}, 400, "no database address"),
+        ({"name": "x", "database": "silent"}, 409, "cannot reach"),
+        ({"name": "x", "database": "other"}, 409, "not empty: it has 1 tables"),
+        ({"name": "x", "database": "text"}, 409, "text.db"),
+        ({"name": "x", "database": "newer"}, 409, "newer Kilonova"),
+        ({"name": "x", "database": "control"}, 409, "is the database of control"),
+        ({"name": "x", "database": "cell1"}, 409, "is the database of cell1"),
+        ({"name": "x", "database": "other2"}, 400, "'other2' (did you mean other?): no such name in [database.spare]"),
+        (
+            {"name": "x", "database": f"sqlite:///{tmp_path}/planted.db"},
+            400,
+            "no such name in [database.spare]; it has",
+        ),
+        ({"name": "x", "database": "postgresql://me:secret@127.0.0.1:1/x"}, 400, "no such name in [database.spare]"),
+        ({"name": "../x"}, 400, "no name for a cell"),
     ]
+    spare = {
+        "wrong": "mysql://me:secret@db/x",
+        "silent": "postgresql://me:secret@127.0.0.1:1/x",
+        **{name: f"sqlite:///{tmp_path}/{name}.db" for name in ("other", "text", "newer")},
+    }
 
     async def story(api: Api) -> None:
-        own = [
-            ({"name": "x", "database": f"sqlite:///{api.data}/cell1.db"}, 409, "is the database of cell1"),
-            ({"name": "x", "database": f"sqlite:///{api.data}/control.db"}, 409, "is the database of control"),
-        ]
+        own = {name: f"sqlite:///{api.data}/{name}.db" for name in ("control", "cell1")}
+        api.service.cells.spare = {**spare, **own}
         before = await cells(api)
-        for wish, status, words in [*wishes, *own]:
+        for wish, status, words in wishes:
             answered, _, text = await api.refused("POST", "/cells", wish)
             assert (answered, words in text, "secret" in text) == (status, True, False), text
-        assert await cells(api) == before
+        assert await cells(api) == before and not (tmp_path / "planted.db").exists()
         assert "configured" in (await api.refused("DELETE", "/cells/cell1"))[2]
         assert (await api.refused("POST", "/cells/nowhere/hosts", {"host": "host1"}))[0] == 404
 
     run(story, "simulated.hosts=1")
+
+
+def test_a_database_of_the_configuration(tmp_path: Path) -> None:
+    """Its address is kept sealed, and opened again at the next start."""
+    spare = tmp_path / "spare.db"
+
+    async def story(api: Api) -> None:
+        made = (await api.post("/cells", {"name": "far", "database": "near"}, 201))["cell"]
+        assert made["reachable"] and made["database"] == f"sqlite:///{spare}" and spare.exists()
+        (row,) = await api.service.cells.stores.control.read(lambda tx: rows.fetch_all(tx, control.cells, name="far"))
+        assert row["sealed_url"] and "spare" not in row["sealed_url"]
+        unseal = address_opener(load(None, None, []), api.data)
+        assert unseal(row["sealed_url"]) == f"sqlite:///{spare}"
+        with pytest.raises(StoreError, match="needs the same key"):
+            unseal(Seal(Fernet.generate_key()).close_text("sqlite:///x"))
+        assert "is the database of far" in (await api.refused("POST", "/cells", {"name": "x", "database": "near"}))[2]
+
+    run(story, "simulated.hosts=1", f"database.spare.near=sqlite:///{spare}")

@@ -22,6 +22,11 @@ Run = Callable[[Any], None]
 ROUNDS = 6
 
 
+class Seal:
+    def close_text(self, text: str) -> str:
+        return text
+
+
 class Learnt(OpenStores):
     """Of a process that knows the cell of old."""
 
@@ -30,7 +35,7 @@ class Learnt(OpenStores):
 
 
 async def put(store: Any, name: str) -> None:
-    row = {"name": name, "id": name, "database_url": "", "bus_prefix": "", "disabled": 0, "created_at": 0.0}
+    row = {"name": name, "id": name, "sealed_url": "", "bus_prefix": "", "disabled": 0, "created_at": 0.0}
     await store.write(lambda tx: rows.put(tx, cells, **row))
 
 
@@ -57,7 +62,7 @@ async def left(store: Any, name: str) -> tuple[bool, bool]:
 
 def of(store: Any) -> tuple[Learnt, Cells]:
     stores = Learnt(store, store)
-    return stores, Cells(stores, Clock(), Ids(), MemoryBus(MemoryHub(), "api"))  # type: ignore[arg-type]
+    return stores, Cells(stores, Clock(), Ids(), MemoryBus(MemoryHub(), "api"), Seal())  # type: ignore[arg-type]
 
 
 def test_a_host_that_joins_first_keeps_its_cell(control: Run) -> None:

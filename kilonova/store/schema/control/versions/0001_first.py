@@ -71,7 +71,7 @@ def upgrade() -> None:
         "cells",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("database_url", sa.Text(), nullable=False),
+        sa.Column("sealed_url", sa.Text(), nullable=False),
         sa.Column("bus_prefix", sa.Text(), nullable=False),
         sa.Column("disabled", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
