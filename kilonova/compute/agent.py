@@ -80,6 +80,7 @@ class Agent:
             elif not name.startswith(PREFIX):
                 self._turns[name] = tuple(value)
         self._running: dict[str, Running] = {}
+        self._declining: dict[str, asyncio.Task[None]] = {}  # answers to orders that were dropped
         self._refusal = ""  # why a result was not taken, the last time
         self._woken = False  # ask for work at once
         self._due: asyncio.Future[None] | None = None
@@ -102,7 +103,7 @@ class Agent:
 
     async def stop(self) -> None:
         """Guests go on running; steps under way are left for the next start."""
-        tasks = [running.task for running in self._running.values()]
+        tasks = [*(running.task for running in self._running.values()), *self._declining.values()]
         for task in [*tasks, *([self._loop] if self._loop else [])]:
             task.cancel()
         await asyncio.gather(*tasks, *([self._loop] if self._loop else []), return_exceptions=True)
@@ -219,10 +220,12 @@ class Agent:
             await self._begin(order)
 
     async def _begin(self, order: StepOrder) -> None:
-        """The newest order for a server wins; older ones, late or doubled, are dropped."""
+        """The newest order for a server wins. Older ones are dropped, and answered: who sent it may know no newer one,
+        because its database was restored, and would wait for ever."""
         seen = self._turns.get(order.server, (0, 0))
         running = self._running.get(order.server)
         if (order.turn, order.ordinal) < seen:
+            self._decline(order, seen)
             return
         if running is not None:
             if (running.turn, running.ordinal) >= (order.turn, order.ordinal):
@@ -230,8 +233,22 @@ class Agent:
             await self._abort(order.server)
         self._remember(order)
         task = asyncio.create_task(self._work(order))
-        key = f"{order.operation}/{order.ordinal}"
-        self._running[order.server] = Running(order.turn, order.ordinal, key, task)
+        self._running[order.server] = Running(order.turn, order.ordinal, _key(order), task)
+
+    def _decline(self, order: StepOrder, seen: tuple[int, int]) -> None:
+        """Say that an order was dropped; once at a time for each. A late one is refused there and harms nobody."""
+        if _key(order) in self._declining:
+            return
+        text = (
+            f"host {self.host}: order of turn {order.turn}, step {order.ordinal}, for server {order.server} is older "
+            f"than turn {seen[0]}, step {seen[1]}, which this host has had; if a database was restored from a backup, "
+            "run `kilonova db restored`"
+        )
+        error = _error("order_outdated", text, elsewhere=False, final=True)
+        task = asyncio.create_task(self._finish(order, None, error))
+        self._declining[_key(order)] = task
+        task.add_done_callback(lambda _: self._declining.pop(_key(order), None))
+        logger.warning("%s", text)
 
     async def _abort(self, server: str) -> None:
         running = self._running.pop(server, None)
@@ -328,6 +345,10 @@ class Agent:
             oldest = next(iter(self._turns))
             del self._turns[oldest]
             self._memory.drop(oldest)
+
+
+def _key(order: StepOrder) -> str:
+    return f"{order.operation}/{order.ordinal}"
 
 
 def _error(code: str, message: str, *, elsewhere: bool, final: bool) -> dict[str, Any]:

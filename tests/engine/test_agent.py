@@ -145,6 +145,24 @@ def test_an_order_that_comes_too_late_is_dropped(room, late, again):
         room.restart()
     room.say(order("late", *late))
     assert room.log == ["new begun", "new done"]
+    (answer,) = [f for f in room.finished if f.error is not None]
+    assert (answer.operation, answer.ordinal) == (f"operation-{late[0]}", late[1]), "and whoever sent it hears so"
+    assert (answer.error["code"], answer.error["final"]) == ("order_outdated", True)
+    assert "is older than turn 2, step 3" in answer.error["message"]
+
+
+def test_an_order_that_was_dropped_is_answered_until_somebody_hears(room):
+    room.say(order("new", 2, 3))
+    room.silent = True
+    room.say(order("late", 1, 1), wait=12.0)
+    room.say(order("late", 1, 1), wait=28.0)
+    room.silent = False
+    room.loop.run_for(40.0)
+    assert room.log == ["new begun", "new done"]
+    assert room.finished[-1].error["code"] == "order_outdated"
+    told = len(room.finished)
+    room.loop.run_for(60.0)
+    assert len(room.finished) == told, "then it is quiet"
 
 
 def test_one_servers_orders_say_nothing_of_anothers(room):

@@ -165,3 +165,22 @@ def test_a_whole_fleet_that_starts_at_once_is_taken_in_once(cloud, monkeypatch):
     cloud(hosts=60)
     assert len(set(done)) == 60
     assert len(done) == 60, "no host that had given up was registered for nobody"
+
+
+@pytest.mark.parametrize("kind", ["stop", "reboot", "migrate", "delete"])
+def test_an_operation_of_records_older_than_the_host_says_so(cloud, kind):
+    """The records were restored: the host has had later turns of the server, and drops what comes now. The operation
+    must not stay in `running` without a word."""
+    cloud = cloud(hosts=2)
+    server, _ = cloud.make(host="host1")
+    cloud.hardware.note("host1", server, (1000, 1))
+    cloud.crash("host1", 1.0)
+    cloud.loop.run_for(30.0)
+    operation = cloud.submit(kind, server).operation_id
+    cloud.loop.run_for(120.0)
+    row = cloud.operation(operation)
+    said = f"{row['waiting_for']} {row['error']} {[s['error'] for s in cloud.records().table('steps') if s['error']]}"
+    assert "is older than turn 1000" in said
+    if kind != "delete":  # it goes on trying
+        assert (row["state"], row["waiting_for"]) != ("running", None)
+    assert cloud.hardware.running(server) == [("host1", 1)], "nothing happened to the guest"
