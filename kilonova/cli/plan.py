@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.explain import told
 from kilonova.cli.operations import FAILED, cloud_of
 from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 from kilonova.domain.errors import Refused
+from kilonova.scheduler.report import decision_lines
 
 COMPUTE = {"OpenStack-API-Version": "compute latest"}
 WORDS_FOR_NETWORKS = ("auto", "none")
@@ -98,7 +98,11 @@ def lines(plan: dict[str, Any]) -> list[str]:
     found += [_left(name, amounts) for name, amounts in plan["quota"].items() if amounts["limit"] >= 0]
     if decision is None:
         return found
-    return [*found, *(["of the last one:"] if len(plan["servers"]) > 1 and not problem else []), *told(decision)]
+    return [
+        *found,
+        *(["of the last one:"] if len(plan["servers"]) > 1 and not problem else []),
+        *decision_lines(decision),
+    ]
 
 
 def _server(one: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from kilonova.engine.records import CANCELLED
 from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps import history
 from kilonova.operations.steps.claim import release_all, taken, wanted
+from kilonova.operations.steps.fault import fault_of
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
@@ -204,8 +205,7 @@ async def bury(ctx: Context) -> Facts:
         row = {**server_row(ctx, vm_state=ERROR, task_state=None, hidden=0), "cell0_failure": failure}
         if not await rows.change(tx, cell.servers, row, id=ctx.server_id, turn=ctx.turn):  # it may not have left yet
             await rows.put(tx, cell.servers, unless_there=True, **row)
-        safe = SAFE_WORDS.get(failure, "No valid host was found.")
-        await history.record_burial(ctx, tx, safe, problem.message)
+        await history.record_burial(ctx, tx, fault_of(problem, SAFE_WORDS.get(failure, "No valid host was found.")))
 
     await ctx.world.db.cell(CELL0).write(body)
     return {"buried": failure}

@@ -22,6 +22,7 @@ from kilonova.operations.steps.select import candidates, request_for
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
 from kilonova.placement.claims import Claimed, Fence, NotClaimed
+from kilonova.scheduler.verdict import Decision
 from kilonova.store import rows
 from kilonova.store.tables import control
 from kilonova.store.tables.journal import operations
@@ -48,20 +49,24 @@ async def select_hosts(ctx: Context) -> Facts:
     attempts = ctx.limits.max_attempts
     placings = await ctx.scheduler.place_many(requests, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     last = placings[-1]
-    decision = msgspec.to_builtins(last.decision)
     if last.decision.chosen is None:
         if last.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):
             raise NotYet(f"{', '.join(last.on_their_way[:5])} to be heard: no other host fits", 1.0)
-        fitting = len(placings) - 1
-        if fitting:  # what would help the next one does not help all of them
-            decision["changes"] = [f"at most {fitting} servers in one request"]
-        why = f"No valid host was found for {len(requests)} servers at once: {fitting} would fit."
-        raise NoValidHost(f"{why} {last.decision.sentence()}", details={"decision": decision})
-    found = {
-        one["server_id"]: candidates(placing, _flavor(ctx))
-        for one, placing in zip(_servers(ctx), placings, strict=True)
+        raise _no_room(last.decision, len(requests), len(placings) - 1)
+    ids = [one["server_id"] for one in _servers(ctx)]
+    return {
+        "candidates": {id_: candidates(one, _flavor(ctx)) for id_, one in zip(ids, placings, strict=True)},
+        "decisions": {id_: msgspec.to_builtins(one.decision) for id_, one in zip(ids, placings, strict=True)},
     }
-    return {"decision": decision, "candidates": found}
+
+
+def _no_room(last: Decision, count: int, fitting: int) -> NoValidHost:
+    decision = msgspec.to_builtins(last)
+    if fitting:  # what would help the next server does not help all of them
+        fewer = f"at most {fitting} servers in one request"
+        decision |= {"changes": [fewer], "largest": fewer, "shortage": f"no room for {count} servers at once"}
+    why = f"No valid host was found for {count} servers at once: {fitting} would fit."
+    return NoValidHost(f"{why} {last.sentence()}", details={"decision": decision})
 
 
 async def claim_hosts(ctx: Context) -> Facts:
@@ -101,11 +106,10 @@ async def release_hosts(ctx: Context) -> Facts:
 
 async def start_placing(ctx: Context) -> Facts:
     """From here on each server has an operation of its own."""
-    places = ctx.facts["places"]
-    decision = ctx.facts["decision"]
+    places, decisions = ctx.facts["places"], ctx.facts["decisions"]
     begun = await _begin(
         ctx,
-        lambda server: {**places[server], "candidates": ctx.facts["candidates"][server], "decision": decision},
+        lambda server: {**places[server], "candidates": ctx.facts["candidates"][server], "decision": decisions[server]},
         [one for one in _servers(ctx) if one["server_id"] in places],
     )
     return {"begun": begun}

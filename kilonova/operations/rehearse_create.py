@@ -56,13 +56,14 @@ async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> C
     facts, problem = await plan_only(engine, engine.world.db.control, operation, op, None)
     found = _candidates(facts, [one.server_id for one in asks])
     details = problem.details if problem is not None and isinstance(problem.details, dict) else facts
+    decisions = list(details.get("decisions", {}).values())
     return CreateRehearsal(
         operation="create",
         servers=[_planned(new, told) for new, told in zip(news, found, strict=True)],
         ports=news[0].networks,
         volumes=news[0].volumes,
         steps=_steps(engine, operation),
-        decision=details.get("decision"),
+        decision=decisions[-1] if decisions else details.get("decision"),
         problem=problem,
     )
 

@@ -26,6 +26,7 @@ OWN = {
     "kilonova:audits": "rule:context_is_admin",
     "kilonova:plans": "rule:context_is_admin",
     "kilonova:servers": "rule:context_is_admin",
+    "kilonova:servers:show:would_fit": "rule:context_is_admin",
     "kilonova:hosts": "rule:context_is_admin",
     "kilonova:cells": "rule:context_is_admin",
     "kilonova:simulated": "rule:context_is_admin",

@@ -65,7 +65,7 @@ class Matrix:
         if not len(rejected):
             return []
         distance = self.failures(rejected).astype(np.float64)
-        missing = offers.shortage(rejected)
+        missing = offers.missing(rejected)
         distance += missing / (1.0 + missing)  # below 1: it only decides among those rejected as often
         if limit is not None and limit < len(rejected):
             near = _least(distance, limit)

@@ -16,15 +16,14 @@ LOOKED_AT = 50  # hosts, nearest first
 PARTS = (("VCPU", "vcpus", "VCPU"), ("MEMORY_MB", "memory_mb", "MB"), ("DISK_GB", "disk_gb", "GB"))
 
 
-def smallest_changes(matrix: Matrix, offers: Offers, request: ResourceRequest) -> tuple[str, ...]:
-    """Hosts that one stage alone rejects come first; one that several reject needs all of their remedies."""
+def smallest_changes(matrix: Matrix, offers: Offers, largest: str) -> tuple[str, ...]:
+    """Name a few: hosts that one stage alone rejects first; one that several reject needs all of their remedies."""
     near = matrix.nearest(offers, LOOKED_AT)
     if not near:
         return ("a host",) if not matrix.field.considered else ()
     found = dict.fromkeys(filter(None, (_remedy(matrix, at) for at in near)))
-    smaller = _smaller_flavor(matrix, offers, request)
-    if smaller is not None:
-        found = dict.fromkeys([*list(found)[:1], smaller, *list(found)[1:]])
+    if largest:
+        found = dict.fromkeys([*list(found)[:1], largest, *list(found)[1:]])
     return tuple(list(found)[:MOST])
 
 
@@ -37,8 +36,8 @@ def _joined(remedies: Iterable[str]) -> str:
     return ", and ".join(remedies)
 
 
-def _smaller_flavor(matrix: Matrix, offers: Offers, request: ResourceRequest) -> str | None:
-    """The largest that would fit where only room is missing, by the one host that lacks the least."""
+def largest_flavor(matrix: Matrix, offers: Offers, request: ResourceRequest) -> str:
+    """Return the largest flavor that would fit where only capacity is missing, by the one host that lacks the least."""
     only_room = [
         at
         for at in matrix.nearest(offers, LOOKED_AT)
@@ -46,12 +45,10 @@ def _smaller_flavor(matrix: Matrix, offers: Offers, request: ResourceRequest) ->
         and offers.lacking(at)
         and not any(offers.wrong_traits(at))
     ]
-    if not only_room:
-        return None
-    return _at_most(offers, only_room[0], request)
+    return _at_most(offers, only_room[0], request) if only_room else ""
 
 
-def _at_most(offers: Offers, at: int, request: ResourceRequest) -> str | None:
+def _at_most(offers: Offers, at: int, request: ResourceRequest) -> str:
     lacking = offers.lacking(at)
     parts: Sequence[str] = [
         f"{getattr(request.flavor, field) - lacking[name]} {unit}" for name, field, unit in PARTS if name in lacking
@@ -59,4 +56,4 @@ def _at_most(offers: Offers, at: int, request: ResourceRequest) -> str | None:
     whole = all(
         getattr(request.flavor, field) > lacking[name] for name, field, _ in PARTS if name in lacking
     ) and lacking.keys() <= {name for name, _, _ in PARTS}
-    return f"a flavor with at most {' and '.join(parts)}" if whole and np.all(parts) else None
+    return f"a flavor with at most {' and '.join(parts)}" if whole and np.all(parts) else ""

@@ -26,6 +26,7 @@ class Offers:
     def __init__(self, field: Field, query: Query, *, among: Bools, limit: int | None) -> None:
         """`among`: hosts that nothing else speaks against. `limit`: of trees that are searched with success."""
         self.field, self.query = field, query
+        self._among: Bools = among.copy()  # the caller narrows it down afterwards
         self._group = query.groups[0] if query.groups and not query.groups[0].suffix else Group()
         self._trees: dict[int, Candidate] = {}
         self._alone = field.gathered(standing_alone(field.snapshot, query)) if query.groups else field.known
@@ -80,12 +81,26 @@ class Offers:
             if suffix
         }
 
-    def shortage(self, hosts: Ints) -> Floats:
+    def missing(self, hosts: Ints) -> Floats:
         """How far these are from fitting: missing amounts relative to the needs, 0 when nothing is missing."""
         missing: Floats = np.zeros(len(hosts), dtype=np.float64)
         for resource_class, amount in self._group.resources.items():
             missing += np.maximum(amount - self.field.free(resource_class, hosts), 0) / amount
         return missing
+
+    def shortage(self) -> str:
+        """What no host has free, in the request's own numbers. Empty: capacity is not what is missing, or part of it
+        is in nested providers, where a number per host would be wrong."""
+        needs = self._group.resources
+        has_room = {name: self.field.fits(name, amount) & self._among for name, amount in needs.items()}
+        together = np.logical_and.reduce([self._among, *has_room.values()])
+        if together.any() or not self._among.any() or not self._alone[self._among].all():
+            return ""
+        scarce = {name: amount for name, amount in needs.items() if not has_room[name].any()}
+        amounts = [f"{amount} {_unit(name)}" for name, amount in (scarce or needs).items()]
+        if len(amounts) > 1 and not scarce:
+            return f"no host has {', '.join(amounts[:-1])} and {amounts[-1]} free together"
+        return f"no host has {' or '.join(amounts)} free"
 
     def sentence(self, at: int) -> str:
         """What is wrong; when nothing is, all the numbers."""

@@ -18,14 +18,14 @@ from kilonova.scheduler.filters.accepting import Accepting
 from kilonova.scheduler.filters.base import Filter
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.matrix import Matrix, Stage, capacity_stage
-from kilonova.scheduler.nearest import smallest_changes
+from kilonova.scheduler.nearest import largest_flavor, smallest_changes
 from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.prefilters import demands
 from kilonova.scheduler.promises import fill, take_hardware
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
-from kilonova.scheduler.weighers import all_weighers, weighed
+from kilonova.scheduler.weighers import Weights, all_weighers, weighed
 from kilonova.scheduler.weighers.base import Floats
 from kilonova.scheduler.weighers.num_instances import NumInstancesWeigher
 from kilonova.settings import Settings
@@ -71,11 +71,12 @@ class Selector:
         matrix.add(capacity_stage(offers))
         fitting: Ints = np.flatnonzero(matrix.fits)
         weights = weighed(self._weighers, field, request, fitting)
-        places = self._take(field, fitting, weights, random, alternates)
+        places = self._take(field, fitting, weights.total, random, alternates)
         taken = [int(fitting[place]) for place in places]
-        choices = [_choice(field, offers, int(fitting[place]), float(weights[place])) for place in places]
+        choices = [_choice(field, offers, int(fitting[place]), weights, place) for place in places]
         whole = not choices and field.considered <= WHOLE_MATRIX
         others = matrix.nearest(offers, None if whole else NEAREST)
+        largest = "" if choices else largest_flavor(matrix, offers, request)
         return Decision(
             request=request,
             considered=field.considered,
@@ -85,8 +86,11 @@ class Selector:
             alternates=tuple(choices[1:]),
             verdicts=tuple(matrix.verdicts(taken, others)),
             complete=len(taken) + len(others) == field.considered,
-            changes=() if choices else smallest_changes(matrix, offers, request),
+            changes=() if choices else smallest_changes(matrix, offers, largest),
             unclaimed=_unclaimed(field, [*taken, *others]),
+            rule=self._rule(weights.total, places[0]) if places else "",
+            shortage="" if choices else offers.shortage(),
+            largest=largest,
         )
 
     def _matrix(self, field: Field, request: ResourceRequest) -> Matrix:
@@ -119,6 +123,20 @@ class Selector:
         others = (at for at in order if at != chosen and cells[fitting[at]] == cell)  # there may be thousands
         return [chosen, *islice(others, alternates)]
 
+    def _rule(self, weights: Floats, chosen: int) -> str:
+        """Say why this host was chosen among those that fit."""
+        options, fitting = self.settings.filter_scheduler, len(weights)
+        equals = int(np.count_nonzero(weights == weights[chosen])) - 1
+        if fitting == 1:
+            return "the only host that fits"
+        if options.host_subset_size > 1:
+            return f"one of the {min(options.host_subset_size, fitting)} heaviest hosts, at random"
+        if not equals:
+            return "the heaviest host"
+        others = "1 other host weighs" if equals == 1 else f"{equals} other hosts weigh"
+        by = "one of them at random" if options.shuffle_best_same_weighed_hosts else "the first by name"
+        return f"{others} the same; {by}"
+
 
 def _best(weights: Floats, count: int, at_least: int) -> list[int]:
     """The heaviest, and all that weigh as much as the last of them; sorting them all would cost more than the rest."""
@@ -138,10 +156,19 @@ def _shuffled(order: Sequence[int], weights: Floats, random: random.Random, coun
     return [*random.sample(best, len(best)), *order[len(best) :]]
 
 
-def _choice(field: Field, offers: Offers, at: int, weight: float) -> Choice:
+def _choice(field: Field, offers: Offers, at: int, weights: Weights, place: int) -> Choice:
     allocations, snapshot, view = offers.allocations(at), field.snapshot, field.hosts.views[at]
     others = {uuid: snapshot.names[snapshot.index[uuid]] for uuid in allocations if uuid != view.provider}
-    return Choice(field.names[at], view.provider, round(weight, 6), view.cell, allocations, others, offers.mappings(at))
+    return Choice(
+        host=field.names[at],
+        provider=view.provider,
+        weight=round(float(weights.total[place]), 6),
+        cell=view.cell,
+        allocations=allocations,
+        names=others,
+        mappings=offers.mappings(at),
+        weights=weights.of(place),
+    )
 
 
 def _unclaimed(field: Field, told_of: Sequence[int]) -> dict[str, int]:

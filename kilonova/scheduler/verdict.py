@@ -31,6 +31,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     allocations: dict[str, dict[str, int]] = {}  # by provider: what would be claimed
     names: dict[str, str] = {}  # of those providers that are not the host's own
     mappings: dict[str, list[str]] = {}  # which providers serve which group of the request
+    weights: dict[str, float] = {}  # by weigher: the parts of `weight`; those that made no difference are left out
 
     def candidate(self) -> Candidate:
         others = {provider: given for provider, given in self.allocations.items() if provider != self.provider}
@@ -48,6 +49,9 @@ class Decision(msgspec.Struct, frozen=True):
     complete: bool  # every host is in `verdicts`; otherwise the taken and those nearest to fitting
     changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit, each enough by itself
     unclaimed: dict[str, int] = {}  # by host told of here: servers that were counted there and had not claimed yet
+    rule: str = ""  # why the chosen host and not another that fits
+    shortage: str = ""  # for a refusal, in words that its owner may read: only the request's own numbers
+    largest: str = ""  # for a refusal: the largest flavor that would fit
 
     def candidates(self) -> list[Candidate]:
         """What to claim, best first."""

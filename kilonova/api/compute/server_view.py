@@ -22,6 +22,7 @@ EXTENDED = "os_compute_api:os-extended-server-attributes"
 EXTRA_SPECS = "os_compute_api:os-flavor-extra-specs:index"
 HOST_STATUS = "os_compute_api:servers:show:host_status"
 HOST_STATUS_UNKNOWN = "os_compute_api:servers:show:host_status:unknown-only"
+WOULD_FIT = "kilonova:servers:show:would_fit"
 
 
 # When a field came, and what it shows of a server's details.
@@ -105,6 +106,7 @@ class ServerView:
         self.shows_extra_specs = call.at(2, 47) and call.allows(EXTRA_SPECS)
         self.shows_host_status = call.at(2, 16) and call.allows(HOST_STATUS)
         self.shows_unknown_host = call.at(2, 16) and call.allows(HOST_STATUS_UNKNOWN)
+        self.shows_would_fit = call.allows(WOULD_FIT)
         self.is_admin = call.caller.is_admin
 
     def whole(self, record: Record) -> dict[str, Any]:
@@ -259,6 +261,8 @@ class ServerView:
         fault = record.fault
         assert fault is not None
         shown = {"code": fault["code"], "created": seconds(fault["created_at"]), "message": fault["message"]}
+        if fault["would_fit"] and self.shows_would_fit:
+            shown["message"] = f"{fault['message']} {fault['would_fit']}"
         if fault["details"] and (self.is_admin or fault["code"] != 500):
             shown["details"] = fault["details"]
         return shown

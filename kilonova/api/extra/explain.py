@@ -58,5 +58,5 @@ def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Any]]:
 def _decided(step: Row) -> dict[str, Any] | None:
     """The decision that a step made, also where it found no host."""
     result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
-    found = result.get("decision") or (details.get("decision") if isinstance(details, dict) else None)
+    found = view.decided(result) or (details.get("decision") if isinstance(details, dict) else None)
     return None if found is None else dict(found)

@@ -77,10 +77,17 @@ def decision(journaled: Sequence[Journaled]) -> dict[str, Any] | None:
     for one in reversed(journaled):
         facts, error = from_json(one.row["facts"], {}), from_json(one.row["error"]) or {}
         details = error.get("details")
-        found = (details.get("decision") if isinstance(details, dict) else None) or facts.get("decision")
-        if found is not None:
-            return dict(found)
+        decision = (details.get("decision") if isinstance(details, dict) else None) or decided(facts)
+        if decision is not None:
+            return dict(decision)
     return None
+
+
+def decided(facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The decision among an operation's facts or a step's result. Of several servers, the last one's: each of them has
+    its own in the operation that goes on with it."""
+    decision: dict[str, Any] | None = facts.get("decision") or next(reversed(facts.get("decisions", {}).values()), None)
+    return decision
 
 
 def short(found: dict[str, Any] | None) -> dict[str, Any] | None:

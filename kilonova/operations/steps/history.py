@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kilonova.engine.context import Context
+from kilonova.operations.steps.fault import FaultText
 from kilonova.store import rows
 from kilonova.store.open import CELL0
 from kilonova.store.tables import cell
@@ -21,7 +22,7 @@ class History:
     events: Sequence[Row]
 
 
-async def record_burial(ctx: Context, tx: Tx, safe_words: str, message: str) -> None:
+async def record_burial(ctx: Context, tx: Tx, fault: FaultText) -> None:
     """The action and the fault that Nova's conductor would write there; a rebuild has its action there already."""
     now, event = ctx.world.clock.now(), _event(ctx)
     ids: dict[str, Any] = {"server_id": ctx.server_id, "operation_id": ctx.operation_id}
@@ -40,8 +41,8 @@ async def record_burial(ctx: Context, tx: Tx, safe_words: str, message: str) -> 
             project_id=ctx.cause.project_id,
             started_at=now,
         )
-    await _put_event(tx, {**ids, "event": event}, now, "Error", message)
-    await rows.put(tx, cell.faults, **ids, code=500, message=safe_words, details=message, created_at=now)
+    await _put_event(tx, {**ids, "event": event}, now, "Error", fault.reason)
+    await rows.put(tx, cell.faults, **ids, code=500, **fault.columns(), created_at=now)
 
 
 async def left_in_cell0(ctx: Context) -> History:

@@ -44,11 +44,28 @@ def all_weighers(settings: Settings) -> list[Weigher]:
     return [weigher(settings) for weigher in WEIGHERS]
 
 
-def weighed(weighers: list[Weigher], field: Field, request: ResourceRequest, hosts: Ints) -> Floats:
-    """Among the hosts that fit: what a full host would weigh says nothing about the others."""
-    total: Floats = np.zeros(len(hosts), dtype=np.float64)
+class Weights:
+    """The weight of each of these hosts, and what each weigher gave it."""
+
+    def __init__(self, count: int) -> None:
+        self.total: Floats = np.zeros(count, dtype=np.float64)
+        self._shares: list[tuple[str, Floats]] = []
+
+    def add(self, weigher: str, share: Floats) -> None:
+        self.total += share
+        self._shares.append((weigher, share))
+
+    def of(self, place: int) -> dict[str, float]:
+        """By weigher. One that makes no difference between these hosts is left out.
+        Adding 0 turns -0 into 0."""
+        return {weigher: round(float(share[place]), 6) + 0.0 for weigher, share in self._shares}
+
+
+def weighed(weighers: list[Weigher], field: Field, request: ResourceRequest, hosts: Ints) -> Weights:
+    """Weigh the hosts that fit; what a full host would weigh says nothing about the others."""
+    weights = Weights(len(hosts))
     if len(hosts) < 2:
-        return total
+        return weights
     by_aggregates = {key for aggregate in field.hosts.aggregates.values() for key in aggregate.metadata}
     for weigher in weighers:
         if not weigher.multiplier and weigher.option not in by_aggregates:
@@ -56,5 +73,5 @@ def weighed(weighers: list[Weigher], field: Field, request: ResourceRequest, hos
         values = weigher.values(field, request, hosts)
         shares = None if values is None else normalised(values)
         if shares is not None:
-            total += weigher.multipliers(field, hosts) * shares
-    return total
+            weights.add(weigher.name, weigher.multipliers(field, hosts) * shares)
+    return weights

@@ -154,6 +154,7 @@ faults = Table(
     Column("code", Integer, nullable=False),
     Column("message", Text, nullable=False),  # safe words for the owner
     Column("details", Text),  # for the administrator
+    Column("would_fit", Text),  # what would have fitted, for those who may know of capacity
     Column("created_at", Float(53), nullable=False),
 )
 Index("faults_server", faults.c.server_id)

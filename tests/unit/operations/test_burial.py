@@ -101,7 +101,10 @@ def test_it_holds_nothing_and_what_is_kept_goes_with_it(tmp_path: Path) -> None:
     with Embedded(tmp_path / "var") as cloud:
         admin = administrator(cloud)
         server, ids = buried(cloud, admin)
-        assert shown(admin, server)["fault"]["message"] == "No valid host was found."
+        assert (
+            shown(admin, server)["fault"]["message"]
+            == "No valid host was found. No host has 99999 GB free. It would fit with a flavor with at most 4000 GB."
+        )
         assert status_of(admin, ids["volume"]) == "available", "nothing is reserved before there is a host"
         assert admin.done("GET", f"/network/v2.0/ports/{ids['port']}")["port"]["device_id"] == ""
         assert len(admin.done("GET", f"/volume/v3/{admin.project_id}/volumes")["volumes"]) == 1, "none was made for it"

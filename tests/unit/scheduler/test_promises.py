@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilonova.cli.explain import told
 from kilonova.domain.server import Flavor, to_json
 from kilonova.placement.groups import GroupRule
 from kilonova.placement.inventories import set_inventory
 from kilonova.placement.removal import remove_provider
 from kilonova.scheduler.promises import KEPT_FOR
+from kilonova.scheduler.report import decision_lines
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.settings import FilterOptions, Settings
 from kilonova.store.host_hardware import note_hardware
@@ -220,8 +220,8 @@ def test_a_decision_tells_what_it_counted(run: Run) -> None:
         placing = await lab.scheduler.place(server("s2"), ["cell1"])
         sentences = [verdict.sentence for verdict in placing.decision.verdicts if verdict.filter == "capacity"]
         assert sentences[0].startswith("needs 1 VCPU, 7 free of 8")
-        assert told(msgspec.to_builtins(placing.decision)) == [
-            "chosen: a",
+        assert decision_lines(msgspec.to_builtins(placing.decision)) == [
+            "chosen: a (weight 0); the only host that fits",
             "a  passes every filter",
             "servers counted there that had not claimed yet: 1 on a",
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,6 +28,7 @@ from tests.unit.scheduler.worlds import (
     settings,
     sized,
     snapshot_of,
+    with_specs,
 )
 
 STATES = ("disabled", "unknown", "down", "draining", "returning")
@@ -222,3 +224,46 @@ def test_nobodys_alternate_is_anothers_choice() -> None:
     assert len(chosen) == 2
     for decision in made:
         assert len(decision.alternates) == 2 and not chosen & {choice.host for choice in decision.alternates}
+
+
+def test_the_weights_of_the_taken_say_which_weigher_gave_what() -> None:
+    decision = choose({"a": sized(memory_mb=8192), "b": sized(vcpus=4), "c": sized(memory_mb=16384)})
+    assert decision.chosen is not None
+    shares = {one.host: one.weights for one in decision.taken}
+    assert shares["b"] == {"RAMWeigher": 1.0, "CPUWeigher": 0.0}
+    assert all(one.weight == pytest.approx(sum(one.weights.values())) for one in decision.taken)
+    assert decision.rule == "the heaviest host"
+
+
+@pytest.mark.parametrize(
+    ("options", "hosts", "rule"),
+    [
+        ({}, 1, "the only host that fits"),
+        ({}, 2, "1 other host weighs the same; the first by name"),
+        ({}, 3, "2 other hosts weigh the same; the first by name"),
+        ({"shuffle_best_same_weighed_hosts": True}, 3, "2 other hosts weigh the same; one of them at random"),
+        ({"host_subset_size": 5}, 3, "one of the 3 heaviest hosts, at random"),
+    ],
+)
+def test_a_decision_says_why_the_winner_won(options: dict[str, Any], hosts: int, rule: str) -> None:
+    assert choose({f"h{n}": big() for n in range(hosts)}, by=settings(**options)).rule == rule
+
+
+@pytest.mark.parametrize(
+    ("hosts", "shortage"),
+    [
+        ({"a": sized(memory_mb=4095), "b": sized(memory_mb=1)}, "no host has 4096 MB free"),
+        ({"a": sized(vcpus=1, disk_gb=1)}, "no host has 2 VCPU or 20 GB free"),
+        ({"a": sized(vcpus=1), "b": sized(disk_gb=1)}, "no host has 2 VCPU, 4096 MB and 20 GB free together"),
+        ({"a": sized(vcpus=1), "b": big(state="down")}, "no host has 2 VCPU free"),
+        ({"a": big(state="down")}, ""),  # capacity is not what is missing
+        ({"a": big(accepting=False)}, ""),
+        ({"a": big()}, ""),
+    ],
+)
+def test_the_owner_reads_only_the_numbers_of_the_own_request(hosts: dict[str, Host], shortage: str) -> None:
+    assert choose(hosts).shortage == shortage
+
+
+def test_a_missing_trait_is_not_called_a_shortage() -> None:
+    assert choose({"a": big()}, with_specs(trait__CUSTOM_GOLD="required")).shortage == ""

@@ -68,6 +68,7 @@ def upgrade() -> None:
         sa.Column("code", sa.Integer(), nullable=False),
         sa.Column("message", sa.Text(), nullable=False),
         sa.Column("details", sa.Text(), nullable=True),
+        sa.Column("would_fit", sa.Text(), nullable=True),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("number"),
     )

@@ -1,0 +1,35 @@
+"""The fault of a server that did not fit, for its three readers: its owner, an owner who may know of capacity, and
+administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilonova.engine.course import Problem
+from kilonova.engine.records import FAULT_LENGTH
+from kilonova.scheduler.report import decision_lines
+
+
+class FaultText(msgspec.Struct, frozen=True):
+    message: str  # for the owner: only numbers of the owner's own request
+    reason: str  # in one line, for administrators
+    details: str  # all of it, for administrators
+    would_fit: str | None = None  # behind the policy rule kilonova:servers:show:would_fit
+
+    def columns(self) -> dict[str, Any]:
+        return {"message": self.message, "details": self.details, "would_fit": self.would_fit}
+
+
+def fault_of(problem: Problem, safe_words: str) -> FaultText:
+    decision = problem.details.get("decision") if isinstance(problem.details, dict) else None
+    if not decision:
+        return FaultText(safe_words, problem.message, problem.message)
+    shortage, largest = decision.get("shortage"), decision.get("largest")
+    return FaultText(
+        message=(f"{safe_words} {shortage[0].upper()}{shortage[1:]}." if shortage else safe_words)[:FAULT_LENGTH],
+        reason=problem.message,
+        details="\n".join([problem.message, *decision_lines(decision)]),
+        would_fit=f"It would fit with {largest}." if largest else None,
+    )
