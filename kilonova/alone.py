@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kilonova.cli import database
 from kilonova.domain.errors import KilonovaError, Refused
-from kilonova.parts import POLICY_NAME, SEAL_KEY_NAME, look, make_seal, make_world, seal_of
+from kilonova.parts import POLICY_NAME, SEAL_KEY_NAME, look, make_identity, make_seal, make_world, seal_of
 from kilonova.production import SystemClock, new_key, new_password, public_address, say_once, stop_signal
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def refuse_noauth(auth: str, listener: socket.socket) -> None:
 async def serve_placement(
     path: Path, settings: Settings, listener: socket.socket, url: str, *, auth: str, profile: str
 ) -> None:
+    from kilonova.api.connections import Connections
     from kilonova.api.placement.noauth import Nobody
     from kilonova.api.web import BACKLOG, serve_web
     from kilonova.bus.memory import MemoryBus, MemoryHub
@@ -91,7 +92,7 @@ async def serve_placement(
             data.keep_all()
             listener.listen(BACKLOG)
             say_once(f"kilonova: placement ready on {public_address('', listener)}", service.unready)
-            await serve_web(app, listener, stopping)
+            await serve_web(app, listener, stopping, Connections(settings.wsgi))
 
 
 class Only:
@@ -137,17 +138,9 @@ def _addresses(settings: Settings, path: Path, auth: str) -> dict[str, str]:
 
 async def _identity(data: DataDirectory, settings: Settings, world: World, stores: Mapping[str, Store]) -> Identity:
     from kilonova.api.first import first_identity
-    from kilonova.services.identity.service import Identity
 
     seal = seal_of(settings) if settings.secrets.key_file else make_seal(data.secret(SEAL_KEY_NAME, new_key))
-    identity = Identity(
-        stores["control"],
-        world.clock,
-        world.ids,
-        seal=seal,
-        new_secret=new_key,
-        expiration=settings.token.expiration,
-    )
+    identity = make_identity((stores["control"], world.clock, world.ids), settings, seal)
     given = settings.identity.admin_password_file
     await first_identity(identity, data, admin_password_file=given, new_password=new_password)
     return identity

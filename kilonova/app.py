@@ -317,6 +317,7 @@ async def _answer(
 ) -> None:
     """HTTP until told to stop; the start has succeeded."""
     from kilonova.api.app import make_app
+    from kilonova.api.connections import Connections
     from kilonova.api.cors import with_cors
     from kilonova.api.first import known_passwords
     from kilonova.api.web import BACKLOG, serve_web
@@ -330,7 +331,7 @@ async def _answer(
     ready = f"kilonova: ready on {public_address('', listener)}"
     say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)
     app = with_cors(make_app(service), settings.cors.allowed_origin, settings.cors.allow_headers)
-    await serve_web(app, listener, stopping)
+    await serve_web(app, listener, stopping, Connections(settings.wsgi))
 
 
 async def _prepare(service: Service, data: DataDirectory, settings: Settings) -> None:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from kilonova.engine.core import Engine
     from kilonova.engine.limits import Limits
     from kilonova.engine.secrets import Seal
+    from kilonova.services.identity.service import Identity
     from kilonova.services.volume.service import Volumes
     from kilonova.settings import Settings
     from kilonova.store.open import OpenStores
-    from kilonova.world import Bus, Stores, Tx, World
+    from kilonova.world import Bus, Clock, Ids, Store, Stores, Tx, World
 
 IMAGES_NAME = "images"
 VOLUMES_NAME = "volumes"
@@ -52,7 +53,6 @@ def make_service(
     from kilonova.services.compute.flavors import Flavors
     from kilonova.services.compute.keypairs import Keypairs
     from kilonova.services.compute.server_groups import ServerGroups
-    from kilonova.services.identity.service import Identity
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
     from kilonova.store.clouds import CLOUDS_NAME
@@ -65,7 +65,7 @@ def make_service(
     policy_file = path / POLICY_NAME
     return Service(
         engine=engine,
-        identity=Identity(*parts, seal=engine.seal, new_secret=new_key, expiration=settings.token.expiration),
+        identity=make_identity(parts, settings, engine.seal),
         images=Images(*parts, path / IMAGES_NAME, settings.image.image_size_cap),
         networks=Networks(*parts),
         volumes=make_volumes(world, settings, engine.seal, backend),
@@ -81,6 +81,18 @@ def make_service(
         clouds_file=path / CLOUDS_NAME,
         unready=unready,
         pci_aliases=settings.pci.alias,
+    )
+
+
+def make_identity(parts: tuple[Store, Clock, Ids], settings: Settings, seal: Seal) -> Identity:
+    from kilonova.services.identity.service import Identity
+
+    return Identity(
+        *parts,
+        seal=seal,
+        new_secret=new_key,
+        expiration=settings.token.expiration,
+        failed_logins=settings.identity.failed_logins_per_minute,
     )
 
 

@@ -9,6 +9,7 @@ import gc
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import time
@@ -50,10 +51,18 @@ def run(role: Coroutine[Any, Any, None]) -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kilonova").setLevel(logging.INFO)
+    _allow_files()
     # Python looks for circles of garbage after every 700 new objects, and a request makes thousands: 4 % of a create.
     gc.set_threshold(NEW_OBJECTS, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(role)
+
+
+def _allow_files() -> None:
+    """Raise the soft limit of open files to the hard one: every connection is a file, and shells often allow 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def stop_signal() -> asyncio.Event:

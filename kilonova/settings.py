@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -62,6 +63,17 @@ class Default(Section, frozen=True, kw_only=True):
 class ApiOptions(Section, frozen=True, kw_only=True):
     list_records_by_skipping_down_cells: Flag = True
     enable_instance_password: Flag = True
+
+
+class HttpOptions(Section, frozen=True, kw_only=True):
+    """Limits of every HTTP listener."""
+
+    max_header_bytes: Count = 32768
+    max_url_bytes: Count = 16384
+    header_timeout: Seconds = 10.0
+    client_socket_timeout: Seconds = 30.0
+    max_connections_per_address: Count = 256
+    trusted_proxies: Words = ()
 
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):
@@ -194,6 +206,7 @@ class TokenOptions(Section, frozen=True, kw_only=True):
 
 class IdentityOptions(Section, frozen=True, kw_only=True):
     admin_password_file: Word = ""
+    failed_logins_per_minute: Amount = 10
 
 
 class CorsOptions(Section, frozen=True, kw_only=True):
@@ -238,6 +251,7 @@ class QuotaOptions(Section, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DEFAULT"}):
     default: Default = Default()
     api: ApiOptions = ApiOptions()
+    wsgi: HttpOptions = HttpOptions()
     scheduler: SchedulerOptions = SchedulerOptions()
     filter_scheduler: FilterOptions = FilterOptions()
     metrics: MetricsOptions = MetricsOptions()
@@ -374,11 +388,21 @@ def _checked(settings: Settings) -> Settings:
             f"[DEFAULT] service_down_time = {default.service_down_time:g} must be more than report_interval = "
             f"{default.report_interval:g}: a host would be down between two heartbeats"
         )
+    _check_proxies(settings.wsgi.trusted_proxies)
     check_cpus(settings.compute.cpu_dedicated_set, settings.compute.cpu_shared_set)
     check_aliases(settings.pci.alias)
     machine = settings.simulated
     check_machine(machine.numa_nodes, machine.memory_mb, machine.huge_pages, machine.pci)
     return settings
+
+
+def _check_proxies(proxies: Sequence[str]) -> None:
+    for proxy in proxies:
+        try:
+            ip_network(proxy)
+        except ValueError as error:
+            text = f"[wsgi] trusted_proxies: {proxy!r} is not allowed; it must be an IP address or a network ({error})"
+            raise _bad(text) from None
 
 
 def _named(names: Any) -> str:

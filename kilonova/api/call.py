@@ -11,6 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kilonova.api.addresses import group_of
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route, Version
 from kilonova.domain.caller import Caller
@@ -71,6 +72,12 @@ class Call:
     @property
     def query(self) -> QueryParams:
         return self.request.query_params
+
+    @property
+    def client_group(self) -> str:
+        """The client's address as limits count it; behind a trusted proxy, the address that the proxy names."""
+        client = self.request.client
+        return group_of(client.host) if client is not None else "unknown"
 
     @property
     def now(self) -> float:

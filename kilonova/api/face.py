@@ -183,7 +183,10 @@ class Face:
             response.headers.update(error.headers)
             return response
         if isinstance(error, Refused | Failed):
-            return fault(self.manner.status_of(error), error.message, error.code, version)
+            response = fault(self.manner.status_of(error), error.message, error.code, version)
+            if isinstance(error, Refused) and "retry_after" in error.details:
+                response.headers["Retry-After"] = str(error.details["retry_after"])
+            return response
         if isinstance(error, HTTPException):
             return fault(error.status_code, str(error.detail), "", version)
         if isinstance(error, Conflict):

@@ -42,5 +42,6 @@ STATUS = {
     "cell_database": 409,
     "cell_in_use": 409,
     "cell_unreachable": 409,
+    "too_many_logins": 429,
     "no_answer": 503,
 }

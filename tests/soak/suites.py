@@ -22,7 +22,7 @@ LIMIT = 900.0  # seconds for one suite; what hangs is ended
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*\])?)(?: - .*)?$", re.MULTILINE)
 
 # Quick ones first. A suite that is not there yet is passed over.
-FOLDERS = ["engine", "placement", "property", "store", "stories"]
+FOLDERS = ["engine", "placement", "property", "store", "stories", "unit"]
 SIMULATED = {"histories": HISTORIES, "crashes": CRASHES}
 SIMULATED_PART = {"histories": "--seed", "crashes": "--at"}
 ALL = [*FOLDERS, *SIMULATED]

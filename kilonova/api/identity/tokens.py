@@ -20,11 +20,11 @@ SUBJECT = "X-Subject-Token"
 
 
 async def issue(call: Call) -> Response:
-    issued = await call.service.identity.authenticate(_login(call.body["auth"]))
+    issued = await call.service.identity.authenticate(_login(call.body["auth"], call.client_group))
     return answer(_shown(call, issued), 201, {SUBJECT: issued.token})
 
 
-def _login(auth: dict[str, Any]) -> Login:
+def _login(auth: dict[str, Any], address: str) -> Login:
     identity = auth["identity"]
     methods = set(identity["methods"])
     if methods - set(METHODS):
@@ -43,6 +43,7 @@ def _login(auth: dict[str, Any]) -> Login:
         token=token,
         scope=scope,
         place=place,
+        address=address,
     )
 
 

@@ -46,7 +46,8 @@ async def change_password(call: Call) -> Response:
     """Whoever knows the old password may: it is the proof, so no token is needed."""
     wish = call.body["user"]
     users = call.service.identity.users
-    await users.change_own_password(call.path["user"], wish["original_password"], wish["password"])
+    passwords = wish["original_password"], wish["password"]
+    await users.change_own_password(call.path["user"], *passwords, address=call.client_group)
     return nothing()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 from sqlalchemy import bindparam, select
 
@@ -25,6 +26,11 @@ class Which:
     domain_id: str = ""
     domain_name: str = ""
 
+    @property
+    def key(self) -> str:
+        """Tells one that is in no record from others; of bounded length, as strangers choose the names."""
+        return sha256("\0".join((self.id, self.name, self.domain_id, self.domain_name)).encode()).hexdigest()
+
 
 @dataclass(frozen=True)
 class Login:
@@ -33,6 +39,7 @@ class Login:
     token: str = ""  # or with a token that is still good; both must mean the same user
     scope: str | None = None  # PROJECT, DOMAIN, SYSTEM, UNSCOPED; None: the default project, if there is one
     place: Which = Which()
+    address: str = ""  # of the client, for the limit of failed log-ins; empty: not limited
 
     @property
     def methods(self) -> tuple[str, ...]:

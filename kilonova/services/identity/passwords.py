@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.services.identity.guesses import Guess, Guesses, Turns
 
 LONGEST = 4096  # characters, as Keystone's limit
 
@@ -27,18 +28,23 @@ def refuse_long(password: str) -> None:
 
 
 class Passwords:
-    def __init__(self) -> None:
+    def __init__(self, failed_logins: int = 0) -> None:
+        """`failed_logins` a minute are allowed to a user and address; 0: any number."""
         self._hasher: Any = None
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._turns = Turns(AT_ONCE)
+        self._guesses = Guesses(failed_logins)
 
     async def hash(self, password: str) -> str:
         refuse_long(password)
         hasher = self._loaded()
-        return str(await self._in_a_thread(lambda: hasher.hash(password)))
+        async with self._turns.of(""):
+            return str(await asyncio.to_thread(hasher.hash, password))
 
-    async def matches(self, password: str, kept: str | None) -> bool:
-        """`kept` is None when there is no such user, or one without a password."""
+    async def matches(self, password: str, kept: str | None, guess: Guess | None = None) -> bool:
+        """`kept` is None when there is no such user, or one without a password. Raises `Refused` for a `guess` of a
+        user and address that had too many wrong ones; then nothing is compared."""
         refuse_long(password)
+        self._guesses.refuse_blocked(guess)
         hasher = self._loaded()
 
         def compare() -> bool:
@@ -52,11 +58,11 @@ class Passwords:
                 return False
             return kept is not None
 
-        return bool(await self._in_a_thread(compare))
-
-    async def _in_a_thread(self, work: Any) -> Any:
-        async with self._places:
-            return await asyncio.to_thread(work)
+        async with self._turns.of(guess.address if guess is not None else ""):
+            self._guesses.refuse_blocked(guess)  # again: those that were compared meanwhile count
+            is_right = await asyncio.to_thread(compare)
+            self._guesses.note(guess, is_right=is_right)
+        return is_right
 
     def _loaded(self) -> Any:
         """argon2 costs 80 ms to import: only once somebody has a password to check."""

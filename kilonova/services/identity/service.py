@@ -20,6 +20,7 @@ from kilonova.services.identity.assignments import Assignments
 from kilonova.services.identity.documents import Credentials, Policies
 from kilonova.services.identity.first import FirstCloud, FirstKey, seed
 from kilonova.services.identity.groups import Groups
+from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.keys import Sealing, add_key, forget_keys, list_keys, signer
 from kilonova.services.identity.login import (
     Login,
@@ -65,8 +66,10 @@ class Identity:
         seal: Sealing,
         new_secret: Callable[[], str],
         expiration: float = 3600.0,
+        failed_logins: int = 0,
     ) -> None:
-        """`new_secret` makes 32 random bytes in URL-safe base64; a token is good for `expiration` seconds."""
+        """`new_secret` makes 32 random bytes in URL-safe base64; a token is good for `expiration` seconds.
+        `failed_logins` a minute are allowed to a user and address; 0: any number."""
         self._control, self._clock, self._ids = control, clock, ids
         self._seal, self._new_secret, self._expiration = seal, new_secret, expiration
         self._snapshot = Snapshot()
@@ -74,7 +77,7 @@ class Identity:
         self._is_stale = True
         self._looking = asyncio.Lock()
         self._callers: dict[str, Caller] = {}
-        self._passwords = Passwords()
+        self._passwords = Passwords(failed_logins)
         self.records = Records(control, ids, self._changed)
         self.projects = Projects(self.records)
         self.users = Users(self.records, self._passwords)
@@ -120,7 +123,7 @@ class Identity:
         earlier = self._snapshot.read(login.token, began, self._expiration) if login.token else None
         if login.token and earlier is None:
             raise void_token()
-        proven = await self._proven(login.user, login.password) if login.user is not None else None
+        proven = await self._proven(login.user, login.password, login.address) if login.user is not None else None
         if login.user is not None and proven is None:
             raise unauthorized()
         user_id = str(proven["id"]) if proven is not None else earlier.user_id if earlier is not None else ""
@@ -264,11 +267,12 @@ class Identity:
             raise StoreError("there is no key to sign tokens with; the first cloud is not made yet")
         return tokens.sign(claims, key.id, key.secret)
 
-    async def _proven(self, user: Which, password: str) -> Row | None:
+    async def _proven(self, user: Which, password: str, address: str = "") -> Row | None:
         """The user, if the password is right."""
         row = await self._control.read(lambda tx: find_user(tx, user))
         kept = row["password"] if row is not None and row["enabled"] else None
-        return row if await self._passwords.matches(password, kept) else None
+        guess = Guess(str(row["id"]) if row is not None else user.key, address) if address else None
+        return row if await self._passwords.matches(password, kept, guess) else None
 
 
 async def _nothing(tx: Tx, snapshot: Snapshot) -> None:

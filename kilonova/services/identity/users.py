@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.passwords import Passwords
 from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
@@ -71,7 +72,7 @@ class Users:
 
         return to_record(USER, await self.records.write(body))
 
-    async def change_own_password(self, user_id: str, old: str, new: str) -> None:
+    async def change_own_password(self, user_id: str, old: str, new: str, address: str = "") -> None:
         """By the user, who proves to be it with the old one."""
 
         async def look(tx: Tx) -> Row | None:
@@ -79,7 +80,7 @@ class Users:
 
         row = await self.records.read(look)
         kept = row[PASSWORD] if row is not None and row["enabled"] else None
-        if not await self._passwords.matches(old, kept):
+        if not await self._passwords.matches(old, kept, Guess(user_id[:64], address) if address else None):
             raise Refused("unauthorized", "The user or the original password is not right.")
         if old == new:
             raise Refused("bad_request", "The new password is the old one.")

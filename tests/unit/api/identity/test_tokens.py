@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from kilonova.services.identity.guesses import Guesses
 from tests.unit.api.identity.asking import URL, Asking, asking
 
 DEMO = {"name": "demo", "domain": {"name": "Default"}, "password": "of demo"}
@@ -237,5 +238,18 @@ def test_where_the_owner_may_go() -> None:
         names = {"keystone", "nova", "glance", "neutron", "placement", "cinder", "cinderv3"}
         assert {entry["name"] for entry in catalog["catalog"]} == names
         await it.refused(403, "GET", "/auth/catalog", token=demo)
+
+    asking(story)
+
+
+def test_too_many_wrong_passwords_are_answered_with_the_time_to_wait() -> None:
+    async def story(it: Asking) -> None:
+        it.home.identity._passwords._guesses = Guesses(2)
+        for _ in range(2):
+            assert (await it.log_in(DEMO | {"password": "wrong"})).status_code == 401
+        answer = await it.log_in(DEMO)
+        assert answer.status_code == 429 and 1 <= int(answer.headers["Retry-After"]) <= 60
+        assert answer.json()["error"]["code"] == 429 and "2 in a minute" in answer.json()["error"]["message"]
+        assert (await it.log_in(ADMIN)).status_code == 201, "another user of the same address"
 
     asking(story)

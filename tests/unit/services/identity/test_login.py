@@ -11,6 +11,7 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.services.identity import passwords
+from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.passwords import LONGEST, Passwords
 from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, UNSCOPED, Scope
@@ -171,8 +172,8 @@ def test_a_password_that_is_changed_while_it_is_checked() -> None:
         checking = home.identity._passwords
         real = checking.matches
 
-        async def slow(password: str, kept: str | None) -> bool:
-            is_right = await real(password, kept)
+        async def slow(password: str, kept: str | None, guess: Guess | None = None) -> bool:
+            is_right = await real(password, kept, guess)
             checking.matches = real  # type: ignore[method-assign]
             await home.another().users.change(user_id, {"password": "new"})
             return is_right

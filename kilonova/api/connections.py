@@ -1,0 +1,231 @@
+"""HTTP connections with limits: what a stranger can hold or fill without a token is bounded.
+
+uvicorn limits neither the size of a request's head nor the time that a client takes to send it. `LimitedConnection`
+adds both to its parser; `Connections` counts by address and looks at every connection once per tick of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from enum import Enum
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from kilonova.api.addresses import LOOPBACK, group_of, is_in, networks
+from kilonova.settings import HttpOptions
+
+PIECE = 16384  # bytes of a head that are parsed before its size is looked at again
+OWN_FILES = 128  # descriptors for databases, bus and files; the rest may be connections
+LINGER_SECONDS = 1.0  # a refused client may read why before the connection ends,
+LINGER_BYTES = 262144  # and send so much that nobody reads
+TOO_LONG = {414: "the request's address is longer than {} bytes", 431: "the request's headers are larger than {} bytes"}
+
+
+class Awaited(Enum):
+    """What a connection waits for."""
+
+    HEAD = "the head of a request"
+    BODY = "the body of a request"
+    ANSWER = "our own answer"
+    NEXT = "another request"
+    END = "the client to read why it was refused"
+
+
+class Connections:
+    """The open connections of one listener."""
+
+    def __init__(self, options: HttpOptions, exempt: tuple[str, ...] = LOOPBACK) -> None:
+        """`exempt` and the trusted proxies may have any number of connections."""
+        self.options = options
+        self._exempt = networks((*exempt, *options.trusted_proxies))
+        self._by_group: dict[str, int] = {}
+        self._open: dict[LimitedConnection, None] = {}  # in the order of their coming
+        self._most = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OWN_FILES, OWN_FILES)
+
+    def admit(self, connection: LimitedConnection, address: str) -> str | None:
+        """Return the group that it counts for ("" where nothing is counted); None: there are too many of them."""
+        group = "" if is_in(address, self._exempt) else group_of(address)
+        number = self._by_group.get(group, 0)
+        if group and number >= self.options.max_connections_per_address:
+            return None
+        if len(self._open) >= self._most and not self._drop_one():
+            return None
+        self._by_group[group] = number + 1
+        self._open[connection] = None
+        return group
+
+    def leave(self, connection: LimitedConnection, group: str) -> None:
+        self._open.pop(connection, None)
+        self._by_group[group] -= 1
+        if not self._by_group[group]:
+            del self._by_group[group]
+
+    def end_overdue(self, now: float) -> None:
+        for connection in list(self._open):
+            connection.end_if_overdue(now)
+
+    def _drop_one(self) -> bool:
+        """End the connection that has waited longest for a request: the process has no more file descriptors."""
+        waiting = [each for each in self._open if each.awaited in (Awaited.HEAD, Awaited.NEXT)]
+        if not waiting:
+            return False
+        oldest = min(waiting, key=lambda each: each.since)
+        del self._open[oldest]
+        oldest.transport.abort()
+        return True
+
+
+class LimitedConnection(HttpToolsProtocol):
+    def __init__(self, among: Connections, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._among, self._options = among, among.options
+        self._group: str | None = None
+        self.awaited, self.since = Awaited.HEAD, self.loop.time()
+        self.url = b""
+        self._sent = 0  # bytes since the head began, or since it was refused
+        self._header_bytes = 0
+        self._refusal = 0  # a status
+        self._unread, self._unread_since = 0, 0.0  # bytes of our answers that the client has not taken
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self._group = self._among.admit(self, self.client[0] if self.client else "")
+        if self._group is None:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._group is not None:
+            self._among.leave(self, self._group)
+            self._group = None
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.awaited is Awaited.NEXT:
+            self._await(Awaited.HEAD)
+        elif self.awaited is Awaited.BODY and not self.cycle.response_complete:
+            self.since = self.loop.time()
+        while data and not self.transport.is_closing():
+            if self.awaited is Awaited.END:
+                self._discard(data)
+                return
+            piece, data = (data, b"") if self.awaited is Awaited.BODY else (data[:PIECE], data[PIECE:])
+            super().data_received(piece)
+            if self.awaited is Awaited.HEAD:
+                self._sent += len(piece)
+                if self._sent - len(self.url) > self._options.max_header_bytes + PIECE:
+                    self._refusal = self._refusal or 431
+            if self._refusal:
+                self._refuse_long()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await(Awaited.HEAD)
+        self._header_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        if len(self.url) + len(url) > self._options.max_url_bytes:
+            self._refusal = 414
+        if not self._refusal:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > self._options.max_header_bytes:
+            self._refusal = self._refusal or 431
+        if not self._refusal:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._refusal:
+            super().on_headers_complete()
+            self._await(Awaited.BODY)
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refusal:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._refusal:
+            super().on_message_complete()
+            self._await(Awaited.NEXT if self.cycle.response_complete else Awaited.ANSWER)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.awaited is Awaited.ANSWER and self.cycle.response_complete:
+            self._await(Awaited.NEXT)
+
+    def _await(self, what: Awaited) -> None:
+        self.awaited, self.since = what, self.loop.time()
+        self._sent = 0
+
+    def _discard(self, data: bytes) -> None:
+        self._sent += len(data)
+        if self._sent > LINGER_BYTES:
+            self.transport.abort()
+
+    # -- what is refused ----------------------------------------------------------------------------------------------
+
+    def end_if_overdue(self, now: float) -> None:
+        self._end_if_unread(now)
+        if self.transport.is_closing():
+            return
+        if self.awaited is Awaited.BODY and self.flow.read_paused:
+            self.since = now  # we do not read: the client cannot send
+        patience = self._patience()
+        if patience is None or now - self.since <= patience:
+            return
+        if self.awaited in (Awaited.NEXT, Awaited.END) or (self.awaited is Awaited.HEAD and not self._sent):
+            self.transport.close()
+        else:
+            self._refuse(408, f"{self.awaited.value} did not arrive within {patience:g} seconds")
+
+    def _patience(self) -> float | None:
+        if self.awaited is Awaited.HEAD:
+            is_answering = self.cycle is not None and not self.cycle.response_complete
+            return None if is_answering else self._options.header_timeout
+        if self.awaited is Awaited.BODY:
+            return self._options.client_socket_timeout
+        if self.awaited is Awaited.NEXT:
+            return float(self.timeout_keep_alive)
+        return LINGER_SECONDS if self.awaited is Awaited.END else None
+
+    def _end_if_unread(self, now: float) -> None:
+        """A client that asks and does not read holds memory as well as one that does not send."""
+        unread = self.transport.get_write_buffer_size()
+        if unread != self._unread:
+            self._unread, self._unread_since = unread, now
+        elif unread and now - self._unread_since > self._options.client_socket_timeout:
+            self.transport.abort()
+
+    def _refuse_long(self) -> None:
+        most = self._options.max_url_bytes if self._refusal == 414 else self._options.max_header_bytes
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()  # an earlier request of this connection is being answered; nothing may come between
+        else:
+            self._refuse(self._refusal, TOO_LONG[self._refusal].format(most))
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer for the application, which did not get the whole request and learns that the client is gone."""
+        self._await(Awaited.END)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started or self.pipeline:
+                self.transport.close()
+                return
+        body = text.encode() + b"\n"
+        self.transport.write(
+            STATUS_LINE[status]
+            + b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+            + f"content-length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
