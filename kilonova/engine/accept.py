@@ -102,7 +102,7 @@ async def _accept(
     """What was accepted, and the host that has the first step ("" for CONTROL). `looking`: it may be there already."""
     now = engine.world.clock.now()
     operation = engine.operation(ask.kind)
-    earlier = await _earlier(tx, ask, operation_id) if looking else await known_key(tx, ask)
+    earlier = await _earlier(tx, ask, operation_id, now) if looking else await claim_key(tx, ask, now)
     if earlier is not None:
         return earlier, ""
     subject = await gather(engine, tx, ask)
@@ -153,29 +153,39 @@ async def store_operation(
     return go.target.host
 
 
-async def _earlier(tx: Tx, ask: Ask, operation_id: str) -> Accepted | None:
+async def _earlier(tx: Tx, ask: Ask, operation_id: str, now: float) -> Accepted | None:
     """The same request again: its commit was unknown (law 12), its id is stable, or it carried the same key."""
     if await rows.fetch(tx, operations, id=operation_id) is not None:
         return Accepted(operation_id)  # our own: nobody may have been woken for it
+    return await claim_key(tx, ask, now)
+
+
+async def claim_key(tx: Tx, ask: Ask, now: float) -> Accepted | None:
+    """Take the request's key, or return the operation of the request that has it. While that one is still being
+    accepted, this one waits here: else it would find the server busy and be refused."""
+    if ask.key is None or await rows.put(tx, idempotency_keys, unless_there=True, **_key_row(ask.key, ask, "", now)):
+        return None
     return await known_key(tx, ask)
 
 
 async def remember_key(tx: Tx, ask: Ask, operation_id: str, now: float) -> None:
     """Also when the request joined an operation: asked again later, that one is still the answer."""
-    if ask.key is None:
-        return
-    await rows.put(
-        tx,
-        idempotency_keys,
-        key=ask.key.key,
-        user_id=ask.cause.user_id,
-        project_id=ask.cause.project_id,
-        route=ask.key.route,
-        body_hash=ask.key.body_hash,
-        operation_id=operation_id,
-        answer=None,
-        created_at=now,
-    )
+    if ask.key is not None:
+        values = _key_row(ask.key, ask, operation_id, now)
+        await rows.put_or_change(tx, idempotency_keys, ("operation_id",), **values)
+
+
+def _key_row(key: Key, ask: Ask, operation_id: str, now: float) -> dict[str, Any]:
+    return {
+        "key": key.key,
+        "user_id": ask.cause.user_id,
+        "project_id": ask.cause.project_id,
+        "route": key.route,
+        "body_hash": key.body_hash,
+        "operation_id": operation_id,
+        "answer": None,
+        "created_at": now,
+    }
 
 
 async def known_key(tx: Tx, ask: Ask) -> Accepted | None:

@@ -11,7 +11,7 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import Flavor, from_json, to_json
-from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation
+from kilonova.engine.accept import Accepted, Ask, Key, accept, claim_key, known_key, remember_key, store_operation
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op
@@ -78,7 +78,7 @@ async def create_many(
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
         if made and await rows.fetch(tx, operations, id=made[0][1].operation_id) is not None:
             return made  # our own COMMIT was unknown (law 12)
-        known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
+        known = await claim_key(tx, Ask(kind="place", server_id="", cause=cause, key=key), now)
         if known is not None:
             return await _made_before(tx, known)
         servers = wanted.make(await how_many(engine, tx, cause, wanted, held))
@@ -202,6 +202,16 @@ async def submit(engine: Engine, ask: Ask) -> Accepted:
     earlier = await _earlier(engine, ask)
     if earlier is not None:
         return earlier
+    try:
+        return await _submit(engine, ask)
+    except Refused:
+        earlier = await _earlier(engine, ask)  # the same request, sent at the same time, may have been faster
+        if earlier is None:
+            raise
+        return earlier
+
+
+async def _submit(engine: Engine, ask: Ask) -> Accepted:
     for _ in range(10):
         mapping = await find_mapping(engine, ask.server_id)
         if mapping["cell"] is not None:
@@ -303,12 +313,12 @@ async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause,
     async def body(tx: Tx) -> Accepted:
         if await rows.fetch(tx, operations, id=operation_id) is not None:
             return Accepted(operation_id, joined=True)
-        known = await known_key(tx, ask)
+        now = engine.world.clock.now()
+        known = await claim_key(tx, ask, now)
         if known is not None:
             return known
         await rows.fetch(tx, cell.hosts, lock=True, name=host)  # two who ask at once: the second finds the first's
         running = await _evacuating(tx, host)
-        now = engine.world.clock.now()
         if running is not None:
             await remember_key(tx, ask, running, now)
             return Accepted(running, joined=True)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Table, bindparam, literal, select, union_all
 
 from kilonova.quota.resources import COUNTED, EVERYTHING, UNLIMITED, Limits
-from kilonova.quota.usage import lock_project, used
+from kilonova.quota.usage import used
 from kilonova.store import rows
+from kilonova.store.quota_locks import lock_project_quota
 from kilonova.store.statements import Sql
 from kilonova.store.tables.quotas import quota_classes, quotas
 from kilonova.world import Tx
@@ -119,7 +120,7 @@ async def room(
     unless it only wants to know (`locks=False`)."""
     bounds = await _bounds(tx, project, user, defaults, held)
     if bounds and locks:
-        await lock_project(tx, project)
+        await lock_project_quota(tx, project)
     for bound in bounds:
         amounts = {**await used(tx, *bound.owner), **bound.held}
         for resource, limit in bound.limits.items():

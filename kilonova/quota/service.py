@@ -9,7 +9,7 @@ import msgspec
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.quota.check import DEFAULT_CLASS, Given, exceeded, given, put_limit, set_limit
-from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, UNLIMITED, Limits, filled
+from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, Limits, filled
 from kilonova.quota.usage import used
 from kilonova.store import rows
 from kilonova.store.tables.quotas import quota_classes, quotas
@@ -42,10 +42,9 @@ class Quotas:
         return (await self.show(project, user))[resource].limit
 
     async def check_metadata(self, caller: Caller, items: int) -> None:
-        """Of one server."""
-        limit = await self.limit("metadata_items", caller.project_id, caller.user_id) if items else UNLIMITED
-        if 0 <= limit < items:
-            raise Refused("quota_exceeded", f"Maximum number of metadata items exceeds {limit}")
+        """Of one server that is not there yet."""
+        if items:
+            check_metadata(await self.limit("metadata_items", caller.project_id, caller.user_id), items)
 
     async def check_use(self, project: str, user: str, more: Mapping[str, int]) -> None:
         async def body(tx: Tx) -> list[str]:
@@ -91,6 +90,12 @@ class Quotas:
                 await put_limit(tx, quota_classes, limit, class_name=name, resource=resource)
 
         await self._control.write(body)
+
+
+def check_metadata(limit: int, items: int) -> None:
+    """Of one server; of one that is there, in the transaction that changes it."""
+    if 0 <= limit < items:
+        raise Refused("quota_exceeded", f"Maximum number of metadata items exceeds {limit}")
 
 
 async def _counted(tx: Tx, project: str, user: str) -> dict[str, int]:

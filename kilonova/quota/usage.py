@@ -94,12 +94,6 @@ async def map_server(tx: Tx, server_id: str, owner: Owner, *, vcpus: int, memory
     await _add(tx, owner, {"instances": 1, "cores": vcpus, "ram": memory_mb})
 
 
-async def lock_project(tx: Tx, project: str) -> None:
-    """Nobody else takes of this project's quota before this transaction has ended. The row of no user stands for all:
-    the users' own may not be there yet."""
-    await _add(tx, (project, ""), dict.fromkeys(COUNTED, 0))
-
-
 async def unmap_server(tx: Tx, server_id: str) -> None:
     """The server is gone or going; again is harmless."""
     await uncount_server(tx, server_id)

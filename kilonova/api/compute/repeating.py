@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 
 import msgspec
+from starlette.responses import Response
 
 from kilonova.api.call import Call
 from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Handler
+from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Key
 from kilonova.operations.submit import known_operation
 
@@ -31,6 +35,21 @@ async def repeated(call: Call) -> str | None:
     key = idempotency_key(call)
     known = await known_operation(call.engine, key, call.cause) if key is not None else None
     return known.operation_id if known is not None else None
+
+
+def repeatable(handler: Handler) -> Handler:
+    """What this request is refused for may be the work of the same request, sent at the same time with the same key."""
+
+    @functools.wraps(handler)
+    async def handle(call: Call) -> Response:
+        try:
+            return await handler(call)
+        except (Refused, Rejected):
+            if "idempotency-key" not in call.request.headers or await repeated(call) is None:
+                raise
+        return await handler(call)
+
+    return handle
 
 
 def random_text(call: Call, purpose: str, alphabet: str, length: int) -> str:

@@ -29,6 +29,7 @@ from kilonova.api.compute import (
     versions,
     volumes,
 )
+from kilonova.api.compute.repeating import repeatable
 from kilonova.api.compute.schemas.queries import NONE
 from kilonova.api.routes import Route
 
@@ -64,5 +65,9 @@ def _closed(route: Route) -> Route:
     return route if route.query is not None else replace(route, query=NONE)
 
 
-ROUTES: list[Route] = [_closed(route) for module in MODULES for route in module.ROUTES]
+def _repeatable(route: Route) -> Route:
+    return route if route.method == "GET" else replace(route, handler=repeatable(route.handler))
+
+
+ROUTES: list[Route] = [_repeatable(_closed(route)) for module in MODULES for route in module.ROUTES]
 LEGACY_ROUTES: list[Route] = [*versions.LEGACY_ROUTES, *(route for route in ROUTES if route not in versions.ROUTES)]

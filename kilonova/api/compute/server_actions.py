@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.compute.repeating import repeated
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import act, server_of
 from kilonova.api.forms import Forms
@@ -32,10 +33,11 @@ async def force_delete(call: Call) -> Response:
 
 
 async def restore(call: Call) -> Response:
-    record = await server_of(call)
-    flavor = record.flavor
-    more = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.memory_mb}
-    await call.service.quotas.check_use(record.project_id, record.user_id, more)
+    if await repeated(call) is None:
+        record = await server_of(call)
+        flavor = record.flavor
+        more = {"instances": 1, "cores": flavor.vcpus, "ram": flavor.memory_mb}
+        await call.service.quotas.check_use(record.project_id, record.user_id, more)
     return await act(call, "restore")
 
 

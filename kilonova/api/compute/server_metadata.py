@@ -12,6 +12,7 @@ from kilonova.api.compute.server import change_details, check_state, check_unloc
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
+from kilonova.quota.service import check_metadata
 from kilonova.store.server_records import Record
 
 RULE = "os_compute_api:server-metadata:"
@@ -66,10 +67,12 @@ async def _change(call: Call, become: Callable[[dict[str, str]], dict[str, str]]
     record = await server_of(call)
     check_unlocked(call, record)
     check_state(record, "update metadata", STATES, busy=True)
-    await call.service.quotas.check_metadata(call.caller, len(become(record.details.metadata)))
+    limit = await call.service.quotas.limit("metadata_items", call.caller.project_id, call.caller.user_id)
 
     def edit(details: Details) -> None:
-        details.metadata = become(details.metadata)
+        old, details.metadata = details.metadata, become(details.metadata)
+        if not details.metadata.keys() <= old.keys():  # what only gives back is never too much
+            check_metadata(limit, len(details.metadata))
 
     return await change_details(call, record, edit)
 

@@ -12,6 +12,7 @@ from sqlalchemy import Integer, bindparam, func, select
 from kilonova.domain.errors import Refused
 from kilonova.services.compute.keys import SSH, Pair, fingerprint_of, make_pair
 from kilonova.store import rows
+from kilonova.store.quota_locks import lock_user_quota
 from kilonova.store.statements import Sql
 from kilonova.store.tables.keypairs import keypairs
 from kilonova.world import Clock, Row, Store, Tx
@@ -65,6 +66,8 @@ class Keypairs:
         }
 
         async def body(tx: Tx) -> Keypair:
+            if most >= 0:
+                await lock_user_quota(tx, user_id)
             await _check(tx, user_id, name, most)
             if not await rows.put(tx, keypairs, unless_there=True, **values):
                 raise _exists(name)  # made by another request just now

@@ -9,6 +9,7 @@ from sqlalchemy import Integer, bindparam, delete, func, or_, select
 
 from kilonova.domain.errors import Refused
 from kilonova.store import rows
+from kilonova.store.quota_locks import lock_project_quota
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.server_groups import server_group_members, server_groups
 from kilonova.world import Clock, Ids, Row, Store, Tx
@@ -89,6 +90,8 @@ class ServerGroups:
         values = {field: getattr(group, field) for field in _FIELDS}
 
         async def body(tx: Tx) -> None:
+            if max(most) >= 0:
+                await lock_project_quota(tx, project_id)
             of_project = await tx.one(_GROUPS_OF, project_id=project_id)
             of_user = await tx.one(_GROUPS_BY, project_id=project_id, user_id=user_id)
             for limit, row in zip(most, (of_project, of_user), strict=True):

@@ -61,6 +61,17 @@ def test_no_more_than_the_limit(control: Run) -> None:
     control(story)
 
 
+def test_many_at_once_get_no_more_than_the_limit(control: Run) -> None:
+    async def story(store: Any) -> None:
+        keypairs = Keypairs(store, Clock())
+        asked = [keypairs.take("bob", f"k{number}", ED25519, most=5) for number in range(20)]
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        assert [error.code for error in told if isinstance(error, Refused)] == ["quota_exceeded"] * 15
+        assert len(await keypairs.list("bob")) == 5
+
+    control(story)
+
+
 def test_page_by_page(control: Run) -> None:
     async def story(store: Any) -> None:
         keypairs = Keypairs(store, Clock())

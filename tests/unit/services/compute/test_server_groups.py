@@ -112,6 +112,17 @@ def test_there_are_limits(control: Run) -> None:
     control(story)
 
 
+@pytest.mark.parametrize("most", [(5, -1), (-1, 5)], ids=["of the project", "of the user"])
+def test_many_at_once_get_no_more_than_the_limit(control: Run, most: tuple[int, int]) -> None:
+    async def story(store: Any) -> None:
+        groups = made(store)
+        told = await asyncio.gather(*(new(groups, most=most) for _ in range(20)), return_exceptions=True)
+        assert [error.code for error in told if isinstance(error, Refused)] == ["quota_exceeded"] * 15
+        assert len(await groups.list("lab", limit=50)) == 5
+
+    control(story)
+
+
 def test_two_at_once_do_not_exceed_the_members(control: Run) -> None:
     async def story(store: Any) -> None:
         group = await new(made(store))

@@ -1,0 +1,84 @@
+"""Requests with one Idempotency-Key, sent at the same time, are one operation; on both engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import Flavor, to_json
+from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.operations.submit import NewServer, create, submit
+from kilonova.store.statements import Sql
+from kilonova.store.tables.journal import operations
+from tests.unit.operations.cloud_rows import add_host, add_mapping, add_server
+from tests.unit.operations.test_forget_host import engine_of
+
+Run = Callable[[Any], None]
+CAUSE = Cause(user_id="bob", project_id="lab", request_id="req-1", through="api")
+SMALL = Flavor("small", 1, 512, 1)
+AT_ONCE = 10
+RUNS = {"flavor": to_json(SMALL), "copy": 1, "runner_host": "a", "runner_copy": 1}
+
+
+async def journaled(store: Any) -> list[str]:
+    return [row["id"] for row in await store.read(lambda tx: tx.all(Sql(select(operations))))]
+
+
+def test_one_create(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        key = Key("once", "POST /servers", "hash")
+        new = NewServer(name="a", flavor=SMALL, image="img")
+        asked = [create(engine_of(stores), new, CAUSE, key) for _ in range(AT_ONCE)]
+        told = await asyncio.gather(*asked)
+        assert len({server for server, _ in told}) == 1
+        assert {accepted.operation_id for _, accepted in told} == set(await journaled(stores.control))
+        with pytest.raises(Refused, match="another body"):
+            await create(engine_of(stores), new, CAUSE, Key("once", "POST /servers", "other"))
+
+    databases(story)
+
+
+@pytest.mark.parametrize("kind", ["stop", "delete"])
+def test_one_operation_on_a_server(databases: Run, kind: str) -> None:
+    async def story(stores: Any) -> None:
+        await add_host(stores, "a")
+        server = await add_server(stores, "s", "a", **RUNS)
+        await add_mapping(stores, server)
+        ask = Ask(kind=kind, server_id=server, cause=CAUSE, key=Key("once", "POST /servers/x/action", "hash"))
+        told: list[Accepted] = await asyncio.gather(*(submit(engine_of(stores), ask) for _ in range(AT_ONCE)))
+        assert {accepted.operation_id for accepted in told} == set(await journaled(stores.cell("cell1")))
+        assert sum(not accepted.joined for accepted in told) == 1
+
+    databases(story)
+
+
+def test_one_delete_of_a_server_without_a_host(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        server, placing = await create(engine_of(stores), NewServer(name="a", flavor=SMALL, image="img"), CAUSE)
+        ask = Ask(kind="delete", server_id=server, cause=CAUSE, key=Key("once", "DELETE /servers/x", "hash"))
+        told: list[Accepted] = await asyncio.gather(*(submit(engine_of(stores), ask) for _ in range(AT_ONCE)))
+        (deleted,) = set(await journaled(stores.control)) - {placing.operation_id}
+        assert {accepted.operation_id for accepted in told} == {deleted}
+
+    databases(story)
+
+
+def test_a_refused_request_leaves_its_key_free(databases: Run) -> None:
+    async def story(stores: Any) -> None:
+        await add_host(stores, "a")
+        server = await add_server(stores, "s", "a", **RUNS)
+        await add_mapping(stores, server)
+        key = Key("once", "POST /servers/x/action", "hash")
+        for _ in range(2):
+            with pytest.raises(Refused, match="vm_state active"):
+                await submit(engine_of(stores), Ask(kind="confirm_resize", server_id=server, cause=CAUSE, key=key))
+        accepted = await submit(engine_of(stores), Ask(kind="stop", server_id=server, cause=CAUSE, key=key))
+        assert not accepted.joined
+
+    databases(story)
