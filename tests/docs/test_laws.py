@@ -9,7 +9,6 @@ import pytest
 from tests.docs.markdown import ROOT, links, sections
 
 LAWS = sections((ROOT / "docs" / "laws.md").read_text())
-LATER = {"6. Rebuild from cell0"}  # comes with part 5
 MUTATIONS = [path.read_text() for path in (ROOT / "tests" / "mutations").glob("*.patch")]
 
 
@@ -27,11 +26,11 @@ def test_each_names_its_code_and_what_breaks_without_it(title: str) -> None:
     told = bullets(LAWS[title])
     assert any(link.startswith("../kilonova/") for link in links(told["code"]))
     broken = links(told.get("breaks without it", ""))
-    assert title in LATER or any(link.startswith("../tests/") for link in broken)
+    assert any(link.startswith("../tests/") for link in broken)
 
 
 @pytest.mark.parametrize("title", LAWS)
 def test_mutations_say_which_law_they_break(title: str) -> None:
-    """All but law 6, which comes later, and law 14, which has none yet."""
+    """All but law 14, which has none yet."""
     number = title.split(".")[0]
-    assert number in {"6", "14"} or any(re.match(rf"Law {number}\b", text) for text in MUTATIONS)
+    assert number == "14" or any(re.match(rf"Law {number}\b", text) for text in MUTATIONS)

@@ -67,3 +67,10 @@ def test_no_path_of_a_machine_is_named() -> None:
 )
 def test_such_paths_are_recognised(line: str, is_one: bool) -> None:
     assert bool(MACHINE.search(line)) == is_one
+
+
+def test_the_product_has_features_not_parts() -> None:
+    """How its makers divide their work is of no use to a reader."""
+    spoken = re.compile(r"\bparts? [0-9]+\b|comes with part", re.IGNORECASE)
+    read = [*documents(), *(ROOT / "kilonova").rglob("*.py")]
+    assert [str(path.relative_to(ROOT)) for path in read if spoken.search(text_of(path))] == []
