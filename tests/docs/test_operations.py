@@ -11,7 +11,7 @@ from kilonova.api.faults import DEFAULT, STATUS
 from kilonova.domain.operation import OPERATION_STATES, STEP_STATES
 from kilonova.engine.model import DEBT, FAIL, WAIT, Operation, Step
 from kilonova.operations import REGISTRY
-from tests.docs.markdown import OPERATIONS, arrows, code, sections, table
+from tests.docs.markdown import ARROW, OPERATIONS, arrows, code, sections, table
 
 PAGES = sorted(path for path in OPERATIONS.glob("*.md") if path.stem != "README")
 COLUMNS = ("step", "where", "undo", "host silent", "declared down", "task_state", "event")
@@ -56,9 +56,15 @@ def test_the_picture_has_the_steps_in_order(operation: Operation) -> None:
         assert target in allowed, f"{label} runs on {place} and is drawn at {target}"
 
 
-def test_the_picture_notes_the_point_of_no_return(operation: Operation) -> None:
-    noted = "point of no return" in SHOWN[operation.name].partition("```mermaid")[2].partition("```")[0]
-    assert noted == any(step.no_return for step in operation.course)
+def test_the_picture_notes_the_point_of_no_return_at_its_step(operation: Operation) -> None:
+    """Directly after the arrow of the first step that has no return: the point is passed when that step is taken."""
+    lines = SHOWN[operation.name].partition("```mermaid")[2].partition("```")[0].splitlines()
+    at, noted = "", []
+    for line in lines:
+        arrow = ARROW.match(line)
+        at = arrow[3] if arrow else at
+        noted += [at] if "point of no return" in line else []
+    assert noted == [step.name for step in operation.course if step.no_return][:1]
 
 
 def test_the_table_says_what_the_code_says(operation: Operation) -> None:
