@@ -45,6 +45,9 @@ class Still:
     def now(self) -> float:
         return self.at
 
+    def monotonic(self) -> float:
+        return self.at
+
     async def sleep(self, seconds: float) -> None:
         self.at += seconds
 

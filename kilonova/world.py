@@ -24,9 +24,13 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Wall time as this process believes it (may be skewed) and a sleep that the simulator can shorten."""
+    """The clocks of one process, and a sleep that the simulator can shorten (law 16)."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        """Wall time as this machine believes it: for what people read, and never compared with another machine's."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never set, so intervals inside a process are measured by it."""
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -86,7 +90,8 @@ class Tx(Protocol):
         """As `many`, with all that the statements return, in their order."""
 
     async def now(self) -> float:
-        """The database's own clock, seconds since the epoch: leases are judged by it (law 9)."""
+        """The database's own clock, seconds since the epoch. Stored times that decide are judged by it (law 16). On
+        PostgreSQL it costs a round trip: where a column only has to be set, see `stamped` in store/rows.py."""
 
     async def mark(self) -> int:
         """The number a changed row carries so that readers find it later; see `store.statements.watermark`."""

@@ -86,7 +86,7 @@ class Desk:
 
         async def find(tx: Tx) -> tuple[str, list[tuple[str, int]]]:
             word = await _word_for(tx, beat)
-            return word, await open_for_host(self.engine, tx, beat) if word == "work" else []
+            return word, await open_for_host(tx, beat) if word == "work" else []
 
         async def still_works(tx: Tx) -> None:
             if await _word_for(tx, beat) != "work":

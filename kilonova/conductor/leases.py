@@ -5,18 +5,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import Float, bindparam, delete, or_, select, update
 
 from kilonova.engine.core import Engine
 from kilonova.store import rows
-from kilonova.store.statements import Sql, in_list
+from kilonova.store.statements import Sql, database_time, in_list
 from kilonova.store.tables.control import workers
 from kilonova.store.tables.journal import steps
 from kilonova.world import Store, Tx
 
-_LIVE = Sql(select(workers.c.id).where(workers.c.lease_until > bindparam("now")))
-_FORGET = Sql(delete(workers).where(workers.c.lease_until <= bindparam("now")))
+# Further ahead than a lease can be: the database's clock was set back, and nobody may live on that (law 16).
+_FORGET = Sql(
+    delete(workers).where(or_(workers.c.lease_until <= bindparam("now"), workers.c.lease_until > bindparam("latest")))
+)
+_LIVE = Sql(
+    select(workers.c.id).where(workers.c.lease_until > bindparam("now"), workers.c.lease_until <= bindparam("latest"))
+)
 _FORGET_ALL = Sql(delete(workers).where(workers.c.id != bindparam("me")))
+AT_MOST = 2  # leases ahead of now: other conductors may be configured with a longer one
 _HOLDERS = Sql(
     select(steps.c.worker).where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken").distinct()
 )
@@ -31,7 +37,10 @@ _MINE = Sql(
         steps.c.place == "",
         steps.c.state == "taken",
         steps.c.worker == bindparam("me"),
-        steps.c.taken_at <= bindparam("before"),
+        or_(
+            steps.c.taken_at <= database_time() - bindparam("lease", type_=Float(53)),
+            steps.c.taken_at > database_time(),
+        ),
     )
 )
 
@@ -44,8 +53,9 @@ async def renew(engine: Engine) -> set[str]:
         until: dict[str, Any] = {"lease_until": now + engine.limits.lease_seconds}
         if not await rows.change(tx, workers, until, id=engine.worker):
             await rows.put(tx, workers, id=engine.worker, kind="conductor", started_at=now, **until)
-        await tx.run(_FORGET, now=now)
-        return {row["id"] for row in await tx.all(_LIVE, now=now)}
+        judged = {"now": now, "latest": now + AT_MOST * engine.limits.lease_seconds}
+        await tx.run(_FORGET, **judged)
+        return {row["id"] for row in await tx.all(_LIVE, **judged)}
 
     return await engine.world.db.control.write(body)
 
@@ -62,10 +72,9 @@ async def forget_others(engine: Engine) -> None:
 async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
     """Steps this worker has taken and does nothing about, because it failed between taking and doing (a lost database,
     say), are ready again. Those it took within the last lease may just be on their way."""
-    before = engine.world.clock.now() - engine.limits.lease_seconds
 
     async def find(tx: Tx) -> list[tuple[str, int]]:
-        mine = await tx.all(_MINE, me=engine.worker, before=before)
+        mine = await tx.all(_MINE, me=engine.worker, lease=engine.limits.lease_seconds)
         return [(row["operation_id"], row["ordinal"]) for row in mine if row["operation_id"] not in driving]
 
     lost = await journal.read(find)

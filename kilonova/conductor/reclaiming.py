@@ -26,9 +26,8 @@ _WAITING = Sql(
 
 
 async def reclaim(engine: Engine, journal: Store) -> None:
-    over = engine.world.clock.now() - engine.limits.reclaim_instance_interval
-
     async def body(tx: Tx) -> list[tuple[str, Cause]]:
+        over = await tx.now() - engine.limits.reclaim_instance_interval
         return [
             (row["id"], _cause(engine, row))
             for row in await tx.all(_WAITING)

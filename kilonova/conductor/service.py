@@ -109,7 +109,7 @@ class Conductor:
         return b""
 
     async def _find_work(self, journal: Store) -> None:
-        for operation_id in await ready_operations(self.engine, journal):
+        for operation_id in await ready_operations(journal):
             self._begin(journal, operation_id)
         if has_servers(journal):
             self.desk.with_work |= await hosts_with_work(journal)

@@ -72,12 +72,12 @@ def longest(seen: Iterable[Observation], now: float, down_after: float) -> Obser
 
 
 def _is_receiving(seen: Observation, now: float, down_after: float) -> bool:
-    return now - seen.until <= down_after / 2
+    return abs(now - seen.until) <= down_after / 2  # ahead of now: the clock was set back, it may be dead (law 16)
 
 
 def judge(host: HostFacts, seen: Observation | None, now: float, down_after: float) -> HostState:
     """The state of a host; silence counts only while the observer itself was receiving (law 9)."""
-    silent = now - host.last_seen
+    silent = max(0.0, now - host.last_seen)
     if host.fenced:
         return HostState(host.name, "down", f"{host.name} is fenced", True)
     if host.forced_down:

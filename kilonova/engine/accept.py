@@ -142,8 +142,8 @@ async def store_operation(
     kind = go.kind or op.kind
     step = engine.operation(kind).step(go.step)
     op.ordinal += 1
-    await log.insert(tx, op, now)
-    await log.add_step(tx, op, step, go, None, now)
+    await log.insert(tx, op)
+    await log.add_step(tx, op, step, go, None)
     if operation.action and has_servers(journal) and not has_action:
         await records.action_started(tx, op, operation.action, now)
     if step.event and go.way == "do" and has_servers(journal):
@@ -272,8 +272,8 @@ async def supersede(tx: Tx, old: Op, operation: Operation, heir: str, now: float
     """End the live operation in favour of its heir, who inherits what has to be undone (law 7)."""
     was, ordinal = old.state, old.ordinal
     old.state, old.superseded_by, old.waiting_for = "superseded", heir, None
-    await log.save(tx, old, was, ordinal, now)
-    await log.end_step(tx, old.id, ordinal, "dropped", now)
+    await log.save(tx, old, was, ordinal)
+    await log.end_step(tx, old.id, ordinal, "dropped")
     await forget(tx, old.id)
     stack: list[Begun] = inherit(old.course.stack, old.id, old.kind) if operation.inherits else []
     return Course(mode=INHERIT, stack=stack) if stack else Course()

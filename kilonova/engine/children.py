@@ -21,8 +21,7 @@ async def tell_parent(engine: Engine, journal: Store, parent: str) -> None:
     async def body(tx: Tx) -> bool:
         if await tx.one(_LIVE_CHILD, parent=parent) is not None:
             return False
-        due = {"not_before": engine.world.clock.now()}
-        return bool(await rows.change(tx, steps, due, operation_id=parent, state="ready", open=1))
+        return bool(await rows.change(tx, steps, {"not_before": 0.0}, operation_id=parent, state="ready", open=1))
 
     if await engine.write(journal, body):
         await engine.wake(journal.name, parent)

@@ -162,7 +162,7 @@ async def _next_turn(tx: Tx, op: Op, ctx: Context) -> None:
 async def _end_step(tx: Tx, journal: Store, op: Op, step: Step, done: Go, outcome: Outcome, now: float) -> None:
     state = "failed" if outcome.problem else "settled" if outcome.settled else "done"
     result = {"settled": outcome.settled} if outcome.settled else outcome.result
-    await log.end_step(tx, op.id, op.ordinal, state, now, result, outcome.problem)
+    await log.end_step(tx, op.id, op.ordinal, state, result, outcome.problem)
     if step.event and done.way == "do" and has_servers(journal):
         await records.event_finished(tx, op, step.event, outcome.problem, now)
 
@@ -219,8 +219,8 @@ async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End
     if step.task_state and move.way == "do":
         ctx.set_server(task_state=step.task_state)
     await ctx.apply(tx, now)
-    await log.save(tx, op, was, ordinal, now)
-    await log.add_step(tx, op, step, move, worker, now)
+    await log.save(tx, op, was, ordinal)
+    await log.add_step(tx, op, step, move, worker)
     if step.event and move.way == "do" and has_servers(journal):
         await records.event_started(tx, op, step.event, move.target.host, now)
     following.server = _with_changes(ctx)
@@ -259,7 +259,7 @@ async def _end(
     if ctx.server is not None and ctx.server.recheck:
         await _look_again(tx, ctx)
     await ctx.apply(tx, now)
-    await log.save(tx, op, was, ordinal, now)
+    await log.save(tx, op, was, ordinal)
     await forget(tx, op.id)
     problem = op.course.problem
     if end.state != "done" and problem is not None and ctx.server is not None:
@@ -282,7 +282,7 @@ async def _look_again(tx: Tx, ctx: Context) -> None:
 async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Problem) -> Next:
     """Turn back from wherever it stands; the caller has locked the row and checked that it may."""
     now = engine.world.clock.now()
-    await log.end_step(tx, op.id, op.ordinal, "dropped", now)
+    await log.end_step(tx, op.id, op.ordinal, "dropped")
     if has_servers(journal):
         await records.interrupted(tx, op, records.CANCELLED, now)
     server = await load_server(tx, journal, op, lock=True)

@@ -1,11 +1,11 @@
-"""Reading and writing the journal: operations and their steps."""
+"""Reading and writing the journal: operations and their steps. Their times are the database's own (law 16)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
@@ -14,7 +14,7 @@ from kilonova.domain.server import from_json, to_json
 from kilonova.engine.course import Course, Go
 from kilonova.engine.model import Step, Target
 from kilonova.store import rows
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, database_time
 from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Row, Tx
 
@@ -23,6 +23,10 @@ _STANDING = Sql(
     .where(operations.c.id == bindparam("id"))
     .with_for_update()
 )
+
+LONGEST_PAUSE = 60.0  # seconds between two tries of a step
+# A step may be taken. Further ahead than a pause can be: the database's clock was set back meanwhile (law 16).
+DUE = or_(steps.c.not_before <= database_time(), steps.c.not_before > database_time() + LONGEST_PAUSE)
 
 
 class Op(msgspec.Struct, kw_only=True):
@@ -90,10 +94,11 @@ async def is_unchanged(tx: Tx, op: Op) -> bool:
     return standing == (op.ordinal, op.turn, op.state, int(op.committed))
 
 
-async def insert(tx: Tx, op: Op, now: float) -> None:
+async def insert(tx: Tx, op: Op) -> None:
     await rows.put(
         tx,
         operations,
+        ("created_at", "updated_at"),
         id=op.id,
         kind=op.kind,
         version=op.version,
@@ -115,13 +120,11 @@ async def insert(tx: Tx, op: Op, now: float) -> None:
         error=None,
         superseded_by=None,
         live=1,
-        created_at=now,
-        updated_at=now,
         ended_at=None,
     )
 
 
-async def save(tx: Tx, op: Op, was: str, was_ordinal: int, now: float) -> None:
+async def save(tx: Tx, op: Op, was: str, was_ordinal: int) -> None:
     """Compare-and-set on the operation row: take, finish, cancel and supersede all pass here (law 8)."""
     values = {
         "turn": op.turn,
@@ -132,28 +135,30 @@ async def save(tx: Tx, op: Op, was: str, was_ordinal: int, now: float) -> None:
         "error": None if op.course.problem is None else to_json(op.course.problem),
     }
     if not op.is_live:
-        values |= {"live": 0, "superseded_by": op.superseded_by, "ended_at": now}
-    await _compare_and_set(tx, op, was, was_ordinal, now, values)
+        values |= {"live": 0, "superseded_by": op.superseded_by}
+    await _compare_and_set(tx, op, was, was_ordinal, values)
 
 
-async def save_taken(tx: Tx, op: Op, was: str, now: float) -> None:
+async def save_taken(tx: Tx, op: Op, was: str) -> None:
     """The same of a step that begins: what the operation found out and where it goes from here have not changed."""
-    await _compare_and_set(tx, op, was, op.ordinal, now, {})
+    await _compare_and_set(tx, op, was, op.ordinal, {})
 
 
-async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, now: float, values: dict[str, Any]) -> None:
+async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, values: dict[str, Any]) -> None:
     if was != op.state and not may_follow(was, op.state):
         raise RuntimeError(f"operation {op.id}: {was} may not become {op.state}")
-    standing = {"state": op.state, "committed": int(op.committed), "waiting_for": op.waiting_for, "updated_at": now}
-    if not await rows.change(tx, operations, standing | values, id=op.id, ordinal=was_ordinal, live=1):
+    standing = {"state": op.state, "committed": int(op.committed), "waiting_for": op.waiting_for}
+    stamped = ("updated_at",) if op.is_live else ("updated_at", "ended_at")
+    if not await rows.change(tx, operations, standing | values, stamped, id=op.id, ordinal=was_ordinal, live=1):
         raise Superseded(f"operation {op.id} moved on from ordinal {was_ordinal}")
 
 
-async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None, now: float) -> None:
+async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None) -> None:
     """A new row; ordinals only grow (law 1). With a worker it is taken at once."""
     await rows.put(
         tx,
         steps,
+        ("created_at",) if worker is None else ("created_at", "taken_at"),
         operation_id=op.id,
         ordinal=op.ordinal,
         name=step.name,
@@ -166,9 +171,7 @@ async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None, now: 
         state="ready" if worker is None else "taken",
         attempt=go.attempt,
         worker=worker,
-        not_before=now + go.delay,
-        created_at=now,
-        taken_at=None if worker is None else now,
+        not_before=await due_in(tx, go.delay),
         ended_at=None,
         result=None,
         error=None,
@@ -176,17 +179,29 @@ async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None, now: 
     )
 
 
-async def end_step(
-    tx: Tx, operation_id: str, ordinal: int, state: str, now: float, result: Any = None, error: Any = None
-) -> None:
+async def due_in(tx: Tx, seconds: float) -> float:
+    """The `not_before` of a step: due now is 0, so that no clock is asked (law 16)."""
+    if not seconds:
+        return 0.0
+    return await tx.now() + min(seconds, LONGEST_PAUSE)
+
+
+async def is_due(tx: Tx, row: Row) -> bool:
+    """As DUE, of a step that was read."""
+    if not row["not_before"]:
+        return True
+    ahead: float = row["not_before"] - await tx.now()
+    return not 0.0 < ahead <= LONGEST_PAUSE
+
+
+async def end_step(tx: Tx, operation_id: str, ordinal: int, state: str, result: Any = None, error: Any = None) -> None:
     values = {
         "state": state,
-        "ended_at": now,
         "open": 0,
         "result": None if result is None else to_json(result),
         "error": None if error is None else to_json(error),
     }
-    await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal)
+    await rows.change(tx, steps, values, ("ended_at",), operation_id=operation_id, ordinal=ordinal)
 
 
 async def fetch_step(tx: Tx, operation_id: str, ordinal: int) -> Row | None:

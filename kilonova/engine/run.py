@@ -151,14 +151,13 @@ async def postpone(engine: Engine, journal: Store, operation_id: str, ordinal: i
     """The same step again later; until then the operation says what it waits for."""
 
     async def body(tx: Tx) -> None:
-        now = engine.world.clock.now()
         op = await log.load(tx, operation_id, lock=True)
         if op is None or not op.is_live or op.ordinal != ordinal:
             return
         was = op.state
         op.state, op.waiting_for = "waiting", wait.waiting_for
-        await log.save(tx, op, was, ordinal, now)
-        values = {"state": "ready", "worker": None, "not_before": now + wait.seconds}
+        await log.save(tx, op, was, ordinal)
+        values = {"state": "ready", "worker": None, "not_before": await log.due_in(tx, wait.seconds)}
         await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal, open=1)
 
     await engine.write(journal, body)

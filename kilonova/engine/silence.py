@@ -18,6 +18,7 @@ from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import DEBT, FAIL, WAIT, Step
+from kilonova.store import rows
 from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import operations, steps
@@ -60,7 +61,7 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
     if not has_servers(journal):
         return
 
-    async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], dict[str, str]]:
+    async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], dict[str, str], float]:
         found = sorted(await tx.all(_OPEN_ON_HOSTS), key=lambda row: (row["operation_id"], row["ordinal"]))
         states = await judge_all(tx, engine.limits.service_down_time) if found else {}
         owners: dict[str, str] = {}
@@ -68,20 +69,20 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
             if row["heir_of"]:
                 owner = await tx.one(_KIND, id=row["heir_of"])
                 owners[row["heir_of"]] = owner["kind"] if owner else row["kind"]
-        return found, states, owners
+        return found, states, owners, await tx.now() if found else 0.0
 
-    found, states, owners = await journal.read(body)
+    found, states, owners, now = await journal.read(body)
     for row in found:
         state = states.get(row["place"]) or HostState(row["place"], "unknown", f"{row['place']} is not known here")
         step = engine.operation(owners.get(row["heir_of"], row["kind"])).step(row["name"])
-        await _look(engine, journal, row, step, state)
+        await _look(engine, journal, row, step, state, now)
 
 
-async def _look(engine: Engine, journal: Store, row: Row, step: Step, state: HostState) -> None:
+async def _look(engine: Engine, journal: Store, row: Row, step: Step, state: HostState, now: float) -> None:
     facts: dict[str, Any] = from_json(row["facts"], {})
     declared = state.declared or row["place"] in facts.get("declared", ())
     if state.is_up and not declared:
-        await _in_time(engine, journal, row, step, state)
+        await _in_time(engine, journal, row, step, state, now)
         return
     rule = on_silence(step, row["way"], state, declared)
     if rule == WAIT:
@@ -99,9 +100,12 @@ async def _look(engine: Engine, journal: Store, row: Row, step: Step, state: Hos
     await _end(engine, journal, row, outcome)
 
 
-async def _in_time(engine: Engine, journal: Store, row: Row, step: Step, state: HostState) -> None:
+async def _in_time(engine: Engine, journal: Store, row: Row, step: Step, state: HostState, now: float) -> None:
     """The host counts as there. A deadline fails only what cannot have left a guest running or a shared disk open."""
-    overdue = row["state"] == "taken" and engine.world.clock.now() - row["taken_at"] > step.deadline
+    taken_for = now - row["taken_at"] if row["state"] == "taken" else 0.0
+    if taken_for < 0.0:
+        await _taken_now(engine, journal, row)
+    overdue = taken_for > step.deadline
     if overdue and row["way"] == "do" and not step.starts_guest:
         text = f"{step.name} on {row['place']} did not end within {step.deadline:.0f} s"
         problem = Problem(code="deadline", message=text, step=step.name, elsewhere=True, final=True)
@@ -112,6 +116,16 @@ async def _in_time(engine: Engine, journal: Store, row: Row, step: Step, state: 
     elif row["waiting_for"] is not None:
         only_say = row["operation_state"] != "waiting"
         await set_waiting(engine, journal, row["operation_id"], row["ordinal"], None, only_say=only_say)
+
+
+async def _taken_now(engine: Engine, journal: Store, row: Row) -> None:
+    """The database's clock was set back since the step was taken: its deadline counts from now (law 16)."""
+    keys = {"operation_id": row["operation_id"], "ordinal": row["ordinal"], "taken_at": row["taken_at"], "open": 1}
+
+    async def body(tx: Tx) -> None:
+        await rows.change(tx, steps, {}, ("taken_at",), **keys)
+
+    await engine.write(journal, body)
 
 
 def _beats_missed(limits: Limits) -> float:
@@ -151,7 +165,7 @@ async def set_waiting(
         op.waiting_for = text
         if not only_say:
             op.state = "waiting" if text else _resumed(op)
-        await log.save(tx, op, was, ordinal, engine.world.clock.now())
+        await log.save(tx, op, was, ordinal)
 
     await engine.write(journal, body)
 

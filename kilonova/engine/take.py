@@ -26,7 +26,7 @@ Guard = Callable[[Tx], Awaitable[None]]
 
 _READY_HERE = Sql(
     select(steps.c.operation_id)
-    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "ready", steps.c.not_before <= bindparam("now"))
+    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "ready", log.DUE)
     .order_by(steps.c.created_at, steps.c.operation_id)
     .limit(256)
 )
@@ -35,19 +35,18 @@ _FOR_HOST = Sql(
     .where(
         steps.c.open == 1,
         steps.c.place == bindparam("host"),
-        or_(steps.c.state == "taken", steps.c.not_before <= bindparam("now")),
+        or_(steps.c.state == "taken", log.DUE),
     )
     .order_by(steps.c.created_at, steps.c.operation_id)
 )
 _HOSTS_WITH_WORK = Sql(select(steps.c.place).where(steps.c.open == 1, steps.c.place != "").distinct())
 
 
-async def ready_operations(engine: Engine, journal: Store) -> list[str]:
+async def ready_operations(journal: Store) -> list[str]:
     """Operations whose next CONTROL step is due."""
-    now = engine.world.clock.now()
 
     async def body(tx: Tx) -> list[str]:
-        return [row["operation_id"] for row in await tx.all(_READY_HERE, now=now)]
+        return [row["operation_id"] for row in await tx.all(_READY_HERE)]
 
     return await journal.read(body)
 
@@ -66,7 +65,6 @@ async def take_control(engine: Engine, journal: Store, operation_id: str) -> Nex
     async def body(tx: Tx) -> Next | None:
         nonlocal calls
         calls += 1
-        now = engine.world.clock.now()
         op = await log.load(tx, operation_id, lock=True)
         row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
         if op is None or row is None or row["place"] or not row["open"]:
@@ -75,18 +73,18 @@ async def take_control(engine: Engine, journal: Store, operation_id: str) -> Nex
         mine_already = calls > 1 and row["state"] == "taken" and row["worker"] == engine.worker
         if row["state"] != "ready" and not mine_already:
             return None
-        if row["not_before"] > now:
+        if not await log.is_due(tx, row):
             return None
         go, step = await _step(engine, tx, op, row)
-        await _mark_taken(tx, op, step, row, engine.worker, now)
+        await _mark_taken(tx, op, step, row, engine.worker)
         return Next(op, step, go, await load_server(tx, journal, op))
 
     return await engine.write(journal, body)
 
 
-async def open_for_host(engine: Engine, tx: Tx, beat: Beat) -> list[tuple[str, int]]:
+async def open_for_host(tx: Tx, beat: Beat) -> list[tuple[str, int]]:
     """The steps this host should be doing and is not: new ones, and those whose order or agent got lost."""
-    found = await tx.all(_FOR_HOST, host=beat.host, now=engine.world.clock.now())
+    found = await tx.all(_FOR_HOST, host=beat.host)
     wanted = [(row["operation_id"], row["ordinal"]) for row in found]
     return [(operation, ordinal) for operation, ordinal in wanted if f"{operation}/{ordinal}" not in beat.has]
 
@@ -99,7 +97,6 @@ async def take_for_host(
 
     async def body(tx: Tx) -> StepOrder | None:
         await guard(tx)
-        now = engine.world.clock.now()
         op = await log.load(tx, operation_id, lock=True)
         if op is None or not op.is_live or op.ordinal != ordinal:
             return None
@@ -110,7 +107,7 @@ async def take_for_host(
         server = await load_server(tx, journal, op)
         if step.starts_guest if go.way == "do" else step.undo_starts_guest:
             _require_permission(server, host, go.target.copy)
-        await _mark_taken(tx, op, step, row, session, now)
+        await _mark_taken(tx, op, step, row, session)
         return await _order(engine, tx, journal, op, step, go, server)
 
     try:
@@ -128,15 +125,15 @@ async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, Step]:
     return go, engine.operation(owner.kind if owner else op.kind).step(go.step)
 
 
-async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str, now: float) -> None:
+async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str) -> None:
     """Taking is a compare-and-set on the operation row: cancel and supersede come before it or after it (law 8)."""
     was = op.state
     op.state = "undoing" if row["way"] == "undo" else "running"
     op.waiting_for = None
     op.committed = op.committed or (step.no_return and row["way"] == "do")
-    await log.save_taken(tx, op, was, now)
-    values = {"state": "taken", "worker": worker, "taken_at": now}
-    if not await rows.change(tx, steps, values, operation_id=op.id, ordinal=op.ordinal, open=1):
+    await log.save_taken(tx, op, was)
+    held = {"operation_id": op.id, "ordinal": op.ordinal, "open": 1}
+    if not await rows.change(tx, steps, {"state": "taken", "worker": worker}, ("taken_at",), **held):
         raise Superseded(f"operation {op.id}: step {op.ordinal} has ended")
 
 

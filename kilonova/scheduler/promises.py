@@ -43,7 +43,7 @@ class Promises:
 
     def make(self, decisions: Iterable[Decision]) -> None:
         """A server that is decided on again has the newest only."""
-        until = self._clock.now() + KEPT_FOR
+        until = self._clock.monotonic() + KEPT_FOR
         for decision in decisions:
             assert decision.chosen is not None
             self._kept[decision.request.server] = Promise(decision.request, decision.chosen, until)
@@ -57,7 +57,7 @@ class Promises:
                 self.ends += 1
 
     def outstanding(self) -> dict[str, Promise]:
-        now = self._clock.now()
+        now = self._clock.monotonic()
         self._kept = {server: promise for server, promise in self._kept.items() if promise.until > now}
         return dict(self._kept)
 

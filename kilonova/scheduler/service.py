@@ -99,7 +99,7 @@ class Scheduler:
 
     def may_wait(self, operation_id: str) -> bool:
         """For hosts on their way, as long as it takes to hear every host that lives; then the answer is final."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         since = self._waiting_since.setdefault(operation_id, now)
         old = now - 2 * self._down_after
         self._waiting_since = {key: began for key, began in self._waiting_since.items() if began > old}
@@ -163,7 +163,7 @@ class Scheduler:
                 try:
                     async with asyncio.timeout(CELL_SECONDS), self._reading[cell]:
                         if fresh or self._is_old(cell):  # still: others ask at the same time
-                            now = self._clock.now()
+                            now = self._clock.monotonic()
                             await self._census.sync(cell)
                             self._read_at[cell] = now
                 except (Unreachable, TimeoutError):
@@ -176,7 +176,7 @@ class Scheduler:
         return hosts, answering
 
     def _is_old(self, cell: str) -> bool:
-        return self._clock.now() - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD
+        return self._clock.monotonic() - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD
 
 
 def _wish(requests: Sequence[ResourceRequest]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.outages import HANGS, REFUSES
 
 KINDS = {
@@ -40,11 +41,13 @@ NEMESES = {
     "deaf": 1,
     "disaster": 4,
     "outage": 2,
+    "clock": 3,
 }
 VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent", "ensure_volume")
 PORTS = (0, 0, 1, 1, 2)
 ADDRESSES = (0, 2, 16, 16)
 STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
+JUMPS = (-3600.0, -40.0, -0.5, 0.02, 5.0, 40.0, 3600.0)  # seconds that a clock is ahead afterwards
 DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
 LYING = 3  # volumes that lie there, where there are volumes at all
 # What a new server wants of volumes: to boot from one that is made for it, one that is made for its data (with a `!`
@@ -172,6 +175,8 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
             source.choice((REFUSES, HANGS)),
         )
         return {"who": database, "word": how, "seconds": source.choice(STALLS)}
+    if do == "clock":
+        return {"who": source.choice((*roles, DATABASE_CLOCK)), "seconds": source.choice(JUMPS)}
     if do == "deaf":
         return {"who": source.choice(roles)}
     return {"who": source.choice(hosts), "word": source.choice(("off", "on"))}

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
@@ -47,6 +47,8 @@ from kilonova.world import World
 
 T = TypeVar("T")
 DATABASES = ("control", "placement", "cell0", "cell1")
+DATABASE_CLOCK = "databases"  # who has that one, in `set_clock`
+HOUR = 3600.0
 SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
 
 
@@ -133,6 +135,7 @@ class SimCloud:
         self.roles: dict[str, Role] = {}
         self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
         self._lives: dict[str, int] = {}
+        self._skews: dict[str, float] = {}  # by role, where it was set; it outlives the process
         if open_databases is None:
             for name in self.databases:
                 shutil.copy(template() / f"{name if name in DATABASES else 'cell1'}.db", self.directory / f"{name}.db")
@@ -201,7 +204,7 @@ class SimCloud:
         source = random.Random(f"{self.seed}:{name}:{life}")
         is_host = name in self.hardware.hosts()
         stores = None if is_host else self.open_stores()
-        clock, ids = SimClock(self.loop, skew=self._skew(name)), SeededIds(source)
+        clock, ids = SimClock(self.loop, skew=self._skews.get(name, self._skew(name))), SeededIds(source)
         bus = MemoryBus(self.hub, name)
         volumes = None if stores is None else self._volumes(stores, clock, ids, bus)
         world = World(
@@ -223,8 +226,18 @@ class SimCloud:
         self.loop.spawn(process, self._live(role))
 
     def _skew(self, name: str) -> float:
-        """A few seconds, the same for each life of a role; hosts and conductors need not agree on the time."""
-        return random.Random(f"{self.seed}:{name}:skew").uniform(-3.0, 3.0) if self.faults is not None else 0.0
+        """Up to an hour, the same for each life of a role: no two machines need agree."""
+        return random.Random(f"{self.seed}:{name}:skew").uniform(-HOUR, HOUR) if self.faults is not None else 0.0
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """The clock of a role, or of all databases, jumps: from now on it is that much ahead of the simulation's."""
+        if name == DATABASE_CLOCK:
+            self.clock.skew = seconds
+            return
+        self._skews[name] = seconds
+        role = self.roles.get(name)
+        if role is not None:
+            cast(SimClock, role.world.clock).skew = seconds
 
     def open_stores(self, *, faulty: bool = True) -> OpenStores:
         """Handles of one process on the databases of this cloud."""

@@ -151,6 +151,10 @@ class Trouble:
         weather.cut.add(act.who)
         self.cloud.loop.call_later(90.0, weather.cut.discard, act.who)
 
+    def clock(self, act: Act) -> None:
+        """A machine's clock is set, or that of the databases."""
+        self.cloud.set_clock(act.who, act.seconds)
+
     def outage(self, act: Act) -> None:
         """A database is away for a while."""
         self.cloud.outages.begin(act.who, act.word)

@@ -388,7 +388,10 @@ class SimClock:
         self.drift = drift
 
     def now(self) -> float:
-        return self.epoch + self.loop.time() * (1.0 + self.drift) + self.skew
+        return self.epoch + self.monotonic() + self.skew
+
+    def monotonic(self) -> float:
+        return self.loop.time() * (1.0 + self.drift)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / (1.0 + self.drift))

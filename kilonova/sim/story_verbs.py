@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kilonova.compute.drivers.volumes import BusVolumes
+from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.outages import HANGS, REFUSES
 from kilonova.sim.story_file import StoryError
 from kilonova.sim.story_requests import Answer, Requests, either
@@ -63,6 +64,13 @@ class Verbs(Requests):
         if how not in WAYS:
             raise ValueError(f"a COMMIT is {' or '.join(WAYS)}, not {how!r}")
         self.cloud.commits.orders.append(Spoiled(on, how, self.player.role(by) if by else "", times))
+
+    def clock(self, **seconds: float) -> None:
+        """`conductor1: 3600`: from now on its clock is an hour ahead; `databases` is that of all databases."""
+        for name, ahead in seconds.items():
+            if name != DATABASE_CLOCK and name not in self.cloud.known_roles():
+                raise ValueError(f"{name}: not a role; there are {', '.join(sorted(self.cloud.known_roles()))}")
+            self.cloud.set_clock(name, float(ahead))
 
     def database(self, **words: str) -> None:
         """`cell2: refuses`, `hangs` or `answers`."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.domain.host import HostState, Observation, judge
+from kilonova.domain.host import HostState, Observation, judge, longest
 from kilonova.domain.server import from_json
 from kilonova.sim.story_journal import Changed, JournalReader
 from kilonova.sim.story_names import Names
@@ -41,7 +41,7 @@ class Watch:
     _open: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)  # steps under way
     _debts: set[tuple[str, str, int]] = field(default_factory=set)
     _quarantined: set[tuple[str, str, int]] = field(default_factory=set)
-    _host_rows: list[tuple[dict[str, Any], Observation | None]] = field(default_factory=list)  # by whom it is seen best
+    _host_rows: list[tuple[dict[str, Any], list[Observation]]] = field(default_factory=list)  # with who listens
 
     def start(self) -> None:
         for name in self.cloud.databases:
@@ -214,14 +214,13 @@ class Watch:
         for cell in self._cells:
             journal = self._journals[cell]
             seen = [Observation(row["since"], row["until"]) for row in journal.rows("observers", "id")]
-            best = max(seen, key=lambda o: (o.until - o.since, o.until), default=None)
-            self._host_rows += [(row, best) for row in journal.rows("hosts", "name")]
+            self._host_rows += [(row, seen) for row in journal.rows("hosts", "name")]
 
     def _states(self) -> Iterator[Event]:
         """A host falls silent without anybody writing it down, so states are judged at every look."""
         now, down_after = self.cloud.clock.now(), self.cloud.shape.limits.service_down_time
         for row, seen in self._host_rows:
-            state: HostState = judge(facts_of(row), seen, now, down_after)
+            state: HostState = judge(facts_of(row), longest(seen, now, down_after), now, down_after)
             if self.hosts.get(row["name"]) != state.word:
                 self.hosts[row["name"]] = state.word
                 text = state.word if state.word not in ("down", "unknown") else f"{state.word}: {state.sentence}"

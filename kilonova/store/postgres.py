@@ -16,7 +16,7 @@ import asyncpg
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError, Unreachable
 from kilonova.store.instruments import Faults, Stats
 from kilonova.store.postgres_connections import Connections, OnIo
-from kilonova.store.statements import Sql
+from kilonova.store.statements import POSTGRES_TIME, Sql
 from kilonova.store.url import PostgresUrl, parse_url
 from kilonova.world import Body, Row
 
@@ -37,9 +37,9 @@ _UNSURE = (*_LOST, asyncpg.TransactionResolutionUnknownError, asyncpg.StatementC
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_NOW = f"SELECT {POSTGRES_TIME}"
 _MARK = "SELECT pg_current_xact_id()::text::bigint"
-_NOW_AND_MARK = "SELECT extract(epoch FROM clock_timestamp())::float8, pg_current_xact_id()::text::bigint"
+_NOW_AND_MARK = f"SELECT {POSTGRES_TIME}, pg_current_xact_id()::text::bigint"
 
 
 class PostgresTx:

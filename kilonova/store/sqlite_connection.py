@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -58,6 +59,11 @@ def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     # Finds out now, not at the first request, that nothing can be written here.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ROLLBACK")
+
+
+def give_time(connection: sqlite3.Connection, now: Callable[[], float]) -> None:
+    """What `database_time()` is in statements (store/statements.py)."""
+    connection.create_function("database_time", 0, now)
 
 
 def begin_at_once(connection: sqlite3.Connection) -> bool:

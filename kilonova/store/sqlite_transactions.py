@@ -15,7 +15,7 @@ import msgspec
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
 from kilonova.store.instruments import Faults, ReadsClock, Stats
-from kilonova.store.sqlite_connection import begin_at_once
+from kilonova.store.sqlite_connection import begin_at_once, give_time
 from kilonova.store.statements import Sql
 from kilonova.world import Body, Row
 
@@ -131,6 +131,7 @@ class WriteSide:
         self.connection = connection
         self.faults: Faults | None = None
         self._clock = clock
+        give_time(connection, clock.now)
         self._stats = stats
 
     def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
@@ -266,6 +267,7 @@ class ReadSide:
         self.connection = connection
         self._clock = clock
         self._stats = stats
+        give_time(connection, clock.now)
 
     def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
         return [self._run_one(body) for body in bodies]

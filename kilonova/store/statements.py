@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Insert, Table, bindparam, insert
+from sqlalchemy import BigInteger, Column, Float, Insert, Table, bindparam, insert
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import asyncpg as postgresql_asyncpg
 from sqlalchemy.ext.compiler import compiles
@@ -119,6 +119,27 @@ def _watermark_sqlite(element: watermark, compiler: Any, **kw: Any) -> str:
 def _watermark_postgres(element: watermark, compiler: Any, **kw: Any) -> str:
     """The oldest transaction still running: it may commit later, with a mark that is not smaller than this."""
     return "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+
+
+class database_time(GenericFunction[float]):  # named as it reads in SQL
+    """Seconds since the epoch by the database's own clock, without a round trip of its own (law 16)."""
+
+    inherit_cache = True
+    type = Float(53)
+
+
+POSTGRES_TIME = "extract(epoch FROM clock_timestamp())::float8"
+
+
+@compiles(database_time, "sqlite")
+def _database_time_sqlite(element: database_time, compiler: Any, **kw: Any) -> str:
+    """A function that each connection is given: the store's clock is the database's (store/sqlite_connection.py)."""
+    return "database_time()"
+
+
+@compiles(database_time, "postgresql")
+def _database_time_postgres(element: database_time, compiler: Any, **kw: Any) -> str:
+    return POSTGRES_TIME
 
 
 class by_bytes(ColumnElement[str]):  # named as it reads in SQL

@@ -13,6 +13,7 @@ from kilonova.operations import REGISTRY
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.submit import NewServer, create, evacuate_host, submit
+from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.invariants import check
 
 from .conftest import SMALL
@@ -224,8 +225,10 @@ def test_a_whole_host_is_evacuated_with_a_limit_per_destination_and_an_account(c
     assert check(cloud) == []
 
 
-def test_a_deadline_fails_a_step_that_cannot_have_left_a_guest_running(cloud):
-    """prep_resize hangs on a living host: another destination is tried, and the first is cleaned."""
+@pytest.mark.parametrize("set_back", (0.0, 3600.0))
+def test_a_deadline_fails_a_step_that_cannot_have_left_a_guest_running(cloud, set_back):
+    """prep_resize hangs on a living host: another destination is tried, and the first is cleaned. Also when the
+    database's clock is set back meanwhile (law 16)."""
     cloud = cloud(hosts=3)
     server, _ = cloud.make()
     hung = {"left": 1}
@@ -241,7 +244,9 @@ def test_a_deadline_fails_a_step_that_cannot_have_left_a_guest_running(cloud):
     object.__setattr__(step, "do", hangs_once)
     try:
         operation = cloud.submit("migrate", server).operation_id
-        cloud.loop.run_for(300.0)
+        cloud.loop.run_for(5.0)
+        cloud.set_clock(DATABASE_CLOCK, -set_back)
+        cloud.loop.run_for(295.0)
     finally:
         object.__setattr__(step, "do", original)
     tried = [place for name, way, place, _ in cloud.steps(operation) if (name, way) == ("prep_resize", "do")]

@@ -7,14 +7,15 @@ import time
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
-from kilonova.store.statements import Sql
+from kilonova.store import rows
+from kilonova.store.statements import Sql, database_time
 from kilonova.world import Store, Tx
 from tests.store import scratch
 from tests.store.conftest import Workbench
-from tests.store.scratch import ids, insert, inserting, value_of
+from tests.store.scratch import ids, insert, inserting, things, value_of
 
 
 def test_a_write_returns_what_its_body_returns_and_is_read_back(bench: Workbench) -> None:
@@ -182,6 +183,26 @@ def test_now_is_seconds_since_the_epoch(bench: Workbench) -> None:
 
     async def story(store: Store) -> None:
         assert abs(await store.write(body) - time.time()) < 5
+
+    bench.run(story)
+
+
+def test_the_database_stamps_rows_and_judges_by_its_own_clock(bench: Workbench) -> None:
+    """Without a question for the time: `stamped` columns and `database_time()` in a condition (law 16)."""
+    past = Sql(select(things.c.id).where(things.c.mark <= database_time()).order_by(things.c.id))
+
+    async def story(store: Any) -> None:
+        async def body(tx: Tx) -> tuple[float, Any]:
+            await rows.put(tx, things, ("mark",), id="put", value=0)
+            await rows.put(tx, things, id="ahead", value=0, mark=int(await tx.now()) + 3600)
+            await rows.put(tx, things, id="changed", value=0, mark=0)
+            await rows.change(tx, things, {"value": 1}, ("mark",), id="changed")
+            return await tx.now(), await rows.fetch(tx, things, id="changed")
+
+        now, changed = await store.write(body)
+        assert changed["value"] == 1 and abs(changed["mark"] - now) < 5
+        await asyncio.sleep(1.0)  # PostgreSQL rounds to a whole number, perhaps up
+        assert [row["id"] for row in await store.read(lambda tx: tx.all(past))] == ["changed", "put"]
 
     bench.run(story)
 

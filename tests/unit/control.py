@@ -29,6 +29,9 @@ class Clock:
     def now(self) -> float:
         return self.at
 
+    def monotonic(self) -> float:
+        return self.at
+
 
 class Ids:
     def uuid(self) -> str:

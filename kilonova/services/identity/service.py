@@ -37,7 +37,7 @@ from kilonova.services.identity.records import Records
 from kilonova.services.identity.registry import Endpoints, Regions, Services
 from kilonova.services.identity.revocations import revoke
 from kilonova.services.identity.roles import Roles
-from kilonova.services.identity.snapshot import Snapshot, take, version_of
+from kilonova.services.identity.snapshot import Snapshot, take, version_and_time
 from kilonova.services.identity.standing import Standing, stands_by
 from kilonova.services.identity.tokens import Claims
 from kilonova.services.identity.users import Users
@@ -73,7 +73,8 @@ class Identity:
         self._control, self._clock, self._ids = control, clock, ids
         self._seal, self._new_secret, self._expiration = seal, new_secret, expiration
         self._snapshot = Snapshot()
-        self._looked = 0.0
+        self._looked = float("-inf")  # by the monotonic clock
+        self._ahead = 0.0  # the database's clock is, of the monotonic one
         self._is_stale = True
         self._looking = asyncio.Lock()
         self._callers: dict[str, Caller] = {}
@@ -94,9 +95,9 @@ class Identity:
 
     async def check(self, token: str) -> Caller | None:
         """Who this token speaks for; None when it is unknown, expired or revoked."""
-        now = self._clock.now()
-        if self._is_stale or abs(now - self._looked) >= LOOK_SECONDS:
+        if self._is_stale or self._clock.monotonic() - self._looked >= LOOK_SECONDS:
             await self.look()
+        now = self._now()
         caller = self._callers.get(token)
         if caller is None:
             caller = await self._admit(token, now)
@@ -119,7 +120,7 @@ class Identity:
     async def authenticate(self, login: Login) -> Issued:
         """Raises `Refused`: unauthorized, or not_found for a token that is no longer good."""
         await self.look()
-        began = self._clock.now()
+        began = self._now()
         earlier = self._snapshot.read(login.token, began, self._expiration) if login.token else None
         if login.token and earlier is None:
             raise void_token()
@@ -154,7 +155,7 @@ class Identity:
     async def inspect(self, token: str) -> Issued | None:
         """What a token is worth, for those who ask about it; None: nothing."""
         await self.look()
-        return (await self._weigh(token, self._clock.now()))[1]
+        return (await self._weigh(token, self._now()))[1]
 
     async def revoke(self, claims: Claims) -> None:
         await self.records.write(lambda tx: revoke(tx, claims))
@@ -208,8 +209,8 @@ class Identity:
     async def look(self) -> None:
         """Makes sure that what is kept in memory is of now."""
         async with self._looking:
-            now = self._clock.now()
-            if not self._is_stale and abs(now - self._looked) < LOOK_SECONDS:
+            began = self._clock.monotonic()
+            if not self._is_stale and began - self._looked < LOOK_SECONDS:
                 return  # another request has looked while this one waited
             self._is_stale = False  # a write from here on makes it stale again
             try:
@@ -217,18 +218,25 @@ class Identity:
             except BaseException:
                 self._is_stale = True
                 raise
-            self._looked = now
-            await self._drop_old_keys(now)
+            self._looked = began
+            await self._drop_old_keys(self._now())
+
+    def _now(self) -> float:
+        """The control database's time: tokens and keys are dated by it, on whichever machine they are checked."""
+        return self._clock.monotonic() + self._ahead
 
     async def _in_step(self, body: Callable[[Tx, Snapshot], Awaitable[T]]) -> tuple[Snapshot, T]:
         """Reads with the snapshot of the same version, which is taken anew in the same transaction if need be."""
         known, seal = self._snapshot, self._seal
 
-        async def whole(tx: Tx) -> tuple[Snapshot, T]:
-            snapshot = known if await version_of(tx) == known.version else await take(tx, seal)
-            return snapshot, await body(tx, snapshot)
+        async def whole(tx: Tx) -> tuple[float, Snapshot, T]:
+            version, now = await version_and_time(tx)
+            snapshot = known if version == known.version else await take(tx, seal)
+            return now, snapshot, await body(tx, snapshot)
 
-        snapshot, found = await self._control.read(whole, few=True)
+        began = self._clock.monotonic()
+        now, snapshot, found = await self._control.read(whole, few=True)
+        self._ahead = now - began
         if snapshot.version > self._snapshot.version:
             self._snapshot = snapshot
             self._callers.clear()

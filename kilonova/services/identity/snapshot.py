@@ -14,7 +14,7 @@ from kilonova.services.identity import tokens
 from kilonova.services.identity.keys import Key, Sealing, open_keys
 from kilonova.services.identity.tokens import Claims
 from kilonova.store import rows
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, database_time
 from kilonova.store.tables.identity import (
     catalog_endpoints,
     catalog_services,
@@ -25,12 +25,17 @@ from kilonova.store.tables.identity import (
 )
 from kilonova.world import Row, Tx
 
-VERSION = Sql(select(identity_state.c.version).where(identity_state.c.id == 1))
+VERSION = Sql(select(identity_state.c.version, database_time().label("now")).where(identity_state.c.id == 1))
 
 
 async def version_of(tx: Tx) -> int:
+    return (await version_and_time(tx))[0]
+
+
+async def version_and_time(tx: Tx) -> tuple[int, float]:
+    """With the database's time, which tokens are issued by (law 16)."""
     row = await tx.one(VERSION)
-    return 0 if row is None else int(row["version"])
+    return (0, await tx.now()) if row is None else (int(row["version"]), float(row["now"]))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kilonova.domain.errors import Refused
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.volume import snapshots, volume_backends, volumes
-from kilonova.world import Clock, Row, Store, Tx
+from kilonova.world import Row, Store, Tx
 
 SILENT_AFTER = 60.0  # seconds; as Cinder's service_down_time
 POOL = "files"
@@ -56,16 +56,17 @@ def pool_of(backend_id: str) -> str:
 
 
 class Backends:
-    def __init__(self, control: Store, clock: Clock, own: str = "") -> None:
+    def __init__(self, control: Store, own: str = "") -> None:
         """`own`: the one whose files lie in this process' data directory; it is the first choice."""
-        self._control, self._clock, self.own = control, clock, own
+        self._control, self.own = control, own
 
     async def beat(self, total_gb: int, free_gb: int) -> None:
-        values = {"total_gb": total_gb, "free_gb": free_gb, "seen_at": self._clock.now()}
-        new = {"id": self.own, "disabled": 0, "disabled_reason": None, "created_at": values["seen_at"]}
+        values = {"total_gb": total_gb, "free_gb": free_gb}
+        new = {"id": self.own, "disabled": 0, "disabled_reason": None}
 
         async def body(tx: Tx) -> None:
-            await rows.put_or_change(tx, volume_backends, tuple(values), **new, **values)
+            changed = (*values, "seen_at")
+            await rows.put_or_change(tx, volume_backends, changed, ("created_at", "seen_at"), **new, **values)
 
         await self._control.write(body)
 
@@ -84,7 +85,7 @@ class Backends:
         return await self._control.read(self._all)
 
     async def _all(self, tx: Tx) -> list[Backend]:
-        now = self._clock.now()
+        now = await tx.now()
         found = [_backend(row, now) for row in await rows.fetch_all(tx, volume_backends)]
         return sorted(found, key=lambda one: one.id)
 

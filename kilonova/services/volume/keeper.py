@@ -47,7 +47,7 @@ class Keeper:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._beaten_at = self._expired_at = 0.0
+        self._beaten_at = self._expired_at = float("-inf")
 
     async def start(self, bus: Bus | None = None) -> None:
         """Before the first request: what a former process left unfinished is swept and taken up again."""
@@ -81,9 +81,9 @@ class Keeper:
         while True:
             self._woken.clear()
             try:
-                if self._clock.now() - self._beaten_at >= BEAT_SECONDS:
+                if self._clock.monotonic() - self._beaten_at >= BEAT_SECONDS:
                     await self._beat()
-                if self._clock.now() - self._expired_at >= EXPIRE_SECONDS:
+                if self._clock.monotonic() - self._expired_at >= EXPIRE_SECONDS:
                     await self._remove_expired()
                 for thing in await self._pending():
                     self._begin(thing)
@@ -95,7 +95,7 @@ class Keeper:
 
     async def _beat(self) -> None:
         await self._backends.beat(*await self._backing.room())
-        self._beaten_at = self._clock.now()
+        self._beaten_at = self._clock.monotonic()
 
     async def _pending(self) -> list[Thing]:
         async def body(tx: Tx) -> list[Thing]:
@@ -159,8 +159,8 @@ class Keeper:
                 await self._backing.set_aside(name, self._clock.now())
 
     async def _remove_expired(self) -> None:
-        self._expired_at = self._clock.now()
-        await self._works.remove_expired(self._expired_at)
+        self._expired_at = self._clock.monotonic()
+        await self._works.remove_expired(self._clock.now())
 
 
 def _told(thing: Thing) -> tuple[str, str, str]:

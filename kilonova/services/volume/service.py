@@ -45,7 +45,7 @@ class Volumes:
         self._control, self._clock = control, clock
         self.quotas = Quotas(control, quota_defaults)
         self.types = Types(control, clock, ids, default_type)
-        self.backends = Backends(control, clock, backend)
+        self.backends = Backends(control, backend)
         wake = _waking(bus) if bus is not None else _nobody
         self.parts = Parts(control, clock, ids, seal, self.quotas, self.types, self.backends, wake)
         self.volumes = VolumeRecords(self.parts)

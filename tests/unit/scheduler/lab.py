@@ -31,6 +31,9 @@ class Clock:
     def now(self) -> float:
         return self.at
 
+    def monotonic(self) -> float:
+        return self.at
+
     async def sleep(self, seconds: float) -> None:
         self.at += seconds
 

@@ -57,6 +57,9 @@ class SteppingClock:
         self.time += 1
         return self.time
 
+    def monotonic(self) -> float:
+        return self.time
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from kilonova.services.identity.projects import DEFAULT_DOMAIN
 from kilonova.services.identity.service import Identity, Issued
 from kilonova.services.identity.tokens import PROJECT, Scope
 from kilonova.services.identity.users import USER
+from kilonova.sim.databases import VirtualStore
 from kilonova.store.open import open_store
 
 FIRST = FirstCloud(admin_password="of admin", demo_password="of demo")
@@ -31,6 +31,9 @@ class SetClock:
         self.time = BEGIN
 
     def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
         return self.time
 
     async def sleep(self, seconds: float) -> None:
@@ -82,9 +85,9 @@ Story = Callable[[Home], Awaitable[None]]
 def at_home(story: Story, url: str = "", *, prepared: bool = True) -> None:
     async def whole(address: str) -> None:
         clock = SetClock()
+        store: Any = await open_store("control", address, clock=clock)
         if url:
-            clock.time = time.time()  # PostgreSQL has a clock of its own
-        store = await open_store("control", address, clock=clock)
+            store = VirtualStore(store, clock)  # PostgreSQL has a clock of its own
         try:
             home = Home(store, clock, new_key())
             if prepared:

@@ -4,15 +4,17 @@ middle, or no longer wanted."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from kilonova.domain.errors import Failed
-from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.volume import file_of
+from kilonova.store import rows
+from kilonova.store.tables.volume import volume_backends
 from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, Shop, Story, refusal, shop, until
 
 Control = Callable[[Story], None]
@@ -179,17 +181,8 @@ def test_work_goes_to_whoever_keeps_the_files(control: Control, tmp_path: Path) 
             await here.volumes.backends.set_disabled(one.host, True, "paint")
             assert await refusal(here.new()) == "no_backend"
             await here.volumes.backends.set_disabled(one.host, False)
-            late = Backends(store, _Later(), "")
-            assert [each.is_up for each in await late.all()] == [False]
+            await store.write(lambda tx: rows.change(tx, volume_backends, {"seen_at": time.time() - 3600}, id=one.id))
+            assert [each.is_up for each in await here.volumes.backends.all()] == [False]
             assert await refusal(here.volumes.backends.set_disabled("nowhere", True)) == "service_not_found"
 
     control(story)
-
-
-class _Later:
-    def now(self) -> float:
-        import time
-
-        return time.time() + 3600
-
-    async def sleep(self, seconds: float) -> None: ...
