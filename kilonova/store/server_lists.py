@@ -16,13 +16,14 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Unreachable
 from kilonova.store import keyset
-from kilonova.store.server_order import Order
+from kilonova.store.server_order import Order, Page, Prune
 from kilonova.store.server_records import FAULTS, Record, from_cell, from_mapping, from_request
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import control
 from kilonova.world import Row, Store, Stores, Tx
 
 CHUNK = 1000
+EVERYTHING = Page(limit=1 << 60)
 _REQUESTS = Sql(select(control.build_requests))
 _OWN_REQUESTS = Sql(
     select(control.build_requests)
@@ -51,6 +52,8 @@ class Wanted:
     host: str | None = None
     deleted: bool | None = False  # None: both
     vm_states: frozenset[str] | None = None
+    changed_since: float | None = None
+    changed_before: float | None = None
     matches: Callable[[Record], bool] | None = None
     refresh: Callable[[Sequence[Record]], Awaitable[None]] | None = None  # what `matches` judges and no row has
     partial: bool = False  # those of a cell that does not answer too, as far as control knows them
@@ -62,14 +65,10 @@ class Wanted:
             and (self.host is None or record.host == self.host)
             and (self.deleted is None or record.deleted == self.deleted)
             and (self.vm_states is None or record.vm_state in self.vm_states)
+            and (self.changed_since is None or record.updated_at >= self.changed_since)
+            and (self.changed_before is None or record.updated_at <= self.changed_before)
             and (self.matches is None or self.matches(record))
         )
-
-
-@dataclass
-class Page:
-    limit: int
-    after: Record | None = None  # the marker
 
 
 async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
@@ -88,8 +87,7 @@ async def _gathered(stores: Stores, wanted: Wanted, order: Order, page: Page) ->
         return [], [name for name in stores.cells() if stores.outage(name) is not None]  # all others came before
     found = {record.id: record for record in await _requested(stores, wanted)}
     away: list[str] = []
-    read, part = (order, page) if order.is_of_columns else (Order(), Page(limit=1 << 60))
-    for name, records in (await _listed_by_cell(stores, wanted, read, part)).items():
+    for name, records in (await _listed_by_cell(stores, wanted, order, page)).items():
         if records is None:
             away.append(name)
         else:
@@ -102,7 +100,9 @@ async def _listed_by_cell(stores: Stores, wanted: Wanted, order: Order, page: Pa
 
     async def listed(name: str) -> list[Record] | None:
         try:
-            return await _listed(stores, stores.cell(name), wanted, order, page)
+            if order.is_of_columns:
+                return await _listed(stores, stores.cell(name), wanted, order, page)
+            return await _listed(stores, stores.cell(name), wanted, Order(), EVERYTHING, order.pruning(page))
         except Unreachable:
             if wanted.partial or wanted.skips_away:
                 return None
@@ -130,7 +130,10 @@ async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
     return [record for row in await stores.control.read(body) if wanted.takes(record := from_request(row))]
 
 
-async def _listed(stores: Stores, store: Store, wanted: Wanted, order: Order, page: Page) -> list[Record]:
+async def _listed(
+    stores: Stores, store: Store, wanted: Wanted, order: Order, page: Page, prune: Prune | None = None
+) -> list[Record]:
+    """`prune` keeps what can still be on the page, where the cell cannot sort as it is asked to."""
     found: list[Record] = []
     size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
     place = order.place(page.after) if page.after is not None else None
@@ -141,6 +144,8 @@ async def _listed(stores: Stores, store: Store, wanted: Wanted, order: Order, pa
         if wanted.refresh is not None:
             await wanted.refresh(shown)
         found += [record for record in shown if wanted.takes(record)]
+        if prune is not None:
+            found = prune(found)
         if len(chunk) < size:
             break
         place = [chunk[-1][key.column] for key in order.keys]
@@ -163,10 +168,12 @@ def _chunk(wanted: Wanted, order: Order, place: Sequence[Any] | None, size: int)
     deleted = None if wanted.deleted is None else int(wanted.deleted)
     by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
     keys: dict[str, Any] = {name: value for name, value in by.items() if value is not None}
-    statement = order.chunk(tuple(keys), place)
+    span = {"changed_since": wanted.changed_since, "changed_before": wanted.changed_before}
+    bounds = {name: value for name, value in span.items() if value is not None}
+    statement = order.chunk(tuple(keys), tuple(bounds), place)
 
     async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(statement, size=size, **keys, **keyset.place(place or ()))
+        return await tx.all(statement, size=size, **keys, **bounds, **keyset.place(place or ()))
 
     return body
 

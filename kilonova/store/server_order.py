@@ -1,12 +1,14 @@
 """In which order servers are listed.
 
 By columns of the servers' table: each cell sorts, and gives one page. By what is inside a JSON document of the row
-(flavor, description, hostname, key, lock, zone, addresses and so on): all that may match is read and sorted here.
+(flavor, description, hostname, key, lock, zone, addresses and so on): all that may match is read piece by
+piece and sorted here, and no more is kept than one page and one piece.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,6 +21,10 @@ from kilonova.store.statements import Sql, by_bytes
 from kilonova.store.tables.cell import servers
 
 OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control knows as well
+BOUNDS = {
+    "changed_since": servers.c.updated_at >= bindparam("changed_since"),
+    "changed_before": servers.c.updated_at <= bindparam("changed_before"),
+}
 SHAPES_KEPT = 256  # anybody can ask in a new shape; the oldest is forgotten
 
 
@@ -41,6 +47,15 @@ def column_key(name: str, descending: bool) -> Key:
 
 
 NEWEST_FIRST = (column_key("created_at", True), column_key("id", True))
+
+
+@dataclass
+class Page:
+    limit: int
+    after: Record | None = None  # the marker
+
+
+Prune = Callable[[list[Record]], list[Record]]
 
 
 class Order:
@@ -74,6 +89,10 @@ class Order:
     def _from(self, records: list[Record], marker: Record | None) -> list[Record]:
         return self.arrange(records) if marker is None else self.after(records, marker)
 
+    def pruning(self, page: Page) -> Prune:
+        """Leaves what can be on that page, however much is read."""
+        return lambda records: self._from(records, page.after)[: page.limit]
+
     def arrange(self, records: list[Record]) -> list[Record]:
         for key in reversed(self.keys):
             records.sort(key=key.comparable, reverse=key.descending)
@@ -87,16 +106,20 @@ class Order:
     def place(self, record: Record) -> list[Any]:
         return [key.value(record) for key in self.keys]
 
-    def chunk(self, by: tuple[str, ...], place: Sequence[Any] | None) -> Sql:
-        """`size` rows with these columns, after a place in this order, or from the first one on."""
+    def chunk(self, by: tuple[str, ...], bounds: tuple[str, ...], place: Sequence[Any] | None) -> Sql:
+        """`size` rows with these columns, changed within these bounds, after a place in this order, or from the first
+        one on."""
         nulls = None if place is None else tuple(value is None for value in place)
-        return _chunk(by, tuple((key.column, key.descending) for key in self.keys), nulls)
+        return _chunk(by, bounds, tuple((key.column, key.descending) for key in self.keys), nulls)
 
 
 @lru_cache(SHAPES_KEPT)
-def _chunk(by: tuple[str, ...], keys: tuple[tuple[str, bool], ...], nulls: tuple[bool, ...] | None) -> Sql:
+def _chunk(
+    by: tuple[str, ...], bounds: tuple[str, ...], keys: tuple[tuple[str, bool], ...], nulls: tuple[bool, ...] | None
+) -> Sql:
     order = [keyset.By(_sortable(name), descending, bool(servers.c[name].nullable)) for name, descending in keys]
     where = [servers.c[name] == bindparam(name) for name in by]
+    where += [BOUNDS[name] for name in bounds]
     if nulls is not None:
         where.append(keyset.after(order, nulls))
     if nulls is not None and not order[0].nullable:  # says nothing new, but an index can be entered by it

@@ -24,8 +24,8 @@ from kilonova.domain.server import Flavor, flavor_document, to_json
 from kilonova.store import server_lists
 from kilonova.store.cell_store import CellStore, Outage
 from kilonova.store.open import open_stores
-from kilonova.store.server_lists import Page, Wanted, page
-from kilonova.store.server_order import Order
+from kilonova.store.server_lists import Wanted, page
+from kilonova.store.server_order import Order, Page
 from kilonova.store.server_records import SCHEDULING, Record, find, find_partial
 from kilonova.store.statements import Sql, insert_row
 from kilonova.store.tables import cell, control

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import address_of
@@ -25,17 +25,22 @@ from kilonova.world import Row, Tx
 
 NOBODY = {"port_id": "", "fixed_address": "", "router_id": "", "status": "DOWN"}
 
+# Of the project itself, else of the one that has the subnet. A router of a third project is never used: its owner could
+# not take its interface or gateway away any more.
 _ROUTER_FOR = Sql(
     select(routers.c.id)
     .select_from(
-        fixed_ips.join(ports, ports.c.id == fixed_ips.c.port_id).join(routers, routers.c.id == ports.c.device_id)
+        fixed_ips.join(ports, ports.c.id == fixed_ips.c.port_id)
+        .join(routers, routers.c.id == ports.c.device_id)
+        .join(subnets, subnets.c.id == fixed_ips.c.subnet_id)
     )
     .where(
         fixed_ips.c.subnet_id == bindparam("subnet_id"),
         ports.c.device_owner == ROUTER_INTERFACE,
         routers.c.gateway_network_id == bindparam("network_id"),
+        or_(routers.c.project_id == bindparam("project_id"), routers.c.project_id == subnets.c.project_id),
     )
-    .order_by(routers.c.id)
+    .order_by(routers.c.project_id != bindparam("project_id"), routers.c.id)
     .limit(1)
 )
 _SUBNETS_V4 = Sql(
@@ -55,6 +60,7 @@ class FloatingIps(Noun):
             text = f"Bad floatingip request: Network {network_id} is not a valid external network."
             raise Refused("bad_request", text)
         target = await self._lock_all(tx, viewer, network_id, wish.get("port_id") or "")
+        owner = thing_id, wish["project_id"]
         own_id = str(uuid.uuid5(uuid.UUID(thing_id), "port"))
         address = await self._take_address(tx, external, own_id, thing_id, wish, now)
         await rows.put(
@@ -67,7 +73,7 @@ class FloatingIps(Noun):
                 "own_port_id": own_id,
                 "dns_name": wish.get("dns_name") or "",
                 "dns_domain": wish.get("dns_domain") or "",
-                **await self._standing_for(tx, network_id, target, wish.get("fixed_ip_address") or "", thing_id),
+                **await self._standing_for(tx, network_id, target, wish.get("fixed_ip_address") or "", owner),
             },
         )
 
@@ -108,15 +114,17 @@ class FloatingIps(Noun):
         return chosen
 
     async def _standing_for(
-        self, tx: Tx, network_id: str, port: Row | None, address: str, thing_id: str
+        self, tx: Tx, network_id: str, port: Row | None, address: str, owner: tuple[str, str]
     ) -> dict[str, Any]:
-        """The columns that say what it stands for; nothing without a port."""
+        """The columns that say what it stands for; nothing without a port. `owner`: the floating ip and its project."""
+        thing_id, project_id = owner
         if port is None:
             if address:
                 raise Refused("bad_request", "Bad floatingip request: fixed_ip_address needs port_id.")
             return dict(NOBODY)
         fixed = await self._chosen(tx, port, str(address_of(address)) if address else "")
-        router = await tx.one(_ROUTER_FOR, subnet_id=fixed["subnet_id"], network_id=network_id)
+        ends = {"subnet_id": fixed["subnet_id"], "network_id": network_id}
+        router = await tx.one(_ROUTER_FOR, **ends, project_id=project_id)
         if router is None:
             text = f"External network {network_id} is not reachable from subnet {fixed['subnet_id']}."
             raise Refused(
@@ -147,7 +155,7 @@ class FloatingIps(Noun):
             port_id = wish["port_id"] if "port_id" in wish else row["port_id"]
             port = await self._lock_all(tx, viewer, row["network_id"], port_id or "", row["port_id"])
             address = wish.get("fixed_ip_address") or ""
-            told |= await self._standing_for(tx, row["network_id"], port, address, row["id"])
+            told |= await self._standing_for(tx, row["network_id"], port, address, (row["id"], row["project_id"]))
         return told
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
