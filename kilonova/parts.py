@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kilonova.engine.limits import Limits
     from kilonova.engine.secrets import Seal
     from kilonova.services.identity.service import Identity
+    from kilonova.services.image.uploads import Caps
     from kilonova.services.volume.service import Volumes
     from kilonova.settings import Settings
     from kilonova.store.open import OpenStores
@@ -66,7 +67,7 @@ def make_service(
     return Service(
         engine=engine,
         identity=make_identity(parts, settings, engine.seal),
-        images=Images(*parts, path / IMAGES_NAME, settings.image.image_size_cap),
+        images=Images(*parts, path / IMAGES_NAME, _caps_of(settings)),
         networks=Networks(*parts),
         volumes=make_volumes(world, settings, engine.seal, backend),
         flavors=Flavors(*parts),
@@ -165,8 +166,9 @@ async def keeping_volumes(service: Service, path: Path) -> AsyncIterator[None]:
     """While this lasts, the files of this data directory's volumes are made, copied and removed as records say."""
     from kilonova.services.volume.files import Files
 
-    bus = service.world.bus
-    keeper = service.volumes.keeper(Files(path / VOLUMES_NAME), service.images)
+    bus, options = service.world.bus, service.world.settings.volume
+    limits = {"tasks": options.file_tasks, "seconds": options.file_task_timeout}
+    keeper = service.volumes.keeper(Files(path / VOLUMES_NAME), service.images, **limits)
     try:
         await keeper.start(bus)
         await service.volumes.contents.serve(bus)
@@ -205,6 +207,12 @@ def limits_of(settings: Settings) -> Limits:
         quota=_quota_of(settings),
         count_usage_from_placement=settings.quota.count_usage_from_placement,
     )
+
+
+def _caps_of(settings: Settings) -> Caps:
+    from kilonova.services.image.uploads import Caps
+
+    return Caps(settings.image.image_size_cap, settings.image.virtual_size_cap)
 
 
 def _quota_of(settings: Settings) -> dict[str, int]:

@@ -198,6 +198,7 @@ class Secrets(Section, frozen=True, kw_only=True):
 
 class ImageOptions(Section, frozen=True, kw_only=True):
     image_size_cap: Count = 1024**4
+    virtual_size_cap: Count = 16 * 1024**4
 
 
 class TokenOptions(Section, frozen=True, kw_only=True):
@@ -224,6 +225,8 @@ class VolumeOptions(Section, frozen=True, kw_only=True):
     quota_snapshots: Limit = 10
     quota_gigabytes: Limit = 1000
     per_volume_size_limit: Limit = -1
+    file_tasks: Count = 4
+    file_task_timeout: Seconds = 21600.0
 
 
 class CinderOptions(Section, frozen=True, kw_only=True):

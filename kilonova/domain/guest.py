@@ -48,6 +48,7 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int
     disk_gb: int
     image: str = ""
+    image_format: str = ""  # as its owner declared it: a driver opens the image as this and as nothing else
     wish: HardwareWish | None = None  # what it asks of the host's hardware
     claim: HostClaim | None = None  # what the host gave for it
     volumes: list[GuestVolume] = []

@@ -219,6 +219,7 @@ def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> Gu
         memory_mb=chosen.memory_mb,
         disk_gb=chosen.disk_gb,
         image=server.image_ref,
+        image_format=from_json(server.details, {}).get("image_format", ""),
         wish=chosen.wish,
         volumes=[
             GuestVolume(attachment=one.attachment_id, volume=one.volume_id, device=one.device, is_root=one.is_root)

@@ -40,7 +40,9 @@ async def restore_image(ctx: Context) -> Facts:
     facts, server_id = ctx.facts, ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
-        await edit_details(tx, server_id, {"image_properties": facts["before"]["properties"]})
+        before = facts["before"]
+        about = {"image_properties": before["properties"], "image_format": before.get("format", "")}
+        await edit_details(tx, server_id, about)
 
     ctx.set_server(image_ref=facts["before"]["image"])
     ctx.in_transaction(change)
@@ -96,8 +98,10 @@ class Rebuild(Operation):
             "before": {
                 "image": server.image_ref,
                 "properties": from_json(server.details, {}).get("image_properties", {}),
+                "format": from_json(server.details, {}).get("image_format", ""),
             },
             "image": subject.params["image"],
+            "format": subject.params.get("image_format", ""),
             "properties": subject.params.get("image_properties", {}),
             "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
         }
@@ -106,7 +110,8 @@ class Rebuild(Operation):
         """The answer shows the new image already. Name, metadata and the like are the owner's word and stay, however
         the rebuild ends."""
         wish = facts["wish"]
-        await edit_details(tx, facts["server"], {**wish.get("details", {}), "image_properties": facts["properties"]})
+        about = {"image_properties": facts["properties"], "image_format": facts["format"]}
+        await edit_details(tx, facts["server"], {**wish.get("details", {}), **about})
         named = {"name": wish["name"]} if "name" in wish else {}
         await rows.change(tx, cell.servers, {**named, "image_ref": facts["image"]}, id=facts["server"])
 

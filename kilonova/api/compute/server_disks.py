@@ -72,10 +72,9 @@ def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
         if image is not None and not call.allows(ZERO_DISK):
             raise Rejected(403, "Only volume-backed servers are allowed for flavors with zero disk.")
         return
-    if image is not None and (image.size or 0) > flavor.disk_gb * GIB:
-        text = (
-            f"Flavor's disk is too small for requested image: {flavor.disk_gb * GIB} bytes, the image has {image.size}."
-        )
+    needed = image.disk_bytes if image is not None else 0
+    if needed > flavor.disk_gb * GIB:
+        text = f"Flavor's disk is too small for requested image: {flavor.disk_gb * GIB} bytes, the image has {needed}."
         raise Rejected(400, text)
     if image is not None and flavor.disk_gb < image.min_disk:
         text = f"Flavor's disk is smaller than the minimum size specified in image metadata: {flavor.disk_gb} GB, "
@@ -137,7 +136,7 @@ async def _image_of_snapshot(call: Call, device: Device) -> Image | None:
 
 async def _image_with_room(call: Call, device: Device) -> Image:
     image, size = await find_image(call, device["uuid"]), _size(device)
-    least = max(image.min_disk, -(-(image.size or 0) // GIB), 1)
+    least = max(image.min_disk, -(-image.disk_bytes // GIB), 1)
     if size is None or size < least:
         raise wrong(f"a volume of image {image.id} needs a volume_size of at least {least} GB, not {size or 'none'}.")
     return image

@@ -48,6 +48,7 @@ async def rebuild(call: Call) -> Response:
     params: dict[str, Any] = {
         "image": image.id,
         "image_properties": dict(image.properties),
+        "image_format": image.disk_format or "",
         "details": await _details(call, wish),
     }
     if "name" in wish:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import BinaryIO
@@ -14,6 +13,7 @@ from kilonova.api.call import Call, nothing
 from kilonova.api.image.images import image_of
 from kilonova.api.rejected import Rejected
 from kilonova.services.image.image import DEACTIVATED
+from kilonova.threads import FILES
 
 BYTES = "application/octet-stream"
 PIECE = 512 * 1024
@@ -84,9 +84,9 @@ class FileResponse(StreamingResponse):
 
 
 async def _pieces(file: BinaryIO, start: int, length: int) -> AsyncIterator[bytes]:
-    await asyncio.to_thread(file.seek, start)
+    await FILES.run(file.seek, start)
     while length > 0:
-        piece = await asyncio.to_thread(file.read, min(PIECE, length))
+        piece = await FILES.run(file.read, min(PIECE, length))
         if not piece:
             return
         length -= len(piece)

@@ -15,6 +15,7 @@ STATUS = {
     "bad_marker": 400,
     "image_exists": 409,
     "image_gone": 410,
+    "image_invalid": 415,
     "image_limit": 413,
     "image_member_exists": 409,
     "image_member_not_found": 404,

@@ -17,8 +17,8 @@ from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import without
 from kilonova.services.image.image import PRIVATE, PUBLIC, Image
+from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.services.volume.changing import Said
-from kilonova.services.volume.files import QCOW2, RAW
 from kilonova.services.volume.volume import ATTACHED, DETACHED, IMAGE, IN_USE, RESETTABLE, Volume
 
 ACTIONS = "volume_extension:volume_actions:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from kilonova.store import rows
 from kilonova.store.quota_locks import lock_user_quota
 from kilonova.store.statements import Sql
 from kilonova.store.tables.keypairs import keypairs
+from kilonova.threads import KEYS
 from kilonova.world import Clock, Row, Store, Tx
 
 _COUNT = Sql(select(func.count().label("number")).where(keypairs.c.user_id == bindparam("user_id")))
@@ -51,7 +51,7 @@ class Keypairs:
             await _check(tx, user_id, name, most)
 
         await self._control.read(look)  # before the work, not only after it
-        pair: Pair = await asyncio.to_thread(make_pair, kind, user_id, self._clock.now())
+        pair: Pair = await KEYS.run(make_pair, kind, user_id, self._clock.now())
         kept = await self._keep(user_id, name, kind, pair.public_key, pair.fingerprint, most)
         return msgspec.structs.replace(kept, private_key=pair.private_key)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.guesses import Guess, Guesses, Turns
+from kilonova.threads import PASSWORDS
 
 LONGEST = 4096  # characters, as Keystone's limit
 
@@ -38,7 +38,7 @@ class Passwords:
         refuse_long(password)
         hasher = self._loaded()
         async with self._turns.of(""):
-            return str(await asyncio.to_thread(hasher.hash, password))
+            return str(await PASSWORDS.run(hasher.hash, password))
 
     async def matches(self, password: str, kept: str | None, guess: Guess | None = None) -> bool:
         """`kept` is None when there is no such user, or one without a password. Raises `Refused` for a `guess` of a
@@ -60,7 +60,7 @@ class Passwords:
 
         async with self._turns.of(guess.address if guess is not None else ""):
             self._guesses.refuse_blocked(guess)  # again: those that were compared meanwhile count
-            is_right = await asyncio.to_thread(compare)
+            is_right = await PASSWORDS.run(compare)
             self._guesses.note(guess, is_right=is_right)
         return is_right
 

@@ -6,28 +6,27 @@ Whatever blocks runs in a thread: a disk that stalls may not stall the event loo
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import hashlib
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from kilonova.domain.errors import Refused
 from kilonova.store.directory import sync_directory
 from kilonova.store.lost_found import file_names, remove_expired, set_aside, unfinished
+from kilonova.threads import FILES
 
 logger = logging.getLogger(__name__)
 BATCH = 1024 * 1024  # bytes that are gathered before a thread writes and hashes them
 PART = ".part"
 UNFINISHED = unfinished("", PART)
-HEAD = 64  # bytes kept of the start: enough for the header of a qcow2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_QCOW = b"QFI\xfb"
+T = TypeVar("T")
 
 
 class Facts(NamedTuple):
@@ -36,7 +35,6 @@ class Facts(NamedTuple):
     size: int
     md5: str
     sha512: str
-    head: bytes
 
 
 class Files:
@@ -49,7 +47,7 @@ class Files:
     async def begin(self, name: str) -> Draft:
         """An empty file that survives a crash from now on, so that the next start finds what was not finished."""
         with _storage():
-            return await asyncio.to_thread(self._begin, name)
+            return await FILES.run(self._begin, name)
 
     def _begin(self, name: str) -> Draft:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,27 +61,27 @@ class Files:
 
     async def open(self, name: str) -> BinaryIO:
         try:
-            return await asyncio.to_thread(self.path(name).open, "rb")
+            return await FILES.run(self.path(name).open, "rb")
         except OSError as error:
             logger.warning("the file of an image cannot be read: %s", error)
             raise Refused("image_storage", "The image's data cannot be reached now.") from None
 
     async def names(self) -> list[str]:
         """Of all files, also of unfinished ones."""
-        return await asyncio.to_thread(file_names, self.folder)
+        return await FILES.run(file_names, self.folder)
 
     async def set_aside(self, name: str, now: float) -> None:
         """Move a file that no record knows out of the way, for an operator to look at."""
-        await asyncio.to_thread(set_aside, self.folder, name, now)
+        await FILES.run(set_aside, self.folder, name, now)
 
     async def remove_expired(self, now: float) -> None:
         """Remove what was set aside long ago."""
-        await asyncio.to_thread(remove_expired, self.folder, now)
+        await FILES.run(remove_expired, self.folder, now)
 
     async def remove(self, name: str) -> None:
         """One that stays behind costs room until the next start, nothing else."""
         try:
-            await asyncio.to_thread(self.path(name).unlink, missing_ok=True)
+            await FILES.run(self.path(name).unlink, True)
         except OSError as error:
             logger.warning("the file of an image cannot be removed: %s", error)
 
@@ -99,7 +97,6 @@ class Draft:
         self._file = self._path.open("xb", buffering=0)
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._sha512 = hashlib.sha512()
-        self._head = b""
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._busy = threading.Lock()  # who is cancelled goes on to `abandon` while its thread may still be writing
@@ -114,25 +111,29 @@ class Draft:
     async def _write_waiting(self) -> None:
         batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
         with _storage():
-            await asyncio.to_thread(self._write, batch)
+            await FILES.run(self._write, batch)
 
     def _write(self, batch: list[bytes]) -> None:
         with self._busy:
             for chunk in batch:
-                if len(self._head) < HEAD:
-                    self._head = (self._head + chunk)[:HEAD]
                 self._md5.update(chunk)
                 self._sha512.update(chunk)
                 rest = memoryview(chunk)
                 while rest:  # an unbuffered file may take less than all
                     rest = rest[self._file.write(rest) :]
 
+    async def judge(self, inspect: Callable[[Path], T]) -> T:
+        """What `inspect` says of the file with all that came until now."""
+        await self._write_waiting()
+        with _storage():
+            return await FILES.run(inspect, self._path)
+
     async def finish(self) -> Facts:
         """On the disk and under its final name, for good."""
         await self._write_waiting()
         with _storage():
-            await asyncio.to_thread(self._finish)
-        return Facts(self.size, self._md5.hexdigest(), self._sha512.hexdigest(), self._head)
+            await FILES.run(self._finish)
+        return Facts(self.size, self._md5.hexdigest(), self._sha512.hexdigest())
 
     def _finish(self) -> None:
         with self._busy:
@@ -142,7 +143,7 @@ class Draft:
             sync_directory(self._final.parent)
 
     async def abandon(self) -> None:
-        await asyncio.to_thread(self._abandon)
+        await FILES.run(self._abandon)
 
     def _abandon(self) -> None:
         """Also of one that was finished; what cannot be removed is removed by the next start."""
@@ -153,16 +154,6 @@ class Draft:
                     path.unlink(missing_ok=True)
                 except OSError as error:
                     logger.warning("the file of an image cannot be removed: %s", error)
-
-
-def virtual_size(disk_format: str | None, facts: Facts) -> int | None:
-    """How large a guest sees the disk, where the format says it plainly."""
-    if disk_format == "raw":
-        return facts.size
-    if disk_format == "qcow2" and facts.head[:4] == _QCOW and len(facts.head) >= 32:
-        told = int.from_bytes(facts.head[24:32], "big")
-        return told if told < 2**63 else None
-    return None
 
 
 @contextlib.contextmanager

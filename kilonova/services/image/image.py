@@ -56,6 +56,11 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         return self.visibility == SHARED and self.is_member
 
     @property
+    def disk_bytes(self) -> int:
+        """How large a disk must be to hold it."""
+        return (self.size or 0) if self.virtual_size is None else self.virtual_size
+
+    @property
     def has_bytes(self) -> bool:
         return self.status in (ACTIVE, DEACTIVATED)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from kilonova.services.image.files import Facts, Files, virtual_size
+from kilonova.services.image.files import Facts, Files
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, PUBLIC, Image
 from kilonova.services.image.records import insert_image
 from kilonova.store import rows
@@ -51,7 +51,7 @@ async def _plant(control: Store, clock: Clock, files: Files, owner: str, name: s
         container_format="bare",
         disk_format="raw",
         size=facts.size,
-        virtual_size=virtual_size("raw", facts),
+        virtual_size=facts.size,
         checksum=facts.md5,
         hash_algorithm=HASH_ALGORITHM,
         hash_value=facts.sha512,

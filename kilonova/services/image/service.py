@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -15,17 +15,20 @@ from kilonova.services.image.files import Files
 from kilonova.services.image.image import Image, no_such_image
 from kilonova.services.image.members import Members
 from kilonova.services.image.records import fetch_image, insert_image, remove_image, save_image
-from kilonova.services.image.uploads import Uploads
+from kilonova.services.image.uploads import CAPS, Caps, Uploads
 from kilonova.world import Clock, Ids, Store, Tx
 
-TEBIBYTE = 1024**4
+
+class ImageFile(NamedTuple):
+    path: Path
+    disk_format: str  # as declared: nobody may believe the content
 
 
 class Images:
-    def __init__(self, control: Store, clock: Clock, ids: Ids, folder: Path, size_cap: int = TEBIBYTE) -> None:
+    def __init__(self, control: Store, clock: Clock, ids: Ids, folder: Path, caps: Caps = CAPS) -> None:
         self._control, self._clock, self._ids = control, clock, ids
         self._files = Files(folder)
-        self._uploads = Uploads(control, clock, ids, self._files, size_cap)
+        self._uploads = Uploads(control, clock, ids, self._files, caps)
         self.members = Members(control, clock)
 
     async def prepare(self, owner: str) -> None:
@@ -102,8 +105,8 @@ class Images:
     async def open(self, image: Image) -> BinaryIO:
         return await self._files.open(_file_of(image))
 
-    async def path(self, image_id: str) -> Path:
-        """Where the bytes of an active image are on this machine."""
+    async def file(self, image_id: str) -> ImageFile:
+        """The bytes of an active image on this machine."""
 
         async def body(tx: Tx) -> Image:
             found = await fetch_image(tx, image_id)
@@ -111,7 +114,8 @@ class Images:
                 raise no_such_image(image_id)
             return found
 
-        return self._files.path(_file_of(await self._control.read(body)))
+        image = await self._control.read(body)
+        return ImageFile(self._files.path(_file_of(image)), image.disk_format or "")
 
 
 async def _visible(tx: Tx, caller: Caller, image_id: str, *, lock: bool = False) -> Image:

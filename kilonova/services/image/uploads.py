@@ -8,12 +8,14 @@ again and the file goes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from sqlalchemy import select
 
 from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
-from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, Files, virtual_size
+from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, Files
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
+from kilonova.services.image.inspection import inspect
 from kilonova.services.image.seeds import IDS as SEEDS
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -21,56 +23,84 @@ from kilonova.store.tables.image import images
 from kilonova.world import Clock, Ids, Store, Tx
 
 _OF_FILES = Sql(select(images.c.id, images.c.status, images.c.file).where(in_list(images.c.file, "names")))
+LOOK_BYTES = 64 * 1024**2  # between two looks whether the image is still wanted
+
+
+class Caps(NamedTuple):
+    """The most bytes of one image, and of the disk that it holds."""
+
+    size: int = 1024**4
+    virtual_size: int = 16 * 1024**4
+
+
+CAPS = Caps()
 
 
 class Uploads:
-    def __init__(self, control: Store, clock: Clock, ids: Ids, files: Files, size_cap: int) -> None:
+    def __init__(self, control: Store, clock: Clock, ids: Ids, files: Files, caps: Caps) -> None:
         self._control, self._clock, self._ids = control, clock, ids
         self._files = files
-        self._size_cap = size_cap
+        self._caps = caps
 
     async def receive(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
         """`told_size` is what the client says will come; nothing is kept when something else does."""
         _check_may_start(image)
-        if told_size is not None and told_size > self._size_cap:
+        if told_size is not None and told_size > self._caps.size:
             raise self._too_large()
         name = self._ids.uuid()
         draft = await self._files.begin(name)
         try:
             await self._start(image, name)
-            facts = await self._fill(draft, chunks, told_size)
+            await self._fill(image, name, draft, chunks, told_size)
+            disk_size = await draft.judge(lambda path: inspect(path, image.disk_format, self._caps.virtual_size))
+            facts = await draft.finish()
         except BaseException:
             await self._give_up(image.id, name, draft)
             raise
-        await self._activate(image, name, draft, facts)
+        await self._activate(image, name, draft, facts, disk_size)
 
     async def _start(self, image: Image, name: str) -> None:
         now = self._clock.now()
 
         async def body(tx: Tx) -> None:
             values = {"status": SAVING, "file": name, "updated_at": now}
-            if not await rows.change(tx, images, values, id=image.id, status=QUEUED):
+            # The format, too: what is inspected at the end is what was declared at the beginning.
+            if not await rows.change(tx, images, values, id=image.id, status=QUEUED, disk_format=image.disk_format):
                 if await rows.fetch(tx, images, id=image.id) is None:
                     raise no_such_image(image.id)
                 raise _not_queued(image.id, "no longer queued")
 
         await self._control.write(body)
 
-    async def _fill(self, draft: Draft, chunks: AsyncIterator[bytes], told_size: int | None) -> Facts:
+    async def _fill(
+        self, image: Image, name: str, draft: Draft, chunks: AsyncIterator[bytes], told_size: int | None
+    ) -> None:
+        looked_at = 0
         async for chunk in chunks:
             await draft.add(chunk)
-            if draft.size > self._size_cap:
+            if draft.size > self._caps.size:
                 raise self._too_large()
+            if draft.size - looked_at >= LOOK_BYTES:
+                looked_at = draft.size
+                await self._check_wanted(image, name)
         if told_size is not None and draft.size != told_size:
             raise Refused("image_size_differs", f"{told_size} bytes were announced and {draft.size} came.")
-        return await draft.finish()
 
-    async def _activate(self, image: Image, name: str, draft: Draft, facts: Facts) -> None:
+    async def _check_wanted(self, image: Image, name: str) -> None:
+        """Deleted meanwhile, at whichever API: the rest need not come."""
+
+        async def body(tx: Tx) -> bool:
+            return await rows.fetch(tx, images, id=image.id, status=SAVING, file=name) is not None
+
+        if not await self._control.read(body, few=True):
+            raise _deleted(image.id)
+
+    async def _activate(self, image: Image, name: str, draft: Draft, facts: Facts, disk_size: int | None) -> None:
         now = self._clock.now()
         values = {
             "status": ACTIVE,
             "size": facts.size,
-            "virtual_size": virtual_size(image.disk_format, facts),
+            "virtual_size": disk_size,
             "checksum": facts.md5,
             "hash_algorithm": HASH_ALGORITHM,
             "hash_value": facts.sha512,
@@ -89,8 +119,7 @@ class Uploads:
             raise
         if not done:
             await self._give_up(image.id, name, draft)
-            text = f"Image {image.id} could not be found after the upload; it may have been deleted meanwhile."
-            raise Refused("image_gone", text)
+            raise _deleted(image.id)
 
     async def _give_up(self, image_id: str, name: str, draft: Draft) -> bool:
         """True: it is active after all, as when the answer to a COMMIT was lost or not waited for.
@@ -141,7 +170,7 @@ class Uploads:
             await self._files.remove(name)
 
     def _too_large(self) -> Refused:
-        return Refused("image_too_large", f"An image may have {self._size_cap} bytes; nothing was kept.")
+        return Refused("image_too_large", f"An image may have {self._caps.size} bytes; nothing was kept.")
 
 
 def _check_may_start(image: Image) -> None:
@@ -150,6 +179,11 @@ def _check_may_start(image: Image) -> None:
     missing = [name for name in ("container_format", "disk_format") if not getattr(image, name)]
     if missing:
         raise Refused("image_without_format", f"Set {' and '.join(missing)} before the data is uploaded.")
+
+
+def _deleted(image_id: str) -> Refused:
+    text = f"Image {image_id} could not be found after the upload; it may have been deleted meanwhile."
+    return Refused("image_gone", text)
 
 
 def _not_queued(image_id: str, status: str) -> Refused:

@@ -11,6 +11,8 @@ from sqlalchemy import bindparam, select
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.services.image.image import ACTIVE, Image
+from kilonova.services.image.inspection import QCOW2
+from kilonova.services.volume.files import PLAIN_FORMATS
 from kilonova.services.volume.parts import Parts, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
 from kilonova.services.volume.records import fetch_volume, insert
@@ -31,8 +33,7 @@ from kilonova.store.tables.volume import volume_types, volumes
 from kilonova.world import Tx
 
 GIBIBYTE = 1024**3
-PLAIN_FORMATS = ("raw", "iso", "ami", "ari", "aki")  # copied byte by byte
-FORMATS = (*PLAIN_FORMATS, "qcow2")
+FORMATS = (*PLAIN_FORMATS, QCOW2)
 _HOLD_TYPE = Sql(select(volume_types.c.id).where(volume_types.c.id == bindparam("id")).with_for_update(read=True))
 
 
@@ -176,7 +177,7 @@ def _size(new: NewVolume, source: _Source) -> int:
 
 
 def _check_room(image: Image, size: int) -> None:
-    needed = math.ceil((image.virtual_size or image.size or 0) / GIBIBYTE)
+    needed = math.ceil(image.disk_bytes / GIBIBYTE)
     if size < needed:
         raise bad_input(f"Size of specified image {needed}GB is larger than volume size {size}GB.")
     if size < image.min_disk:

@@ -3,7 +3,6 @@ file is whole. `NAME` is complete, `NAME.part` is being made. Whatever blocks ru
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fcntl
@@ -17,16 +16,20 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from kilonova.domain.errors import Failed
 from kilonova.services.image.files import FULL
-from kilonova.services.volume.qcow2 import Packing, Qcow2
+from kilonova.services.image.inspection import QCOW2, RAW
+from kilonova.services.image.service import ImageFile
+from kilonova.services.volume.converting import convert
+from kilonova.services.volume.packing import Packing
 from kilonova.store.directory import sync_directory
 from kilonova.store.lost_found import file_names, remove_expired, set_aside, unfinished
+from kilonova.threads import COPIES, FILES
 
 logger = logging.getLogger(__name__)
 GIBIBYTE = 1024**3
 BATCH = 8 * 1024 * 1024  # bytes between two looks whether the copy is still wanted
 PART = ".part"
 UNFINISHED = unfinished("volume-|snapshot-", PART)
-RAW, QCOW2 = "raw", "qcow2"  # disk formats of images that are written
+PLAIN_FORMATS = (RAW, "iso", "ami", "ari", "aki")  # images that are copied byte by byte
 _FICLONE = 0x40049409  # the ioctl of Linux that lets two files share their blocks until one of them is written to
 
 
@@ -38,7 +41,7 @@ class Room(NamedTuple):
 class Backing(Protocol):
     """Where bytes are kept. All verbs say what shall be and may be done twice; they raise `Failed`."""
 
-    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
         """A file of that size, empty or with the bytes of another one, or of an image."""
 
     async def grow(self, name: str, size_gb: int) -> None: ...
@@ -70,7 +73,7 @@ class NoBytes:
         self.sizes: dict[str, int] = {}
         self.lost: dict[str, int] = {}
 
-    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
         if copy_of and copy_of not in self.sizes:
             raise _missing(copy_of)
         self.sizes[name] = size_gb
@@ -110,30 +113,57 @@ class Files:
         self.folder = folder
         self._stopping = threading.Event()
 
-    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
+        size, stop = size_gb * GIBIBYTE, threading.Event()
         with _storage():
-            await asyncio.to_thread(self._make, name, size_gb * GIBIBYTE, copy_of, image)
+            if image is not None and image.disk_format == QCOW2:
+                await self._convert(name, size, image)
+            else:
+                await COPIES.run_until_stopped(stop, self._make, name, size, copy_of, image, stop)
 
-    def _make(self, name: str, size: int, copy_of: str, image: Path | None) -> None:
+    async def _convert(self, name: str, size: int, image: ImageFile) -> None:
+        source = await FILES.run(os.open, image.path, os.O_RDONLY)
+        try:
+            part, target = await FILES.run(self._begin, name)
+            try:
+                await convert(source, target, size)
+                await FILES.run(os.ftruncate, target, size)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+        await FILES.run(self._finish, part)
+
+    def _begin(self, name: str) -> tuple[Path, int]:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self.folder / f"{name}{PART}"
+        return part, os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def _finish(self, part: Path) -> None:
+        os.replace(part, part.with_name(part.name.removesuffix(PART)))
+        sync_directory(self.folder)
+
+    def _make(self, name: str, size: int, copy_of: str, image: ImageFile | None, stop: threading.Event) -> None:
+        part, target = self._begin(name)
         try:
-            with part.open("wb") as target:
-                self._fill(target.fileno(), size, copy_of, image)
+            self._fill(target, size, copy_of, image, stop)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        os.replace(part, self.folder / name)
-        sync_directory(self.folder)
+        finally:
+            os.close(target)
+        self._finish(part)
 
-    def _fill(self, target: int, size: int, copy_of: str, image: Path | None) -> None:
-        if copy_of:
-            with self._opened(copy_of) as source:
-                self._copy(source, target)
-        elif image is not None:
-            self._write_image(image, target)
-        if os.fstat(target).st_size > size:
-            raise Failed("volume_too_small", f"the content is larger than {size // GIBIBYTE} GB", final=True)
+    def _fill(self, target: int, size: int, copy_of: str, image: ImageFile | None, stop: threading.Event) -> None:
+        if copy_of or image is not None:
+            with self._opened(copy_of) if image is None else _opened_image(image) as source:
+                if os.fstat(source).st_size > size:
+                    text = f"the content is larger than {size // GIBIBYTE} GB"
+                    raise Failed("volume_too_small", text, final=True)
+                self._copy(source, target, stop)
         os.ftruncate(target, size)
         os.fsync(target)
 
@@ -148,40 +178,26 @@ class Files:
         finally:
             os.close(source)
 
-    def _write_image(self, image: Path, target: int) -> None:
-        with image.open("rb") as source:
-            disk = Qcow2.of(source)
-            if disk is None:
-                self._copy(source.fileno(), target)
-                return
-            for offset, content in disk.pieces():
-                self._check_wanted()
-                os.pwrite(target, content, offset)
-            os.ftruncate(target, disk.size)
-
-    def _copy(self, source: int, target: int) -> None:
+    def _copy(self, source: int, target: int, stop: threading.Event) -> None:
         """Shared blocks where the file system can; else only what is no hole."""
         with contextlib.suppress(OSError):
             fcntl.ioctl(target, _FICLONE, source)
             return
         size, at = os.fstat(source).st_size, 0
         os.ftruncate(target, size)
-        for start, end in _data(source, size):
+        for start, end in data_extents(source, size):
             at = start
             while at < end:
-                self._check_wanted()
+                if stop.is_set() or self._stopping.is_set():
+                    raise Failed("stopping", "the copy was interrupted; it is begun again at the next start")
                 batch = os.pread(source, min(BATCH, end - at), at)
                 if not batch:
                     return
                 at += _write_all(target, batch, at)
 
-    def _check_wanted(self) -> None:
-        if self._stopping.is_set():
-            raise Failed("stopping", "the copy was interrupted; it is begun again at the next start")
-
     async def grow(self, name: str, size_gb: int) -> None:
         with _storage():
-            await asyncio.to_thread(self._grow, name, size_gb * GIBIBYTE)
+            await FILES.run(self._grow, name, size_gb * GIBIBYTE)
 
     def _grow(self, name: str, size: int) -> None:
         try:
@@ -198,35 +214,35 @@ class Files:
     async def remove(self, name: str) -> None:
         """One that stays behind costs room until the next start, nothing else."""
         try:
-            await asyncio.to_thread((self.folder / name).unlink, missing_ok=True)
+            await FILES.run((self.folder / name).unlink, True)
         except OSError as error:
             logger.warning("the file of a volume cannot be removed: %s", error)
 
     async def set_aside(self, name: str, now: float) -> None:
-        await asyncio.to_thread(set_aside, self.folder, name, now)
+        await FILES.run(set_aside, self.folder, name, now)
 
     async def remove_expired(self, now: float) -> None:
-        await asyncio.to_thread(remove_expired, self.folder, now)
+        await FILES.run(remove_expired, self.folder, now)
 
     async def names(self) -> list[str]:
-        return await asyncio.to_thread(file_names, self.folder)
+        return await FILES.run(file_names, self.folder)
 
     async def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
         with _storage():
             try:
-                file = await asyncio.to_thread((self.folder / name).open, "rb", 0)
+                file = await FILES.run((self.folder / name).open, "rb", 0)
             except FileNotFoundError:
                 raise _missing(name) from None
             try:
-                chunks = await asyncio.to_thread(_chunks, file, disk_format)
-                while chunk := await asyncio.to_thread(next, chunks, b""):
+                chunks = await FILES.run(_chunks, file, disk_format)
+                while chunk := await FILES.run(next, chunks, b""):
                     yield chunk
             finally:
                 file.close()
 
     async def room(self) -> Room:
         with _storage():
-            found = await asyncio.to_thread(self._room)
+            found = await FILES.run(self._room)
         return Room(found.total // GIBIBYTE, found.free // GIBIBYTE)
 
     def _room(self) -> shutil._ntuple_diskusage:
@@ -237,14 +253,25 @@ class Files:
         self._stopping.set()
 
 
+@contextlib.contextmanager
+def _opened_image(image: ImageFile) -> Iterator[int]:
+    if image.disk_format not in PLAIN_FORMATS:
+        raise Failed("image_unreadable", f"images in {image.disk_format} cannot be written to a volume", final=True)
+    source = os.open(image.path, os.O_RDONLY)
+    try:
+        yield source
+    finally:
+        os.close(source)
+
+
 def _chunks(file: BinaryIO, disk_format: str) -> Iterator[bytes]:
     if disk_format == RAW:
         return iter(lambda: file.read(BATCH), b"")
     size = os.fstat(file.fileno()).st_size
-    return Packing(file, size, list(_data(file.fileno(), size))).pieces()
+    return Packing(file, size, data_extents(file.fileno(), size)).pieces()
 
 
-def _data(file: int, size: int) -> Iterator[tuple[int, int]]:
+def data_extents(file: int, size: int) -> Iterator[tuple[int, int]]:
     """The parts of a file that are no holes."""
     at = 0
     while at < size:

@@ -3,6 +3,9 @@
 Work is found in the records, so it makes no difference who accepted it, in which process, and whether this one died
 meanwhile: every piece can be done again from its start. The end of a piece counts only while the record still asks for
 that very piece. A wake-up says that there is work; looking now and then catches one that got lost.
+
+A piece has a time limit, and is ended when its record asks for something else or its image is deleted. What fails by an
+unknown error is tried a few times; then its owner reads so in the record, which can be deleted.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
+from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select
 
@@ -17,10 +22,12 @@ from kilonova.domain.errors import KilonovaError
 from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.files import UNFINISHED, Backing
 from kilonova.services.volume.records import whole_snapshots, whole_volumes
-from kilonova.services.volume.volume import Snapshot, Volume
+from kilonova.services.volume.slots import FairSlots
+from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, Snapshot, Volume
 from kilonova.services.volume.works import Works
 from kilonova.store import rows
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.image import images
 from kilonova.store.tables.volume import snapshots, volumes
 from kilonova.world import Bus, Clock, Store, Tx
 
@@ -29,22 +36,44 @@ SUBJECT = "volume.wake"
 LOOK_SECONDS = 5.0
 BEAT_SECONDS = 15.0
 EXPIRE_SECONDS = 3600.0  # between two looks at what was set aside long ago
-AT_ONCE = 4  # pieces of work; each is a thread that copies
+FIX_SECONDS = 1.0  # between two tries after an unknown error
+MOST_TRIES = 3  # of a piece that fails by an unknown error
+TASKS = 4  # that copy at once
+TASK_SECONDS = 21600.0
 
 _VOLUMES = Sql(select(volumes).where(volumes.c.backend == bindparam("backend"), volumes.c.work != ""))
 _SNAPSHOTS = Sql(select(snapshots).where(snapshots.c.backend == bindparam("backend"), snapshots.c.work != ""))
 _ALL_VOLUMES = Sql(select(volumes.c.id).where(volumes.c.backend == bindparam("backend")))
 _ALL_SNAPSHOTS = Sql(select(snapshots.c.id).where(snapshots.c.backend == bindparam("backend")))
+_IMAGES = Sql(select(images.c.id).where(in_list(images.c.id, "ids")))
 
 Thing = Volume | Snapshot
 
 
+@dataclass
+class _Running:
+    task: asyncio.Task[None]
+    thing: Thing
+    reason: str = ""  # why it was ended, if its record is to say so
+
+
 class Keeper:
-    def __init__(self, control: Store, clock: Clock, backends: Backends, backing: Backing, works: Works) -> None:
+    def __init__(
+        self,
+        control: Store,
+        clock: Clock,
+        backends: Backends,
+        backing: Backing,
+        works: Works,
+        *,
+        tasks: int = TASKS,
+        seconds: float = TASK_SECONDS,
+    ) -> None:
         self._control, self._clock, self._backends = control, clock, backends
-        self._backing, self._works = backing, works
-        self._busy: dict[str, asyncio.Task[None]] = {}  # by thing
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._backing, self._works, self._seconds = backing, works, seconds
+        self._busy: dict[str, _Running] = {}  # by thing
+        self._tries: Counter[str] = Counter()  # by piece of work
+        self._slots, self._quick_slots = FairSlots(tasks), FairSlots(tasks)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._beaten_at = self._expired_at = float("-inf")
@@ -59,7 +88,7 @@ class Keeper:
 
     async def stop(self) -> None:
         self._backing.stop()
-        tasks = [*self._busy.values(), *([self._looking] if self._looking is not None else [])]
+        tasks = [*(one.task for one in self._busy.values()), *([self._looking] if self._looking is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -87,6 +116,7 @@ class Keeper:
                     await self._remove_expired()
                 for thing in await self._pending():
                     self._begin(thing)
+                await self._end_copies_of_deleted_images()
             except KilonovaError as error:
                 logger.warning("the work on volumes cannot be looked up: %s", error)
             with contextlib.suppress(TimeoutError):
@@ -108,29 +138,64 @@ class Keeper:
         return await self._control.read(body)
 
     def _begin(self, thing: Thing) -> None:
-        if thing.id in self._busy:
-            return
-        task = asyncio.create_task(self._do(thing))
-        self._busy[thing.id] = task
-        task.add_done_callback(lambda done: self._end(thing, done))
+        running = self._busy.get(thing.id)
+        if running is None:
+            task = asyncio.create_task(self._do(thing))
+            self._busy[thing.id] = _Running(task, thing)
+            task.add_done_callback(lambda done: self._end(thing, done))
+        elif running.thing.work_id != thing.work_id:  # deleted meanwhile; the new piece begins once this one has ended
+            running.task.cancel()
 
     def _end(self, thing: Thing, done: asyncio.Task[None]) -> None:
         del self._busy[thing.id]
-        if done.cancelled():
-            return
-        if (error := done.exception()) is not None:
+        if not done.cancelled() and (error := done.exception()) is not None:
             logger.error("%s %s: its %s failed unexpectedly", *_told(thing), exc_info=error)
-        else:
-            self.wake()  # something else may have been asked for meanwhile
+        self.wake()  # something else may have been asked for meanwhile
 
     async def _do(self, thing: Thing) -> None:
-        async with self._slots:
+        slots = self._slots if copies_bytes(thing) else self._quick_slots
+        async with slots.taken(thing.project_id):
             try:
                 if await self._is_wanted(thing):
-                    await self._works.do(thing)
+                    async with asyncio.timeout(self._seconds):
+                        await self._works.do(thing)
+            except asyncio.CancelledError:
+                running, task = self._busy.get(thing.id), asyncio.current_task()
+                if running is None or task is None or not running.reason:
+                    raise
+                task.uncancel()
+                await self._works.fail(thing, running.reason)
+            except TimeoutError:
+                await self._works.fail(thing, f"it did not end within {self._seconds:.0f} s")
             except KilonovaError as error:  # the database; the next look tries again
                 logger.warning("%s %s: its %s is tried again: %s", *_told(thing), error)
                 await self._clock.sleep(LOOK_SECONDS)
+            except Exception as error:
+                await self._count(thing, error)
+
+    async def _count(self, thing: Thing, error: Exception) -> None:
+        """A piece that fails for an unknown reason fails again: a few tries are enough."""
+        self._tries[thing.work_id] += 1
+        tries = self._tries[thing.work_id]
+        logger.error("%s %s: its %s failed unexpectedly (try %d)", *_told(thing), tries, exc_info=error)
+        if tries < MOST_TRIES:
+            await self._clock.sleep(FIX_SECONDS)
+            return
+        await self._works.fail(thing, f"an unexpected error ({type(error).__name__}); the log of the service has it")
+        del self._tries[thing.work_id]
+
+    async def _end_copies_of_deleted_images(self) -> None:
+        """Nobody can use the rest; the volume says why."""
+        copies = [(image_of(one.thing), one) for one in self._busy.values() if image_of(one.thing)]
+
+        async def body(tx: Tx) -> set[str]:
+            return {row["id"] for row in await tx.all(_IMAGES, ids=[image_id for image_id, _ in copies])}
+
+        left = await self._control.read(body, few=True) if copies else set()
+        for image_id, running in copies:
+            if image_id not in left and not running.reason:
+                running.reason = f"image {image_id} was deleted"
+                running.task.cancel()
 
     async def _is_wanted(self, thing: Thing) -> bool:
         """What was read before an earlier piece ended may have been that very piece: done again, it would find the end
@@ -161,6 +226,19 @@ class Keeper:
     async def _remove_expired(self) -> None:
         self._expired_at = self._clock.monotonic()
         await self._works.remove_expired(self._clock.now())
+
+
+def image_of(thing: Thing) -> str:
+    """The image that is being copied, if it is one."""
+    return (thing.image_id or "") if isinstance(thing, Volume) and thing.work == CREATE else ""
+
+
+def copies_bytes(thing: Thing) -> bool:
+    """It may take long; the others cost a moment and wait for none of these."""
+    if thing.work in (DELETE, EXTEND):
+        return False
+    is_empty = isinstance(thing, Volume) and not (thing.snapshot_id or thing.source_id or thing.image_id)
+    return not (is_empty and thing.work == CREATE)
 
 
 def _told(thing: Thing) -> tuple[str, str, str]:

@@ -1,150 +1,236 @@
-"""Reading a qcow2 image, versions 2 and 3: which pieces of the disk it holds. Plain and deflated clusters; one that
-builds on another file, is encrypted or keeps its data elsewhere is refused. And writing one."""
+"""Reading a qcow2 image, versions 2 and 3, whoever wrote it: plain and deflated clusters. Writing one is in packing.py.
+
+An image is a stranger's upload, so nothing in it is believed. An image that needs another file, is encrypted or uses
+unknown features is refused. Every offset must lie inside the file. The work is bounded by the disk's size and by the
+file's length: tables and plain clusters are never read more often than the file can hold them, and a deflated cluster
+costs at least the bytes that the best compression would leave.
+"""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
 
 from kilonova.domain.errors import Failed
 
 MAGIC = b"QFI\xfb"
-_HEADER = struct.Struct(
-    ">4sIQIIQIIQ"
-)  # magic, version, backing offset and size, cluster bits, size, crypt, l1 size, l1
-_FEATURES = struct.Struct(">Q")
-_DIRTY, _CORRUPT = 1, 2  # of the features: what it holds can be read all the same
+# magic, version, backing offset and size, cluster bits, size, crypt, l1 entries, l1 offset
+HEADER = struct.Struct(">4sIQIIQIIQ")
+COUNTS = struct.Struct(">QIIQ")  # of version 2 and 3: refcount table, its clusters, number of snapshots, their offset
+_VERSION_3 = struct.Struct(">QQQII")  # incompatible, compatible, autoclear features; refcount order; header length
+_DIRTY, _CORRUPT = 1, 2  # features of an image that can be read all the same
+_EXTERNAL_DATA, _COMPRESSION, _WIDE_ENTRIES = 4, 8, 16
+_FEATURES = {
+    _EXTERNAL_DATA: "keeps its data in another file",
+    _COMPRESSION: "uses a compression other than deflate",
+    _WIDE_ENTRIES: "uses extended L2 entries",
+}
 _OFFSET = 0x00FF_FFFF_FFFF_FE00
 _COMPRESSED = 1 << 62
 _ZERO = 1
 _SECTOR = 512
-MOST_L1 = 32 * 1024 * 1024 // 8  # entries, as QEMU allows
+_DEFLATE_BEST = 1040  # bytes out of one byte; deflate reaches 1032
+_SLICE = 64 * 1024  # bytes of a table that are read at once
+MOST_L1 = 32 * 1024 * 1024  # bytes, as QEMU allows
+MOST_REFCOUNTS = 8 * 1024 * 1024  # bytes of the refcount table, as QEMU allows
+INSPECTED_L1 = 128 * 1024  # bytes of tables that `inspect` looks at
+INSPECTED_L2 = 512 * 1024
+
+
+class Header(NamedTuple):
+    version: int
+    bits: int
+    size: int  # of the disk, bytes
+    l1: int
+    length: int  # of the file, bytes
+
+    @property
+    def cluster(self) -> int:
+        return 1 << self.bits
+
+    @property
+    def per_table(self) -> int:
+        return 1 << (self.bits - 3)
+
+    @property
+    def entries(self) -> int:
+        """First-level entries that the disk needs; what follows them says nothing."""
+        return whole_units(whole_units(self.size, self.cluster), self.per_table)
 
 
 class Qcow2:
-    def __init__(
-        self, file: BinaryIO, size: int, cluster_bits: int, first_level: tuple[int, ...], version: int
-    ) -> None:
-        self.size = size
-        self._file, self._bits, self._first, self._version = file, cluster_bits, first_level, version
+    """An image whose header was checked; its tables are checked as they are read."""
+
+    def __init__(self, file: BinaryIO, header: Header) -> None:
+        self.size = header.size
+        self._file, self._header = file, header
+        self._tables = self._plain = self._packed = self._packed_bytes = 0
 
     @classmethod
-    def of(cls, file: BinaryIO) -> Qcow2 | None:
-        """None: it is no qcow2. Raises `Failed` for one that cannot be read here."""
-        file.seek(0)
-        head = file.read(_HEADER.size + 32)
-        if head[:4] != MAGIC or len(head) < _HEADER.size:
-            return None
-        _, version, backing, _, bits, size, crypt, entries, table = _HEADER.unpack_from(head)
-        if version not in (2, 3) or not 9 <= bits <= 21 or entries > MOST_L1:
-            raise _bad("its header is not one of qcow2 version 2 or 3")
-        if backing or crypt:
-            raise _bad("it builds on another file" if backing else "it is encrypted")
-        if version == 3 and _FEATURES.unpack_from(head, 72)[0] & ~(_DIRTY | _CORRUPT):
-            raise _bad("it uses features that are not known here")
-        file.seek(table)
-        first = file.read(entries * 8)
-        if len(first) < entries * 8:
-            raise _bad("it ends too early")
-        return cls(file, size, bits, struct.unpack(f">{entries}Q", first), version)
+    def open(cls, file: BinaryIO) -> Qcow2:
+        """Raises `Failed` for anything that is not a plain qcow2."""
+        return cls(file, read_header(file))
+
+    def inspect(self) -> None:
+        """Check as much of the tables as can be read quickly. Raises `Failed`."""
+        offsets = [offset for entries in self._first_level(INSPECTED_L1) for offset in entries if offset]
+        if len(set(offsets)) < len(offsets):
+            raise _bad("two of its L1 entries have the same L2 table")
+        step = max(1, len(offsets) * min(self._header.cluster, _SLICE) // INSPECTED_L2)
+        for offset in offsets[::step][: INSPECTED_L2 // min(self._header.cluster, _SLICE)]:
+            self._check_table(offset)
+
+    def _check_table(self, offset: int) -> None:
+        amount = min(self._header.cluster, _SLICE)
+        for entry in set(self._numbers(offset, amount)):
+            if entry & _COMPRESSED:
+                self._extent(entry)
+            elif entry:
+                self._check_offset(entry & _OFFSET, "a cluster")
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Where on the disk, and what; zeros are left out."""
-        cluster, per_table = 1 << self._bits, 1 << (self._bits - 3)
-        for number, entry in enumerate(self._first):
-            offset = entry & _OFFSET
-            if not offset:
-                continue
-            self._file.seek(offset)
-            second = self._file.read(cluster)
-            if len(second) < cluster:
-                raise _bad("it ends too early")
-            for place, told in enumerate(struct.unpack(f">{per_table}Q", second)):
-                at = (number * per_table + place) * cluster
-                content = self._cluster(told) if told and at < self.size else b""
-                if content:
-                    yield at, content[: self.size - at]
+        """Offsets on the disk and their bytes; zeros are left out."""
+        header, zeros, number = self._header, bytes(self._header.cluster), 0
+        for slice_ in self._first_level(MOST_L1):
+            for offset in slice_:
+                if offset:
+                    self._tables = self._counted(self._tables, "L2 tables")
+                    for at, entry in self._second_level(number, offset):
+                        content = self._cluster(entry)[: header.size - at]
+                        if content and content != zeros[: len(content)]:
+                            yield at, content
+                number += 1
+
+    def _first_level(self, most: int) -> Iterator[list[int]]:
+        """Offsets of second-level tables, 0 where there is none; no more bytes than `most` are read."""
+        wanted = min(self._header.entries * 8, most)
+        for start in range(0, wanted, _SLICE):
+            entries = self._numbers(self._header.l1 + start, min(_SLICE, wanted - start))
+            offsets = [entry & _OFFSET for entry in entries]
+            for offset in offsets:
+                self._check_offset(offset, "an L2 table")
+            yield offsets
+
+    def _second_level(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
+        """Where on the disk each used entry of this table is, in order."""
+        header = self._header
+        first = number * header.per_table
+        wanted = min(header.per_table, whole_units(header.size, header.cluster) - first) * 8
+        for start in range(0, wanted, _SLICE):
+            entries = self._numbers(offset + start, min(_SLICE, wanted - start))
+            for place, entry in enumerate(entries, first + start // 8):
+                if entry:
+                    yield place * header.cluster, entry
 
     def _cluster(self, entry: int) -> bytes:
         if entry & _COMPRESSED:
             return self._inflated(entry)
         offset = entry & _OFFSET
-        if not offset or (self._version == 3 and entry & _ZERO):
+        self._check_offset(offset, "a cluster")
+        if not offset or (self._header.version == 3 and entry & _ZERO):
             return b""
+        self._plain = self._counted(self._plain, "clusters")
         self._file.seek(offset)
-        return self._file.read(1 << self._bits)
+        return self._file.read(self._header.cluster)  # less at the end of the file: the rest is zeros
 
     def _inflated(self, entry: int) -> bytes:
-        shift = 62 - (self._bits - 8)
-        offset = entry & ((1 << shift) - 1)
-        sectors = ((entry >> shift) & ((1 << (self._bits - 8)) - 1)) + 1
+        offset, amount = self._extent(entry)
+        self._packed += 1
+        self._packed_bytes += amount
+        length = self._header.length
+        if (
+            self._packed * (self._header.cluster // _DEFLATE_BEST + 1) > length
+            or self._packed_bytes > length + self._packed * 2 * _SECTOR
+        ):
+            raise _bad("its deflated clusters overlap")
         self._file.seek(offset)
-        packed = self._file.read(sectors * _SECTOR - offset % _SECTOR)
+        packed = self._file.read(amount)
         try:
-            return zlib.decompressobj(-12).decompress(packed, 1 << self._bits)
+            return zlib.decompressobj(-12).decompress(packed, self._header.cluster)
         except zlib.error:
             raise _bad("one of its clusters cannot be inflated") from None
 
+    def _extent(self, entry: int) -> tuple[int, int]:
+        """Where a deflated cluster is in the file, and at most how many bytes it has."""
+        shift = 62 - (self._header.bits - 8)
+        offset = entry & ((1 << shift) - 1)
+        sectors = ((entry >> shift) & ((1 << (self._header.bits - 8)) - 1)) + 1
+        if offset >= self._header.length:
+            raise _bad("one of its entries points behind the end of the file")
+        return offset, sectors * _SECTOR - offset % _SECTOR
+
+    def _counted(self, count: int, what: str) -> int:
+        if count * self._header.cluster > self._header.length:
+            raise _bad(f"its {what} overlap: they would be more than the file holds")
+        return count + 1
+
+    def _check_offset(self, offset: int, what: str) -> None:
+        if offset & (self._header.cluster - 1):
+            raise _bad(f"the offset of {what} is not that of a cluster")
+        if offset >= self._header.length:
+            raise _bad("one of its entries points behind the end of the file")
+
+    def _numbers(self, offset: int, amount: int) -> tuple[int, ...]:
+        self._file.seek(offset)
+        content = self._file.read(amount)
+        if len(content) < amount:
+            raise _bad("it ends in the middle of a table")
+        return struct.unpack(f">{amount // 8}Q", content)
+
+
+def read_header(file: BinaryIO) -> Header:
+    """Raises `Failed` unless every field is one that can be worked with."""
+    length = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(HEADER.size + COUNTS.size + _VERSION_3.size)
+    if head[:4] != MAGIC:
+        raise _bad("it does not begin as a qcow2 does")
+    if len(head) < HEADER.size + COUNTS.size:
+        raise _bad("it ends in the middle of its header")
+    _, version, backing, _, bits, size, crypt, entries, l1 = HEADER.unpack_from(head)
+    if version not in (2, 3) or not 9 <= bits <= 21:
+        raise _bad(f"version {version} with clusters of 2^{bits} bytes is not known; 2 and 3 are, with 2^9 to 2^21")
+    if backing:
+        raise _bad("it builds on another file (a backing file)")
+    if crypt:
+        raise _bad("it is encrypted")
+    if version == 3:
+        _check_version_3(head, 1 << bits)
+    header = Header(version, bits, size, l1, length)
+    if size >= 1 << 63 or header.entries > entries or entries * 8 > MOST_L1:
+        raise _bad(f"its L1 table of {entries} entries does not fit a disk of {size} bytes")
+    _check_inside(header, l1, entries * 8, "L1 table")
+    counts, clusters = COUNTS.unpack_from(head, HEADER.size)[:2]
+    if clusters * header.cluster > MOST_REFCOUNTS + header.cluster:
+        raise _bad(f"its refcount table of {clusters} clusters is too large")
+    _check_inside(header, counts, min(clusters, 1) * header.cluster, "refcount table")
+    return header
+
+
+def _check_version_3(head: bytes, cluster: int) -> None:
+    if len(head) < HEADER.size + COUNTS.size + _VERSION_3.size:
+        raise _bad("it ends in the middle of its header")
+    features, _, _, order, length = _VERSION_3.unpack_from(head, HEADER.size + COUNTS.size)
+    for bit, what in _FEATURES.items():
+        if features & bit:
+            raise _bad(f"it {what}")
+    if features & ~(_DIRTY | _CORRUPT):
+        raise _bad(f"it uses unknown features ({features:#x})")
+    if order > 6 or not 104 <= length <= cluster:
+        raise _bad(f"its header of {length} bytes with refcounts of 2^{order} bits is not known")
+
+
+def _check_inside(header: Header, offset: int, amount: int, what: str) -> None:
+    if offset % header.cluster or offset + amount > header.length or (amount and offset < header.cluster):
+        raise _bad(f"its {what} is not inside the file")
+
 
 def _bad(why: str) -> Failed:
-    return Failed("image_unreadable", f"the image cannot be written to a volume: {why}", final=True)
+    return Failed("image_unreadable", f"the qcow2 image cannot be used: {why}", final=True)
 
 
-class Packing:
-    """A raw disk as qcow2, version 2: without its holes, and without ever lying on a disk itself. Where everything will
-    be follows from which clusters hold something, so it can be told from the first byte on."""
-
-    bits = 16
-    cluster = 1 << bits
-    per_table = cluster // 8  # entries of a second-level table
-    per_block = cluster // 2  # counts of a refcount block
-    _whole = 1 << 63  # of an entry: used once
-
-    def __init__(self, file: BinaryIO, size: int, data: Iterable[tuple[int, int]]) -> None:
-        """`data`: the parts of the disk that are no holes."""
-        self._file, self._size = file, size
-        found = {number for start, end in data for number in range(start >> self.bits, _up(end, self.cluster))}
-        self._held = sorted(found)
-        self._tables = sorted({number // self.per_table for number in self._held})
-        self._entries = _up(_up(size, self.cluster), self.per_table)
-        self._first = _up(self._entries * 8, self.cluster)
-        fixed = 1 + self._first + len(self._tables) + len(self._held)
-        self._blocks = self._counts = 0
-        while self._blocks * self.per_block < fixed + self._blocks + self._counts:
-            self._blocks += 1
-            self._counts = _up(self._blocks * 8, self.cluster)
-        self._total = fixed + self._blocks + self._counts
-
-    def pieces(self) -> Iterator[bytes]:
-        """The whole file, a cluster or more at a time."""
-        counts = 1 + self._first
-        blocks = counts + self._counts
-        tables = blocks + self._blocks
-        data = tables + len(self._tables)
-        head = (MAGIC, 2, 0, 0, self.bits, self._size, 0, self._entries, self.cluster)
-        yield self._padded(_HEADER.pack(*head) + struct.pack(">QIIQ", counts << self.bits, self._counts, 0, 0))
-        placed = {number: tables + place for place, number in enumerate(self._tables)}
-        yield self._padded(self._numbers(placed.get(number) for number in range(self._entries)))
-        yield self._padded(struct.pack(f">{self._blocks}Q", *((blocks + n) << self.bits for n in range(self._blocks))))
-        yield self._padded(struct.pack(f">{self._total}H", *([1] * self._total)), self._blocks)
-        places = {number: data + place for place, number in enumerate(self._held)}
-        for table in self._tables:
-            first = table * self.per_table
-            yield self._numbers(places.get(number) for number in range(first, first + self.per_table))
-        for number in self._held:
-            self._file.seek(number << self.bits)
-            yield self._file.read(self.cluster).ljust(self.cluster, b"\0")
-
-    def _numbers(self, places: Iterable[int | None]) -> bytes:
-        told = [0 if place is None else (place << self.bits) | self._whole for place in places]
-        return struct.pack(f">{len(told)}Q", *told)
-
-    def _padded(self, content: bytes, clusters: int = 0) -> bytes:
-        return content.ljust((clusters or _up(len(content), self.cluster)) << self.bits, b"\0")
-
-
-def _up(amount: int, unit: int) -> int:
-    """How many units it takes."""
+def whole_units(amount: int, unit: int) -> int:
+    """How many units hold this amount."""
     return -(-amount // unit)

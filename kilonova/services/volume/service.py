@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from kilonova.services.image.service import Images
 from kilonova.services.volume.attachments import Attachments
@@ -59,10 +60,10 @@ class Volumes:
         """The first type, once in a cloud's life."""
         await self.types.prepare()
 
-    def keeper(self, backing: Backing, images: Images | None) -> Keeper:
-        """Who does the work on this backend's files."""
+    def keeper(self, backing: Backing, images: Images | None, **limits: Any) -> Keeper:
+        """Who does the work on this backend's files; `limits`: see there."""
         works = Works(self._control, self._clock, self.quotas, backing, images)
-        return Keeper(self._control, self._clock, self.backends, backing, works)
+        return Keeper(self._control, self._clock, self.backends, backing, works, **limits)
 
 
 def _waking(bus: Bus) -> Callable[[], Awaitable[None]]:

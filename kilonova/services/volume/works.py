@@ -10,8 +10,9 @@ from typing import Any
 from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Failed, Refused
 from kilonova.services.image.image import QUEUED
+from kilonova.services.image.inspection import RAW
 from kilonova.services.image.service import Images
-from kilonova.services.volume.files import GIBIBYTE, RAW, Backing
+from kilonova.services.volume.files import GIBIBYTE, Backing
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES, Quotas
 from kilonova.services.volume.records import fetch_volume, remove_snapshot, remove_volume
 from kilonova.services.volume.volume import (
@@ -19,6 +20,7 @@ from kilonova.services.volume.volume import (
     CREATE,
     CREATING,
     DELETE,
+    DELETING,
     ERROR,
     ERROR_EXTENDING,
     EXTEND,
@@ -35,7 +37,7 @@ from kilonova.store import rows
 from kilonova.store.tables.volume import snapshots, volumes
 from kilonova.world import Clock, Store, Tx
 
-_UNDER_WAY = {CREATE: CREATING, EXTEND: EXTENDING, UPLOAD: UPLOADING, REVERT: REVERTING}
+_UNDER_WAY = {CREATE: CREATING, EXTEND: EXTENDING, UPLOAD: UPLOADING, REVERT: REVERTING, DELETE: DELETING}
 _FREE: dict[str, Any] = {"work": "", "work_id": "", "work_value": ""}
 
 
@@ -64,6 +66,23 @@ class Works:
         if self._images is not None:
             await self._images.remove_expired()
 
+    async def fail(self, thing: Volume | Snapshot, reason: str) -> None:
+        """End a piece of work that will not succeed, so that its owner knows and can delete what is there."""
+        if isinstance(thing, Snapshot):
+            values = {"status": ERROR, "reason": f"Its {thing.work} failed: {reason}", "work": "", "work_id": ""}
+
+            async def body(tx: Tx) -> int:
+                return await rows.change(tx, snapshots, values, id=thing.id, work_id=thing.work_id)
+
+            await self._control.write(body)
+            return
+        if thing.work == UPLOAD:
+            await self._drop_image(thing)
+        statuses: dict[str, str | None] = {EXTEND: ERROR_EXTENDING, UPLOAD: None}
+        unused = int(thing.work_value) - thing.size if thing.work == EXTEND else 0
+        changes = {"status": statuses.get(thing.work, ERROR), "reason": f"Its {thing.work} failed: {reason}"}
+        await self._end(thing, changes, unused=unused)
+
     # -- volumes ------------------------------------------------------------------------------------------------------
 
     async def _create(self, volume: Volume) -> None:
@@ -74,8 +93,7 @@ class Works:
             elif volume.source_id:
                 await self._backing.make(name, volume.size, copy_of=f"volume-{volume.source_id}")
             elif volume.image_id and self._images is not None:
-                image = await self._images.path(volume.image_id)
-                await self._backing.make(name, volume.size, image=image)
+                await self._backing.make(name, volume.size, image=await self._images.file(volume.image_id))
             else:
                 await self._backing.make(name, volume.size)
         except (Failed, Refused) as why:

@@ -7,11 +7,15 @@ import shutil
 from pathlib import Path
 
 from kilonova.compute.drivers.libvirt.programs import run
-from kilonova.domain.errors import Failed
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.guest import GuestSpec
+from kilonova.services.image.inspection import QCOW2, RAW, inspect
+from kilonova.threads import FILES
 
 DISK, HALF, CONSOLE = "disk.qcow2", "disk.half", "console.log"
 MAKING_SECONDS = 3600.0
 GIB = 1024**3
+MOST_DISK = 16 * 1024**4  # bytes, of a flavor that says no size
 
 
 class Disks:
@@ -36,11 +40,21 @@ class Disks:
         found = [path for path in (self._root / self._host).glob("*/*") if path.name.isdigit()]
         return sorted((path.parent.name, int(path.name)) for path in found)
 
-    async def make(self, server: str, copy: int, image: str, disk_gb: int) -> None:
-        source = self._images / image
+    async def make(self, guest: GuestSpec) -> None:
+        """The image is inspected again, and QEMU is told its format: left to guess, it would open whatever file a qcow2
+        names, whoever uploaded it."""
+        source, disk_format = self._images / guest.image, guest.image_format or RAW
         if not source.is_file():
-            raise Failed("no_image", f"image {image} is not on {self._host}", elsewhere=True)
-        await self._write(server, copy, source, self._host, disk_gb)
+            raise Failed("no_image", f"image {guest.image} is not on {self._host}", elsewhere=True)
+        if disk_format not in (RAW, QCOW2):
+            text = f"image {guest.image} is a {disk_format}; servers boot from raw and qcow2: convert it"
+            raise Failed("image_unreadable", text, final=True)
+        try:
+            size = await FILES.run(inspect, source, disk_format, guest.disk_gb * GIB or MOST_DISK) or 0
+        except Refused as why:
+            raise Failed("image_unreadable", f"image {guest.image}: {why.message}", final=True) from None
+        grown = guest.disk_gb if guest.disk_gb * GIB > size else 0
+        await self._write(guest.server, guest.copy, source, disk_format, self._host, grown)
 
     async def send(self, server: str, copy: int, to_host: str, to_copy: int) -> None:
         """To a host whose directory is seen from here."""
@@ -48,7 +62,7 @@ class Disks:
             text = f"{self._host} cannot send a disk to {to_host}: they share no directory {self._root.name}/{to_host}"
             raise Failed("unreachable", text, final=True)
         if not (self.place(server, to_copy, to_host) / DISK).is_file():
-            await self._write(server, to_copy, self.disk(server, copy), to_host, 0)
+            await self._write(server, to_copy, self.disk(server, copy), QCOW2, to_host, 0)
 
     def adopt(self, server: str, copy: int, other: int) -> bool:
         """The disk of another copy, if it is seen from here, gets one more name, and stays when the other name goes."""
@@ -76,13 +90,14 @@ class Disks:
         except FileNotFoundError:
             return ""
 
-    async def _write(self, server: str, copy: int, source: Path, host: str, disk_gb: int) -> None:
+    async def _write(self, server: str, copy: int, source: Path, disk_format: str, host: str, disk_gb: int) -> None:
         place = self.place(server, copy, host)
         place.mkdir(parents=True, exist_ok=True)
         half = place / HALF
         half.unlink(missing_ok=True)  # of one who died over it
         half.touch()  # with the rights that new files have here; qemu-img's own would keep others out
-        await run("qemu-img", "convert", "-O", "qcow2", str(source), str(half), seconds=MAKING_SECONDS)
+        formats = ("-f", disk_format, "-O", QCOW2)
+        await run("qemu-img", "convert", *formats, str(source), str(half), seconds=MAKING_SECONDS)
         if disk_gb:
-            await run("qemu-img", "resize", "-q", str(half), str(disk_gb * GIB))
+            await run("qemu-img", "resize", "-q", "-f", QCOW2, str(half), str(disk_gb * GIB))
         half.rename(place / DISK)

@@ -56,7 +56,7 @@ class LibvirtDriver:
             return "kept"
         if adopt is not None and self._disks.adopt(guest.server, guest.copy, adopt):
             return "adopted"
-        await self._disks.make(guest.server, guest.copy, guest.image, guest.disk_gb)
+        await self._disks.make(guest)
         return "created"
 
     async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:

@@ -16,7 +16,8 @@ from kilonova.api.image.routes import ROUTES
 from kilonova.api.port import Port
 from kilonova.domain.caller import Caller, Named
 from kilonova.production import Uuids
-from kilonova.services.image.service import TEBIBYTE, Images
+from kilonova.services.image.service import Images
+from kilonova.services.image.uploads import CAPS
 from kilonova.store.open import open_store
 
 URL = "http://cloud:8774"
@@ -128,13 +129,15 @@ class Glance:
 Story = Callable[[Glance], Awaitable[None]]
 
 
-def run(story: Story, folder: Path, url: str = "", size_cap: int = TEBIBYTE) -> None:
+def run(story: Story, folder: Path, url: str = "", size_cap: int = CAPS.size) -> None:
     async def whole() -> None:
         clock = SteppingClock()
         address = url or f"sqlite:///{folder / 'control.db'}"
         control = await open_store("control", address, clock=clock)
         try:
-            glance = Glance(Images(control, clock, Uuids(), folder / "images", size_cap), folder / "images")
+            glance = Glance(
+                Images(control, clock, Uuids(), folder / "images", CAPS._replace(size=size_cap)), folder / "images"
+            )
             async with asyncio.timeout(60), glance.client:
                 await story(glance)
         finally:

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from kilonova.api.image.file import PIECE
 from kilonova.services.image.files import BATCH, Draft
+from tests.support.qcow2 import qcow2
 from tests.unit.api.image.asking import FORMATS, Glance
 from tests.unit.api.image.conftest import Run
 
@@ -55,11 +56,25 @@ def test_an_empty_image_is_an_image(run: Run) -> None:
 
 def test_the_virtual_size_of_a_qcow2_is_in_its_header(run: Run) -> None:
     async def story(glance: Glance) -> None:
-        header = b"QFI\xfb" + bytes(20) + (10 * 1024**3).to_bytes(8, "big") + bytes(100)
-        image = await glance.uploaded("alice", header, disk_format="qcow2")
-        assert (image["size"], image["virtual_size"]) == (132, 10 * 1024**3)
-        assert (await glance.uploaded("alice", b"no header", disk_format="qcow2"))["virtual_size"] is None
-        assert (await glance.uploaded("alice", b"x", disk_format="vmdk"))["virtual_size"] is None
+        content = qcow2(size=10 * 1024**3)
+        image = await glance.uploaded("alice", content, disk_format="qcow2")
+        assert (image["size"], image["virtual_size"]) == (len(content), 10 * 1024**3)
+        assert (await glance.uploaded("alice", b"KDMV", disk_format="vmdk"))["virtual_size"] is None
+        raw = await glance.uploaded("alice", content, disk_format="raw")
+        assert raw["virtual_size"] == len(content), "declared raw, it is bytes, whatever they are"
+
+    run(story)
+
+
+@pytest.mark.parametrize("disk_format", ["qcow2", "vmdk", "vhd", "vhdx", "vdi", "iso"])
+def test_data_that_is_not_of_the_declared_format_is_refused(run: Run, disk_format: str) -> None:
+    async def story(glance: Glance) -> None:
+        image = await glance.create("alice", disk_format=disk_format)
+        path = f"/v2/images/{image['id']}/file"
+        answer = await glance.ask("alice", "PUT", path, b"bytes", Content_Type="application/octet-stream")
+        assert answer.status_code == 415 and f"as {disk_format}" in answer.json()["message"]
+        assert (await glance.show("alice", image["id"]))["status"] == "queued"
+        assert glance.files() == []
 
     run(story)
 

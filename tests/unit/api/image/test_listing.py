@@ -8,6 +8,7 @@ import pytest
 
 from kilonova.api.image.filters import split_values
 from kilonova.api.rejected import Rejected
+from tests.support.qcow2 import qcow2
 from tests.unit.api.image.asking import Glance
 from tests.unit.api.image.conftest import Run
 
@@ -15,9 +16,7 @@ from tests.unit.api.image.conftest import Run
 async def _some(glance: Glance) -> None:
     """In the order of their names, also by time."""
     await glance.uploaded("alice", b"1" * 10, name="a", visibility="private", tags=["x", "y"], os_distro="cirros")
-    await glance.uploaded(
-        "alice", b"2" * 20, name="b", disk_format="qcow2", tags=["x"], os_distro="debian", min_ram=512
-    )
+    await glance.uploaded("alice", qcow2(), name="b", disk_format="qcow2", tags=["x"], os_distro="debian", min_ram=512)
     await glance.create("alice", name="c", container_format="ovf", protected=True, min_disk=4)
     await glance.create("alice", name="d,e", container_format=None, disk_format=None)
 
@@ -45,7 +44,7 @@ async def _some(glance: Glance) -> None:
         ("size=10", "a"),
         ("size_min=11", "b"),
         ("size_max=11", "a"),
-        ("size_min=10&size_max=20", "b a"),
+        ("size_min=10&size_max=200000", "b a"),
         ("min_ram=512", "b"),
         ("min_ram_min=1", "b"),
         ("min_disk_max=3", "d,e b a"),

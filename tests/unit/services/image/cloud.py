@@ -40,7 +40,7 @@ class Life:
         return await self.images.find(ALICE, image.id)
 
     async def content(self, image: Image) -> bytes:
-        return (await self.images.path(image.id)).read_bytes()
+        return (await self.images.file(image.id)).path.read_bytes()
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir()) if self.folder.exists() else []

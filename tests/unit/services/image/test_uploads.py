@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
+from kilonova.services.image import uploads
 from kilonova.services.image.files import BATCH, Draft, Files
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
 from kilonova.services.image.uploads import Uploads
@@ -274,8 +275,30 @@ def test_the_path_of_an_image_without_data(tmp_path: Path) -> None:
             image = await lived.create()
             for image_id, code in ((image.id, "image_not_active"), ("missing", "image_not_found")):
                 with pytest.raises(Refused) as why:
-                    await lived.images.path(image_id)
+                    await lived.images.file(image_id)
                 assert why.value.code == code
             assert image.owner == OWNER
+
+    run(story)
+
+
+def test_deleting_the_image_ends_its_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only at its end: an endless one has none."""
+    monkeypatch.setattr(uploads, "LOOK_BYTES", 1000)
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.create()
+
+            async def endless() -> AsyncIterator[bytes]:
+                for number in range(1000):
+                    if number == 3:
+                        await lived.images.delete(ALICE, image.id, lambda _: None)
+                    assert number < 6, "it goes on"
+                    yield bytes(600)
+
+            with pytest.raises(Refused) as why:
+                await lived.images.upload(image, endless())
+            assert (why.value.code, lived.files()) == ("image_gone", [])
 
     run(story)

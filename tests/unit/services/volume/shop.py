@@ -106,7 +106,7 @@ class Shop:
             return all(row is None for row in found)
 
         async def is_idle() -> bool:  # a file goes after its record
-            return not self.keeper._busy
+            return not any(each in self.keeper._busy for each in ids)
 
         await until(lambda: self.store.read(look))
         await until(is_idle)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.domain.errors import Failed
+from kilonova.services.image.service import ImageFile
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.volume import file_of
@@ -28,14 +29,14 @@ class Slow(NoBytes):
         self.may_go = asyncio.Event()
         self.begun = 0
 
-    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
         self.begun += 1
         await self.may_go.wait()
         await super().make(name, size_gb, copy_of=copy_of, image=image)
 
 
 class Full(NoBytes):
-    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: Path | None = None) -> None:
+    async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
         raise Failed("volume_storage_full", "the storage of volumes is full", final=True)
 
     async def read(self, name: str, disk_format: str = "raw") -> AsyncIterator[bytes]:
@@ -132,7 +133,7 @@ def test_what_was_read_before_it_ended_is_not_done_again(control: Control, tmp_p
             settled = await here.settled(volume.id)
             for thing in read_early:
                 here.keeper._begin(thing)
-            await asyncio.gather(*here.keeper._busy.values())
+            await asyncio.gather(*(one.task for one in here.keeper._busy.values()))
             assert here.backing.begun == 1 and file_of(settled) in here.backing.sizes
 
     control(story)

@@ -66,7 +66,7 @@ def test_what_cannot_be_made_is_refused_and_costs_nothing(control: Control, tmp_
     async def story(store: Any) -> None:
         async with shop(store, tmp_path) as here:
             image = await here.image(BYTES, min_disk=3)
-            strange = await here.image(BYTES, disk_format="vmdk")
+            strange = await here.image(b"KDMV", disk_format="vmdk")
             volume = await here.volume(2)
             snapshot = await here.snapshot(volume)
             for wish in (

@@ -1,0 +1,47 @@
+"""Threads for what blocks: a few for each kind of work, so that one kind never waits for another.
+
+asyncio's own pool is for everything at once: eight copies of disks in it, and nobody can log in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+LOW = 10  # niceness of work that nobody waits for
+
+
+class Threads:
+    """Up to `most` threads of one kind; they are started when they are needed."""
+
+    def __init__(self, name: str, most: int, *, niceness: int = 0) -> None:
+        def begin() -> None:
+            if niceness:  # Linux keeps it per thread
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix=name, initializer=begin)
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+    async def run_until_stopped(self, stop: threading.Event, work: Callable[..., T], *arguments: Any) -> T:
+        """As `run`. Cancelled, it sets `stop` and returns only when the thread has ended: the same work may be begun
+        again at once."""
+        future = asyncio.ensure_future(self.run(work, *arguments))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([future])
+            raise
+
+
+PASSWORDS = Threads("password", 2)
+KEYS = Threads("key", 1)
+FILES = Threads("file", 8)  # short: open, read or write a piece, rename, remove
+COPIES = Threads("copy", 8, niceness=LOW)  # long: whole disks
