@@ -29,6 +29,9 @@ def host(
     fail: str | None = None,
     times: int = 1,
     how: Literal["error", "refuse", "crash"] = "error",
+    plant: str | None = None,
+    copy: int = 1,
+    lose: str | None = None,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Switch a simulated host of a running cloud.
@@ -45,11 +48,21 @@ def host(
         How often it fails.
     how
         With an error, with one that no other host would do without, or by crashing the agent.
+    plant
+        The id of a server: a guest of it appears that nobody asked for.
+    copy
+        The number of that guest.
+    lose
+        The id of a server: its guests and disks on this host are gone.
     """
     from urllib.parse import quote
 
     order: dict[str, Any] = {word: value for word, value in (("power", power), ("link", link)) if value}
     if fail:
         order["fail"] = {"verb": fail, "times": times, "how": how}
+    if plant:
+        order["plant"] = {"server": plant, "copy": copy}
+    if lose:
+        order["lose"] = lose
     now = cloud_of(login).post(f"/simulated/hosts/{quote(name, safe='')}", order)
     print(f"{now['host']}: power {now['power']}, link {now['link']}")

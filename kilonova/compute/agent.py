@@ -18,12 +18,15 @@ from kilonova.bus import host_subject, question_subject
 from kilonova.compute.host_claims import PREFIX, HostClaims
 from kilonova.compute.settling import carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
+from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import (
     Beat,
     CacheOrder,
     ConsoleQuestion,
     Finish,
     Finished,
+    Holdings,
+    HoldingsQuestion,
     Orders,
     Register,
     Registered,
@@ -118,11 +121,18 @@ class Agent:
         return b""
 
     async def _on_question(self, body: bytes) -> bytes:
-        asked = msgspec.json.decode(body, type=ConsoleQuestion | CacheOrder)
-        if isinstance(asked, CacheOrder):
-            await self.driver.cache_images(asked.images)
+        question = msgspec.json.decode(body, type=ConsoleQuestion | CacheOrder | HoldingsQuestion)
+        if isinstance(question, CacheOrder):
+            await self.driver.cache_images(question.images)
             return b""
-        return msgspec.json.encode(await self.driver.console(asked.server, asked.copy))
+        if isinstance(question, HoldingsQuestion):
+            return msgspec.json.encode(Holdings(await self._copies()))
+        return msgspec.json.encode(await self.driver.console(question.server, question.copy))
+
+    async def _copies(self) -> list[CopyReport]:
+        """All that is here, with what it holds of the hardware and the highest turn that was seen of its server."""
+        copies = self.claims.told(await self.driver.copies())
+        return [msgspec.structs.replace(one, turn=self._turns.get(one.server, (0, 0))[0]) for one in copies]
 
     async def _live(self) -> None:
         """Register, then beat for ever; registered anew whenever a conductor says so."""
@@ -176,7 +186,7 @@ class Agent:
             host=self.host,
             session=self.session,
             key=self._key,
-            copies=self.claims.told(await self.driver.copies()),
+            copies=await self._copies(),
             inventory=inventory,
             storage=self._storage,
             cell=self._cell,

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from kilonova.conductor.reports import report_error
-from kilonova.conductor.verdicts import judge_copies, may_be_gone, quarantine
+from kilonova.conductor.verdicts import judge_copies, may_be_gone
 from kilonova.domain.errors import Refused, Superseded
+from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED, from_json, to_json
 from kilonova.engine.connections import with_connections
@@ -26,6 +27,7 @@ from kilonova.placement.traits import DISABLED, set_disabled
 from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
 from kilonova.store.host_hardware import note_hardware, touch
+from kilonova.store.quarantine import end_quarantine, note_quarantine
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
 
@@ -53,6 +55,8 @@ async def register(engine: Engine, message: Register) -> Registered:
     await take_report(placement, row["provider_id"], dict(message.inventory.classes), traits)
     hardware = to_json(message.inventory.hardware)
 
+    news: list[tuple[CopyReport, str]] = []
+
     async def body(tx: Tx) -> Registered:
         now = await tx.now()
         host = await rows.fetch(tx, cell.hosts, lock=True, name=message.host)
@@ -67,12 +71,15 @@ async def register(engine: Engine, message: Register) -> Registered:
         await note_hardware(tx, message.host, hardware, message.copies)
         resumes = engine.limits.resume_guests_state_on_host_boot
         verdicts = await judge_copies(tx, message.host, message.copies, resumes)
-        for verdict in verdicts:
-            if verdict.word == "quarantine":
-                await quarantine(tx, message.host, verdict, now)
+        reasons = {(one.server, one.copy): one.why for one in verdicts if one.word == "quarantine"}
+        strange = [(one, reasons[key]) for one in message.copies if (key := (one.server, one.copy)) in reasons]
+        news[:] = await note_quarantine(tx, message.host, strange, now)
         return Registered(epoch=host["epoch"], verdicts=verdicts)
 
     registered = await engine.write(journal, body)
+    for report, reason in news:
+        text = "guest quarantined: host=%s server=%s copy=%s power=%s reason=%r; see `kilonova quarantine list`"
+        logger.warning(text, message.host, report.server, report.copy, report.power, reason)
     verdicts = [await _with_volumes(engine, message.host, verdict) for verdict in registered.verdicts]
     return msgspec.structs.replace(registered, verdicts=verdicts)
 
@@ -256,6 +263,7 @@ async def _pay(engine: Engine, journal: Store, message: Returned, server: str, c
             return
         await rows.remove(tx, cell.debts, **at_host, verb="ensure_absent")
         await rows.remove(tx, cell.copies, **at_host)
+        await end_quarantine(tx, message.host, server, copy, "remove", now)
         await touch(tx, message.host)
         if evacuation:
             done = {"status": "completed", "open": 0, "updated_at": now}

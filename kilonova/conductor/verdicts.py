@@ -7,30 +7,41 @@ touched). The records decide, never the host: what counts is the runner, or a co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Verdict
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, RESIZED, SOFT_DELETED, STOPPED
 from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.store import rows
+from kilonova.store.quarantine import open_quarantine
 from kilonova.store.tables import cell
 from kilonova.world import Row, Tx
 
 
 async def judge_copies(tx: Tx, host: str, reports: Sequence[CopyReport], resumes: bool) -> list[Verdict]:
     """Of all that the host reported, and of what it owes."""
-    verdicts = [await _verdict(tx, host, report, resumes) for report in reports]
+    held = {_key(row): row["reason"] for row in await open_quarantine(tx, host)}
+    verdicts = [await _verdict(tx, host, report, resumes, held) for report in reports]
     return verdicts + await _unreported_debts(tx, host, reports)
 
 
-async def _verdict(tx: Tx, host: str, report: CopyReport, resumes: bool) -> Verdict:
+def _key(row: Row) -> tuple[str, int]:
+    return row["server_id"], row["copy"]
+
+
+async def _verdict(
+    tx: Tx, host: str, report: CopyReport, resumes: bool, quarantined: Mapping[tuple[str, int], str]
+) -> Verdict:
     """What shall happen to one reported copy."""
     server = await rows.fetch(tx, cell.servers, id=report.server)
     copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
     owed = await rows.fetch(tx, cell.debts, host=host, server_id=report.server, copy=report.copy, verb="ensure_absent")
     if owed is not None:
         return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
+    may_run = server is not None and (server["runner_host"], server["runner_copy"]) == (host, report.copy)
+    if (report.server, report.copy) in quarantined and not may_run:  # until an operator says what becomes of it
+        return Verdict(report.server, report.copy, "quarantine", quarantined[report.server, report.copy])
     if server is None:
         return Verdict(report.server, report.copy, "quarantine", "no such server is known in this cell")
     if report.copy > server["turn"]:  # copies are numbered by turns: these records are older than the copy
@@ -84,16 +95,3 @@ async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> 
         for debt in sorted(owed, key=lambda d: (d["server_id"], d["copy"]))
         if (debt["server_id"], debt["copy"]) not in found
     ]
-
-
-async def quarantine(tx: Tx, host: str, verdict: Verdict, now: float) -> None:
-    await rows.put(
-        tx,
-        cell.quarantine,
-        unless_there=True,
-        host=host,
-        server_id=verdict.server,
-        copy=verdict.copy,
-        reason=verdict.why,
-        found_at=now,
-    )

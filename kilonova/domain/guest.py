@@ -26,6 +26,8 @@ class CopyReport(msgspec.Struct, frozen=True):
     marker: str = ""
     defined: bool = True
     claim: HostClaim | None = None  # what of the host's hardware it holds
+    volumes: tuple[str, ...] = ()  # attachments that the guest is defined with
+    turn: int = 0  # the highest of the server that the host has had; 0: none that it remembers
 
 
 class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

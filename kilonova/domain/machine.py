@@ -3,7 +3,10 @@ port. Every simulated machine listens on a subject of its own, whichever process
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
+from msgspec import Meta
 
 
 class FailOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,6 +25,14 @@ class WriteOrder(msgspec.Struct, frozen=True):
     disk: str = "root"
 
 
+class PlantOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A guest that nobody asked for, as after a restored backup or a forgotten test."""
+
+    server: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    copy: Annotated[int, Meta(ge=1, le=2**62)] = 1
+    power: Literal["on", "off"] = "on"
+
+
 class SentDisk(msgspec.Struct, frozen=True):
     """The whole content of a disk, for the copy of that number."""
 
@@ -36,6 +47,8 @@ class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     power: bool | None = None
     link: bool | None = None
     fail: FailOrder | None = None
+    lose: str | None = None  # every copy of the server with this id is gone, as when a disk breaks
+    plant: PlantOrder | None = None
     write: WriteOrder | None = None
     receive: SentDisk | None = None
     console: str | None = None  # of the server with this id

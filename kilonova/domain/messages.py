@@ -116,6 +116,14 @@ class ConsoleQuestion(msgspec.Struct, frozen=True, tag="console"):
     copy: int
 
 
+class HoldingsQuestion(msgspec.Struct, frozen=True, tag="holdings"):
+    """Which copies are on the host now; the answer is `Holdings`."""
+
+
+class Holdings(msgspec.Struct, frozen=True):
+    copies: list[CopyReport]
+
+
 class CacheOrder(msgspec.Struct, frozen=True, tag="cache"):
     """Images that will be needed on this host; nobody waits for the answer."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kilonova.engine.model import Registry
+from kilonova.operations.adopt import Adopt
 from kilonova.operations.attach_volume import AttachVolume
 from kilonova.operations.build import Build
 from kilonova.operations.confirm_resize import ConfirmResize
@@ -46,5 +47,6 @@ REGISTRY: Registry = {
         RebuildInCell0(),
         AttachVolume(),
         DetachVolume(),
+        Adopt(),
     )
 }

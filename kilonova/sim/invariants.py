@@ -98,8 +98,10 @@ def _books(records: Records) -> Iterator[str]:
 
 def _one_runs(records: Records, cloud: SimCloud) -> Iterator[str]:
     """At most one host runs a guest, and it holds permission; only a host that is away may not know yet."""
+    quarantined = _quarantined(records)
     for server in records.table("servers"):
         running = [place for place in cloud.hardware.running(server["id"]) if cloud.hardware.is_linked(place[0])]
+        running = [(host, copy) for host, copy in running if (host, server["id"], copy) not in quarantined]
         known = {h["name"] for h in records.table("hosts") if not h["returning"] and not h["forced_down"]}
         owes = {(d["host"], d["copy"]) for d in records.table("debts") if d["server_id"] == server["id"]}
         for host, copy in running:
@@ -140,8 +142,10 @@ def _all_ended(records: Records) -> Iterator[str]:
 
 def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
     """At rest: exactly the runner runs what should run; nothing else does."""
+    quarantined = _quarantined(records)
     for server in records.table("servers"):
-        running = cloud.hardware.running(server["id"])
+        places = cloud.hardware.running(server["id"])
+        running = [(host, copy) for host, copy in places if (host, server["id"], copy) not in quarantined]
         runner = (server["runner_host"], server["runner_copy"])
         if server["deleted"] or server["vm_state"] not in (*HAS_A_GUEST, "error"):
             if running:
@@ -157,9 +161,15 @@ def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
             yield f"server {server['id']} runs on {running}, only {runner} may run it"
 
 
+def _quarantined(records: Records) -> set[tuple[str, str, int]]:
+    """Copies that nobody touches until an operator says what becomes of them."""
+    open_rows = [row for row in records.table("quarantine") if row["ended_at"] is None]
+    return {(row["host"], row["server_id"], row["copy"]) for row in open_rows}
+
+
 def _nothing_left(records: Records, cloud: SimCloud) -> Iterator[str]:
     """Every copy on a host is recorded and every record is true; debts are paid."""
-    quarantined = {(q["host"], q["server_id"], q["copy"]) for q in records.table("quarantine")}
+    quarantined = _quarantined(records)
     there = {(f.host, f.server, f.copy) for f in cloud.hardware.survey()} - quarantined
     recorded = {(c["host"], c["server_id"], c["copy"]) for c in records.table("copies")}
     for host, server, copy in sorted(there - recorded):

@@ -14,6 +14,7 @@ from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations import hosts
+from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.operations.retry import rebuild_unplaced
 from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
 from kilonova.quota.check import set_limit
@@ -218,6 +219,12 @@ class Requests:
             return _must_work(result, error)
 
         return judge
+
+    def quarantine(self, host: str, guest: str, action: str, copy: int | None = None) -> Answer:
+        """An operator's word about a guest that the records do not explain: adopt or remove."""
+        server_id, cause = self.player.names.server_id(guest), self.cloud.cause()
+        settle = adopt_quarantined if either(action, "adopt", "remove") else remove_quarantined
+        return self._ask(lambda engine: settle(engine, host, server_id, copy, cause))
 
     def cancel(self, server: str) -> Answer:
         """The live operation of the server."""

@@ -102,6 +102,15 @@ class Scene:
         return sorted(
             f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['reason']}"
             for q in self.records.table("quarantine")
+            if q["ended_at"] is None
+        )
+
+    def settled(self) -> list[str]:
+        """Guests that left the quarantine on an operator's word."""
+        return sorted(
+            f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['action']} by {q['action_by']}"
+            for q in self.records.table("quarantine")
+            if q["ended_at"] is not None
         )
 
     def actions(self) -> dict[str, list[str]]:

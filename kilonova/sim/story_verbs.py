@@ -96,6 +96,11 @@ class Verbs(Requests):
         """A guest that nobody asked for."""
         self.cloud.hardware.plant(host, self.player.names.server_id(guest), copy, power)
 
+    def lose(self, **servers: str) -> None:
+        """The machine's disks are damaged: what it had of this server is gone, and nobody was told."""
+        for host, server in servers.items():
+            self.cloud.hardware.lose(host, self.player.names.server_id(server))
+
     def room(self, **sizes: dict[str, int]) -> None:
         """The machine has that much from now on; its agent says so when it starts the next time."""
         for name, size in sizes.items():

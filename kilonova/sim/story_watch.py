@@ -234,9 +234,13 @@ class Watch:
             name = self.names.of(server)
             yield Event({"debt": name, "host": host, "is": "paid"}, host, f"no longer owes {name}/{copy}")
         self._debts = debts
-        found = {(row["host"], row["server_id"], row["copy"]) for row in self._rows("quarantine", "found_at")}
+        held = [row for row in self._rows("quarantine", "found_at") if row["ended_at"] is None]
+        found = {(row["host"], row["server_id"], row["copy"]) for row in held}
         for host, server, copy in sorted(found - self._quarantined):
             yield Event({"quarantine": server, "host": host}, host, f"{self.names.of(server)}/{copy} is quarantined")
+        for host, server, copy in sorted(self._quarantined - found):
+            text = f"{self.names.of(server)}/{copy} has left the quarantine"
+            yield Event({"quarantine": server, "host": host, "is": "left"}, host, text)
         self._quarantined = found
 
     def _debt(self, server: str, copy: int) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import KILONOVA, Cloud, kilonova
+from tests.support.program import KILONOVA, Cloud, kilonova, until
 
 REFUSED, FAILED = 3, 4
 
@@ -62,7 +62,7 @@ def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
         (("op", "list", "--limit", "99999999999"), "limit=99999999999 is not allowed; say 1 to 1000"),
         (("op", "list", "--server", "nosuch"), "there is no operation on a server nosuch"),
         (("sim", "host", "mars", "--power", "off"), "mars could not be found"),
-        (("sim", "host", "host1"), "say power, link or fail"),
+        (("sim", "host", "host1"), "say power, link, fail, plant or lose"),
     ):
         done = ask(cloud, *arguments)
         assert (done.returncode, done.stdout) == (REFUSED, "") and words in done.stderr, done.stderr
@@ -73,6 +73,71 @@ def test_hosts_are_switched(cloud: Cloud) -> None:
     assert (off.returncode, off.stdout) == (0, "host2: power off, link cut\n")
     on = ask(cloud, "sim", "host", "host2", "--power", "on", "--link", "up", "--fail", "console", "--times", "2")
     assert on.stdout == "host2: power on, link up\n"
+
+
+def _until_quarantined(cloud: Cloud, number: int) -> None:
+    """An agent tells what it has when it registers; being enabled again, it does so."""
+    cloud.http.post("/hosts/host2", {"disabled": True})
+    cloud.http.post("/hosts/host2", {"disabled": False})
+    until(lambda: cloud.http.get("/hosts/host2")["host"]["quarantined"] == number, 30, f"{number} in quarantine")
+
+
+def test_hosts_are_listed_and_shown(cloud: Cloud) -> None:
+    listed = ask(cloud, "host", "list")
+    assert listed.returncode == 0, listed.stderr
+    header, *lines = listed.stdout.splitlines()
+    assert header.split() == ["name", "id", "cell", "state", "debts", "quarantined", "sentence"]
+    assert [line.split()[0] for line in lines] == ["host1", "host2"]
+    host_id = lines[0].split()[1]
+    by_name, by_id = ask(cloud, "host", "show", "host1"), ask(cloud, "host", "show", host_id)
+    assert by_name.returncode == by_id.returncode == 0
+    assert by_name.stdout.splitlines()[:2] == by_id.stdout.splitlines()[:2]
+    whole = json.loads(ask(cloud, "host", "show", "host1", "--json").stdout)["host"]
+    assert (whole["name"], whole["id"], whole["owed"], whole["quarantine"]) == ("host1", host_id, [], [])
+    assert [host["name"] for host in json.loads(ask(cloud, "host", "list", "--json").stdout)["hosts"]] == [
+        "host1",
+        "host2",
+    ]
+    missing = ask(cloud, "host", "show", "mars")
+    assert missing.returncode == REFUSED and "mars could not be found" in missing.stderr
+
+
+def test_a_guest_in_quarantine_is_adopted_or_removed_by_word(cloud: Cloud) -> None:
+    made = cloud.http.create("lost", host="host1")
+    cloud.http.ended(made["operation"])
+    server = made["server"]
+    assert ask(cloud, "sim", "host", "host2", "--plant", "ghost").returncode == 0
+    assert ask(cloud, "sim", "host", "host2", "--plant", server, "--copy", 700).returncode == 0
+    again = ask(cloud, "sim", "host", "host2", "--plant", "ghost")
+    assert again.returncode == REFUSED and "already" in again.stderr
+    _until_quarantined(cloud, 2)
+
+    header, *lines = ask(cloud, "quarantine", "list").stdout.splitlines()
+    assert header.split() == ["host", "server", "copy", "power", "disk", "found", "action", "reason"]
+    assert sorted(line.split()[:5] for line in lines) == sorted(
+        [["host2", "ghost", "1", "on", "whole"], ["host2", server, "700", "on", "whole"]]
+    )
+    assert "in quarantine" in ask(cloud, "host", "show", "host2").stdout
+    for arguments, words in (
+        (("adopt", "host2", server), "is whole and holds permission to run"),
+        (("adopt", "host2", "ghost"), "Instance ghost could not be found"),
+        (("adopt", "host1", server), "has no copy in quarantine on host1"),
+        (("remove", "host2", "ghost", "--copy", 9), "has no copy 9 in quarantine"),
+    ):
+        refused = ask(cloud, "quarantine", *arguments)
+        assert (refused.returncode, refused.stdout) == (REFUSED, "") and words in refused.stderr, refused.stderr
+
+    assert ask(cloud, "sim", "host", "host1", "--lose", server).returncode == 0
+    adopted = ask(cloud, "quarantine", "adopt", "host2", server)
+    assert adopted.returncode == 0, adopted.stderr
+    assert cloud.http.ended(adopted.stdout.split()[-1])["state"] == "done"
+    assert cloud.http.server(server)["host"] == "host2"
+    removed = ask(cloud, "quarantine", "remove", "host2", "ghost")
+    assert (removed.returncode, removed.stdout) == (0, "copy 1 of ghost on host2 is being removed\n")
+    until(lambda: cloud.http.get("/hosts/host2")["host"]["quarantined"] == 0, 30, "ghost is gone")
+    settled = json.loads(ask(cloud, "quarantine", "list", "--settled", "--json").stdout)["quarantine"]
+    assert sorted((one["server"], one["action"]) for one in settled) == sorted([("ghost", "remove"), (server, "adopt")])
+    assert all(one["action_by"] and one["ended_at"] for one in settled)
 
 
 def test_without_a_cloud_or_a_token(cloud: Cloud, tmp_path: Path) -> None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.reading import decode, read_body
+from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
+from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.services.compute.hosts import read_by_cell
 from kilonova.store import rows
 from kilonova.store.hosts import all_hosts, judge_all
+from kilonova.store.quarantine import all_quarantine
 from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
+
+DEBT_SHOWN = ("copy", "verb", "created_at")
+COPY_SHOWN = ("copy", "reason", "power", "whole", "found_at", "action", "action_by", "action_at", "ended_at")
 
 
 class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,19 +34,25 @@ class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: str = ""
 
 
+class QuarantineBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    action: Literal["adopt", "remove"]
+    copy: Annotated[int, Meta(ge=1, le=2**62)] | None = None  # needed where several copies of the server are held
+
+
 async def list_(call: Call) -> Response:
     """How each host stands, and why."""
     return answer({"hosts": await _hosts(call.engine)})
 
 
 async def show(call: Call) -> Response:
-    """How one host stands, and why."""
+    """How one host stands, and why; what it owes, and which guests it has that the records do not explain."""
     return answer({"host": await _host(call.engine, call.path["host"])})
 
 
 async def change(call: Call) -> Response:
     """Declare a host down or up; close it to new servers or open it."""
-    engine, host = call.engine, call.path["host"]
+    engine = call.engine
+    host = (await _record(engine, call.path["host"]))["name"]
     wish = decode(await read_body(call.request), ChangeBody)
     if wish.forced_down is None and wish.disabled is None:
         raise Refused("bad_request", "say forced_down or disabled, true or false")
@@ -52,22 +65,71 @@ async def change(call: Call) -> Response:
     return answer({"host": await _host(engine, host)})
 
 
-async def _host(engine: Engine, name: str) -> dict[str, Any]:
-    journal, _ = await find_host(engine, name)
-    return next(host for host in await _hosts(engine, journal.name) if host["name"] == name)
+async def settle_copy(call: Call) -> Response:
+    """Adopt a quarantined copy as the server's own, or have it removed."""
+    request = decode(await read_body(call.request), QuarantineBody)
+    record = await _record(call.engine, call.path["host"])
+    host, server = record["name"], call.path["server"]
+    if request.action == "adopt":
+        accepted = await adopt_quarantined(call.engine, host, server, request.copy, call.cause)
+        operation = accepted.operation_id
+        shown = {"host": host, "server": server, "action": "adopt", "operation": operation}
+        return answer(shown, 202, {"X-Kilonova-Operation": operation})
+    copy = await remove_quarantined(call.engine, host, server, request.copy, call.cause)
+    return answer({"host": host, "server": server, "copy": copy, "action": "remove"}, 202)
+
+
+async def _record(engine: Engine, given: str) -> Row:
+    """By name, or by the id of its service."""
+    if is_uuid(given):
+
+        async def read(store: Store) -> list[Row]:
+            return [row for row in await store.read(all_hosts) if row["id"] == given]
+
+        for found in (await read_by_cell(engine.world.db, read)).values():
+            for row in found or ():
+                return row
+    _, row = await find_host(engine, given)
+    return row
+
+
+async def _host(engine: Engine, given: str) -> dict[str, Any]:
+    record = await _record(engine, given)
+    journal, _ = await find_host(engine, record["name"])
+    shown = next(host for host in await _hosts(engine, journal.name) if host["name"] == record["name"])
+
+    async def body(tx: Tx) -> tuple[list[Row], list[Row]]:
+        owed = await rows.fetch_all(tx, cell.debts, host=record["name"])
+        return list(owed), [row for row in await all_quarantine(tx) if row["host"] == record["name"]]
+
+    owed, quarantined = await journal.read(body)
+    owed.sort(key=lambda debt: (debt["server_id"], debt["copy"]))
+    return {
+        **shown,
+        "owed": [{"server": debt["server_id"], **{name: debt[name] for name in DEBT_SHOWN}} for debt in owed],
+        "quarantine": [_copy(row) for row in quarantined if row["ended_at"] is None],
+        "settled": [_copy(row) for row in quarantined if row["ended_at"] is not None],
+    }
+
+
+def _copy(row: Row) -> dict[str, Any]:
+    shown = {"server": row["server_id"], **{name: row[name] for name in COPY_SHOWN}}
+    return {**shown, "whole": bool(row["whole"])}
 
 
 async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str, Any]]:
     """Of a cell that does not answer there is nothing to tell; `kilonova cell list` names it."""
 
-    async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row]]:
+    async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row], Sequence[Row]]:
         states = await judge_all(tx, engine.limits.service_down_time)
-        return await all_hosts(tx), states, list(await rows.fetch_all(tx, cell.debts))
+        debts = list(await rows.fetch_all(tx, cell.debts))
+        return await all_hosts(tx), states, debts, await all_quarantine(tx)
 
     async def read(store: Store) -> list[dict[str, Any]]:
-        records, states, debts = await store.read(body)
+        records, states, debts, quarantined = await store.read(body)
         owed = Counter(debt["host"] for debt in debts)
-        return [_view(store.name, row, states[row["name"]], owed[row["name"]]) for row in records]
+        held = Counter(row["host"] for row in quarantined if row["ended_at"] is None)
+        return [_view(store.name, row, states[row["name"]], owed[row["name"]], held[row["name"]]) for row in records]
 
     if only_cell is not None:
         return await read(engine.world.db.cell(only_cell))
@@ -75,9 +137,10 @@ async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str,
     return [host for hosts in found.values() for host in hosts or ()]
 
 
-def _view(cell_name: str, row: Row, state: HostState, owed: int) -> dict[str, Any]:
+def _view(cell_name: str, row: Row, state: HostState, owed: int, quarantined: int) -> dict[str, Any]:
     return {
         "name": row["name"],
+        "id": row["id"],
         "cell": cell_name,
         "state": state.word,
         "sentence": state.sentence,
@@ -85,6 +148,7 @@ def _view(cell_name: str, row: Row, state: HostState, owed: int) -> dict[str, An
         "disabled": bool(row["disabled"]),
         "disabled_reason": row["disabled_reason"],
         "debts": owed,
+        "quarantined": quarantined,
         "last_seen": row["last_seen"],
         "epoch": row["epoch"],
     }

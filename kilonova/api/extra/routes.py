@@ -47,6 +47,7 @@ ROUTES = [
     _route("GET", "/hosts", hosts.list_, "hosts"),
     _route("GET", "/hosts/{host}", hosts.show, "hosts"),
     _route("POST", "/hosts/{host}", hosts.change, "hosts"),
+    _route("POST", "/hosts/{host}/quarantine/{server}", hosts.settle_copy, "hosts"),
     _route("POST", "/simulated/hosts/{host}", simulated.switch, "simulated"),
     _route("POST", "/simulated/servers/{id}/write", simulated.write, "simulated"),
     _route("GET", "/simulated/servers/{id}/console", simulated.console, "simulated"),

@@ -12,7 +12,7 @@ from kilonova.api.extra.servers import server_of
 from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.bus import in_cell, machine_subject
 from kilonova.domain.errors import NoAnswer, Refused
-from kilonova.domain.machine import FailOrder, MachineAnswer, MachineOrder, WriteOrder
+from kilonova.domain.machine import FailOrder, MachineAnswer, MachineOrder, PlantOrder, WriteOrder
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import cell_of_host, find_host
 from kilonova.store.servers import ServerView
@@ -25,6 +25,8 @@ class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     power: Literal["off", "on"] | None = None
     link: Literal["cut", "up"] | None = None
     fail: FailOrder | None = None
+    plant: PlantOrder | None = None
+    lose: str | None = None  # a server's id
 
 
 class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,14 +35,16 @@ class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 async def switch(call: Call) -> Response:
-    """Cut the power or the network of a simulated host, or let its driver fail."""
+    """Cut the power or the network of a simulated host, let its driver fail, give it a guest or take one away."""
     wish = decode(await read_body(call.request), SwitchBody)
     if wish == SwitchBody():
-        raise Refused("bad_request", "say power, link or fail")
+        raise Refused("bad_request", "say power, link, fail, plant or lose")
     order = MachineOrder(
         power=None if wish.power is None else wish.power == "on",
         link=None if wish.link is None else wish.link == "up",
         fail=wish.fail,
+        plant=wish.plant,
+        lose=wish.lose,
     )
     host = call.path["host"]
     now = await _ask(call.engine, host, order)

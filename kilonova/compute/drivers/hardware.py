@@ -72,6 +72,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     marker: str
     defined: bool
     claim: HostClaim | None = None
+    volumes: tuple[str, ...] = ()
+    turn: int = 0
 
 
 PowerHook = Callable[[bool], object]
@@ -254,6 +256,7 @@ class Hardware:
             marker="" if disk is None else disk.marker,
             defined=defined,
             claim=None if guest.spec is None else guest.spec.claim,
+            volumes=() if guest.spec is None else tuple(one.attachment for one in guest.spec.volumes),
         )
 
     # --- what a host remembers by itself ----------------------------------------------------------------------------
@@ -332,6 +335,16 @@ class Hardware:
         self.save(at, guest)
         if power == "on":
             self.start(at, guest, guest.spec, disk)
+
+    def lose(self, host: str, server: str) -> None:
+        """Every copy of the server here is gone, as when a disk breaks."""
+        at = self.host(host)
+        for guest in [guest for guest in at.guests.values() if guest.server == server]:
+            self.stop(at, guest)
+            disk = self.disk(at, server, guest.copy)
+            if disk is not None:
+                self.storage.release(disk, (host, guest.copy))
+            self.forget(at, guest)
 
     def _guests(self) -> Iterator[tuple[Host, Guest]]:
         for host in self._hosts.values():

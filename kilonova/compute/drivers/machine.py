@@ -13,7 +13,7 @@ from kilonova.bus import machine_subject
 from kilonova.compute.drivers.hardware import Guest, Hardware
 from kilonova.compute.drivers.volumes import BusVolumes, VolumeDoor
 from kilonova.domain.errors import Failed, NoAnswer, Refused
-from kilonova.domain.machine import MachineAnswer, MachineOrder, SentDisk, WriteOrder
+from kilonova.domain.machine import MachineAnswer, MachineOrder, PlantOrder, SentDisk, WriteOrder
 from kilonova.world import Bus
 
 ANSWER_SECONDS = 5.0
@@ -42,8 +42,12 @@ class Machine:
 
     async def _carry_out(self, order: MachineOrder) -> str:
         hardware, host = self._hardware, self._host
-        if order.fail is not None:  # first: it is the only switch that can be refused
+        if order.fail is not None:  # first: it can be refused
             hardware.fail(host, order.fail.verb, order.fail.times, order.fail.how)
+        if order.lose is not None:
+            hardware.lose(host, order.lose)
+        if order.plant is not None:
+            self._plant(order.plant)
         if order.link is not None:
             hardware.switch_link(host, order.link)
         if order.power is not None:
@@ -53,6 +57,11 @@ class Machine:
         if order.receive is not None:
             self._receive(order.receive)
         return self._console(order.console) if order.console is not None else ""
+
+    def _plant(self, order: PlantOrder) -> None:
+        if (order.server, order.copy) in self._hardware.host(self._host).guests:
+            raise Refused("exists", f"{self._host} has a copy {order.copy} of server {order.server} already")
+        self._hardware.plant(self._host, order.server, order.copy, order.power)
 
     async def _write(self, order: WriteOrder) -> None:
         if order.disk == "root" and not self._hardware.boots_from_volume(order.server, self._host):

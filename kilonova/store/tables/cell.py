@@ -210,5 +210,12 @@ quarantine = Table(
     Column("copy", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
     Column("found_at", Float(53), nullable=False),
+    Column("power", Text, nullable=False),  # as last reported: on | off | absent
+    Column("whole", Integer, nullable=False),  # its disk is complete
+    Column("turn", BigInteger, nullable=False),  # the highest of the server that the host has had
+    Column("action", Text),  # an operator's word: adopt | remove
+    Column("action_by", Text),
+    Column("action_at", Float(53)),
+    Column("ended_at", Float(53)),  # the action was carried out; the row stays as its record
     PrimaryKeyConstraint("host", "server_id", "copy"),
 )

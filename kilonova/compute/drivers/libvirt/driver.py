@@ -103,7 +103,8 @@ class LibvirtDriver:
         state = await self._state(server, copy)
         spec = spec_in(await self._virsh("dumpxml", "--inactive", domain))
         power = "on" if state in RUNNING else "off"
-        return CopyReport(server, copy, power, whole=whole, claim=None if spec is None else spec.claim)
+        volumes = () if spec is None else tuple(one.attachment for one in spec.volumes)
+        return CopyReport(server, copy, power, whole=whole, claim=None if spec is None else spec.claim, volumes=volumes)
 
     async def _state(self, server: str, copy: int) -> str | None:
         """None: there is no such domain."""

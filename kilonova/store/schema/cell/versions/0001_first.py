@@ -205,6 +205,13 @@ def upgrade() -> None:
         sa.Column("copy", sa.BigInteger(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("found_at", sa.Float(precision=53), nullable=False),
+        sa.Column("power", sa.Text(), nullable=False),
+        sa.Column("whole", sa.Integer(), nullable=False),
+        sa.Column("turn", sa.BigInteger(), nullable=False),
+        sa.Column("action", sa.Text(), nullable=True),
+        sa.Column("action_by", sa.Text(), nullable=True),
+        sa.Column("action_at", sa.Float(precision=53), nullable=True),
+        sa.Column("ended_at", sa.Float(precision=53), nullable=True),
         sa.PrimaryKeyConstraint("host", "server_id", "copy"),
     )
     op.create_table(

@@ -1,0 +1,24 @@
+"""Asking hosts what they hold now. What they reported when they registered may be hours old."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kilonova.bus import in_cell, question_subject
+from kilonova.domain.errors import KilonovaError
+from kilonova.domain.guest import CopyReport
+from kilonova.domain.messages import Holdings, HoldingsQuestion
+from kilonova.world import Bus, Stores
+
+ANSWER_SECONDS = 5.0
+_QUESTION = msgspec.json.encode(HoldingsQuestion())
+
+
+async def ask_host(bus: Bus, stores: Stores, cell: str, host: str) -> list[CopyReport] | None:
+    """The copies on the host. None: it does not answer, or not so that it can be understood."""
+    subject = in_cell(stores.bus_prefix(cell), question_subject(host))
+    try:
+        answer = await bus.call(subject, _QUESTION, timeout=ANSWER_SECONDS)
+        return msgspec.json.decode(answer, type=Holdings).copies
+    except (KilonovaError, msgspec.MsgspecError):
+        return None

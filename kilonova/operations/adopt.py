@@ -1,0 +1,169 @@
+"""Adopt: a quarantined copy becomes the one that counts, on an operator's word.
+
+check_runner (no other copy may be alive) -> select the copy's host -> claim there (what the server held goes to the
+operation until the end) -> ports and volumes go there -> adopt_copy: permission to run, with the proof; the copy that
+had it becomes a debt -> what the server held before is free.
+The server is then what the copy is: ACTIVE or SHUTOFF. Before adopt_copy everything can be undone.
+"""
+
+from __future__ import annotations
+
+from kilonova.audit.holdings import ask_host
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.host import HostState
+from kilonova.domain.server import ACTIVE, ERROR, STOPPED
+from kilonova.engine.context import Context, ServerRow, Subject
+from kilonova.engine.debts import owe_removal
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Place, Step, Target
+from kilonova.operations.steps.claim import drop_move, return_move, taken, wanted
+from kilonova.operations.steps.group import group_of
+from kilonova.operations.steps.guest import power_of
+from kilonova.operations.steps.ownership import give_runner
+from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source, has_ports
+from kilonova.operations.steps.select import choose
+from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
+from kilonova.placement import claims
+from kilonova.store import rows
+from kilonova.store.hosts import judge_host, raise_epoch
+from kilonova.store.quarantine import end_quarantine
+from kilonova.store.tables import cell
+from kilonova.world import Store, Tx, World
+
+# On the host where the server is by the records it holds what it needs already.
+MOVES = Place("control", lambda facts: [Target("")] if facts["source"] != facts["destination"] else [])
+
+
+async def proof_against(world: World, journal: Store, server: ServerRow, down_after: float) -> str:
+    """Why no other copy can run. Raises `Refused` where one may."""
+    host, copy = server.runner_host, server.runner_copy
+    if host is None:
+        return "no copy held permission to run"
+
+    async def judged(tx: Tx) -> HostState | None:
+        return await judge_host(tx, host, down_after)
+
+    state = await journal.read(judged)
+    if state is not None and state.declared:
+        return state.sentence
+    copies = await ask_host(world.bus, world.db, journal.name, host)
+    if copies is None:
+        advice = f"start its agent, or declare it down: openstack compute service set --down {host} nova-compute"
+        text = f"server {server.id}: copy {copy} may run on {host}, which does not answer; {advice}"
+        raise Refused("runner_unknown", text)
+    if any((one.server, one.copy) == (server.id, copy) and (one.whole or one.power == "on") for one in copies):
+        text = (
+            f"server {server.id}: copy {copy} on {host} is whole and holds permission to run; no other can be adopted"
+        )
+        raise Refused("runner_lives", text)
+    return f"{host} reported that it has no whole copy {copy}"
+
+
+async def check_runner(ctx: Context) -> Facts:
+    try:
+        return {"proof": await proof_against(ctx.world, ctx.journal, ctx.row, ctx.limits.service_down_time)}
+    except Refused as why:
+        raise Failed(why.code, why.message, final=True) from why
+
+
+async def select_host(ctx: Context) -> Facts:
+    """The copy is there: only placement is asked whether the books have room."""
+    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params["host"])
+    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+
+
+async def claim_there(ctx: Context) -> Facts:
+    outcome = await claims.claim_move(
+        ctx.world.db.placement,
+        ctx.fence,
+        ctx.facts["migration"],
+        wanted(ctx, ctx.row.flavor),
+        project=ctx.row.project_id,
+        user=ctx.row.user_id,
+        group=await group_of(ctx),
+    )
+    return taken(ctx, outcome)
+
+
+async def adopt_copy(ctx: Context) -> Facts:
+    facts, server, was = ctx.facts, ctx.server_id or "", (ctx.row.runner_host, ctx.row.runner_copy)
+    host, copy = facts["destination"], facts["copy"]
+    word = f"adopted on the word of {ctx.cause.user_id} ({ctx.cause.request_id})"
+    give_runner(ctx, host, copy, f"{word}; {facts['proof']}")
+    ctx.set_server(host=host, copy=copy)
+    if facts["source"] != host:
+        ctx.set_server(claimed=facts.get("claimed"))
+    ctx.set_copy(copy, host, "whole")
+
+    async def change(tx: Tx, now: float) -> None:
+        if was[0] is not None and was != (host, copy):
+            await rows.change(tx, cell.copies, {"state": "leaving"}, server_id=server, copy=was[1], host=was[0])
+            await owe_removal(tx, was[0], server, was[1], ctx.operation_id, now)
+        await end_quarantine(tx, host, server, copy, "adopt", now)
+        await raise_epoch(tx, host)  # it learns that the copy counts
+
+    ctx.in_transaction(change)
+    return {}
+
+
+class Adopt(Operation):
+    name = "adopt"
+    action = "adopt"
+    from_states = frozenset({ACTIVE, STOPPED, ERROR})
+    safe_words = "The copy could not be adopted; the server is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        server, target, named = subject.server, subject.target, subject.params["host"]
+        assert server is not None
+        if target is None:
+            raise Refused("no_such_host", f"Compute host {named} could not be found.")
+        if not target.is_up:
+            raise Refused("host_down", f"The copy's host does not answer: {target.sentence}")
+        if (server.runner_host, server.runner_copy) == (named, subject.params["copy"]):
+            raise Refused("not_quarantined", f"server {server.id}: copy {server.runner_copy} on {named} counts already")
+        return {
+            "source": server.host or named,
+            "destination": named,
+            "copy": subject.params["copy"],
+            "server": server.id,
+            "by": subject.cause.user_id,
+            "ports": has_ports(server),
+            "volumes": has_volumes(server),
+        }
+
+    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+        """The word is recorded with the copy; what the copy is decides what the server becomes."""
+        keys = {"host": facts["destination"], "server_id": facts["server"], "copy": facts["copy"]}
+        row = await rows.fetch(tx, cell.quarantine, **keys)
+        if row is None or row["ended_at"] is not None or row["action"] == "remove":
+            text = f"server {facts['server']}: copy {facts['copy']} on {facts['destination']} is not in quarantine"
+            raise Refused("not_quarantined", f"{text}; see `kilonova quarantine list`")
+        if not row["whole"]:
+            text = f"server {facts['server']}: copy {facts['copy']} on {facts['destination']} has no complete disk"
+            raise Refused("not_whole", f"{text}; remove it instead")
+        facts["was"] = ACTIVE if row["power"] == "on" else STOPPED
+        word = {"action": "adopt", "action_by": facts["by"], "action_at": now}
+        await rows.change(tx, cell.quarantine, word, **keys)
+
+    def settle(self, ctx: Context) -> None:
+        state = ctx.facts["was"]
+        ctx.set_server(vm_state=state, power_state=power_of(state), launched_at=ctx.world.clock.now())
+
+    def settle_undone(self, ctx: Context) -> None:
+        facts = ctx.facts
+
+        async def change(tx: Tx, now: float) -> None:
+            keys = {"host": facts["destination"], "server_id": facts["server"], "copy": facts["copy"]}
+            word = {"action": None, "action_by": None, "action_at": None}
+            await rows.change(tx, cell.quarantine, word, **keys)
+
+        ctx.in_transaction(change)
+
+    steps = [
+        Step("check_runner", check_runner, on=CONTROL, plan=True),
+        Step("select_host", select_host, on=MOVES, plan=True),
+        Step("claim", claim_there, on=MOVES, undo=return_move),
+        Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source),
+        Step("connect_volumes", connect_to_destination, on=WITH_VOLUMES, undo=connect_to_source),
+        Step("adopt_copy", adopt_copy, on=CONTROL, no_return=True),
+        Step("drop_claim", drop_move, on=MOVES, retry=FOREVER),
+    ]
