@@ -16,7 +16,7 @@ class Copy(msgspec.Struct, frozen=True):
     copy: int
 
 
-class CopyReport(msgspec.Struct, frozen=True):
+class CopyReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a host says it holds."""
 
     server: str

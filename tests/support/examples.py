@@ -105,6 +105,7 @@ BODIES: dict[str, Value] = {
     "DELETE /cells/{cell}": lambda world: b"",
     "POST /cells/{cell}/hosts": lambda world: {"host": compute.VICTIM},
     "POST /hosts/{host}": lambda world: {"disabled": False},
+    "POST /hosts/{host}/quarantine/{server}": lambda world: {"action": "remove"},
     "POST /simulated/hosts/{host}": lambda world: {"power": "on", "link": "up"},
     "POST /simulated/servers/{id}/write": lambda world: {"text": "marker"},
     "POST /token-keys": lambda world: b"",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.things.compute import COMPUTE, VICTIM, a_network, an_image, new_server
+from tests.support.things.compute import COMPUTE, VICTIM, a_network, an_image, mend, new_server
 from tests.support.things.making import Maker, Where, World
 
 
@@ -27,12 +27,25 @@ def cell(world: World, where: Where) -> str:
     return str(made["cell"]["name"])
 
 
+def quarantined(world: World, where: Where) -> str:
+    """A guest that nobody asked for; its agent tells of it when it registers, which it does after being enabled."""
+    mend(world)
+    guest, host = world.name("guest"), f"/kilonova/v1/hosts/{VICTIM}"
+    world.admin.done("POST", f"/kilonova/v1/simulated/hosts/{VICTIM}", {"plant": {"server": guest}})
+    for disabled in (True, False):
+        world.admin.done("POST", host, {"disabled": disabled})
+    found = lambda: guest in str(world.admin.done("GET", host)["host"]["quarantine"])  # noqa: E731
+    world.admin.cloud.until(found, f"{guest} is in quarantine")
+    return guest
+
+
 MAKERS: dict[str, Maker] = {
     "/operations/{id}": operation,
     "/openapi/{service}": lambda world, where: "compute",
     "/servers/{id}": lambda world, where: new_server(world),
     "/cells/{cell}": cell,
     "/hosts/{host}": lambda world, where: VICTIM,
+    "/hosts/{host}/quarantine/{server}": quarantined,
     "/simulated/hosts/{host}": lambda world, where: VICTIM,
     "/simulated/servers/{id}": lambda world, where: new_server(world),
 }

@@ -77,7 +77,7 @@ def test_saying_the_same_twice_changes_nothing() -> None:
         ("/hosts/host1", {"down": True}, 400, "'down' was unexpected"),
         ("/hosts/mars", {"forced_down": True}, 404, "Compute host mars could not be found."),
         ("/simulated/hosts/mars", {"power": "off"}, 404, "Compute host mars could not be found."),
-        ("/simulated/hosts/host1", {}, 400, "say power, link or fail"),
+        ("/simulated/hosts/host1", {}, 400, "say power, link, fail, plant or lose"),
         ("/simulated/hosts/host1", {"power": "maybe"}, 400, "'maybe' is not one of ['off', 'on']"),
         ("/simulated/hosts/host1", {"fail": {"verb": "explode"}}, 400, "no verb 'explode'"),
         ("/simulated/hosts/host1", {"fail": {"verb": "copies", "times": 0}}, 400, "cannot fail 0 times"),
