@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError
 
-from kilonova.cli import audit, cell, database, explain, host, identity, operations, plan, simulation
+from kilonova.cli import audit, cell, database, explain, findings, host, identity, operations, plan, simulation
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
@@ -61,7 +61,7 @@ app = App(
     help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
     help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
 )
-for commands in (operations, plan, host, cell, identity, database, simulation):
+for commands in (operations, findings, plan, host, cell, identity, database, simulation):
     app.command(commands.app)
 app.command(host.quarantine)
 app.command(explain.explain)

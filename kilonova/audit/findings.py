@@ -72,10 +72,11 @@ class Report(msgspec.Struct, frozen=True):
     unreachable: dict[str, str]  # cell → why
     foreign: list[str]  # hold something, and never were a server or migration of this cloud
     hardware: list[str] = []  # host claims that cannot be
+    abandoned: list[str] = []  # steps whose remains nobody has settled; nothing of them is freed
 
     @property
     def is_clean(self) -> bool:
-        return not (self.findings or self.unbalanced or self.miscounted or self.hardware)
+        return not (self.findings or self.unbalanced or self.miscounted or self.hardware or self.abandoned)
 
 
 def finding_of(reading: Reading, consumer: str) -> Finding:

@@ -11,9 +11,10 @@ from sqlalchemy import select
 
 from kilonova.audit.hardware import differences
 from kilonova.domain.errors import StoreError
-from kilonova.domain.owned import owned_by
+from kilonova.domain.owned import left_by, owned_by
 from kilonova.domain.server import from_json
 from kilonova.placement.books import Held, by_consumer, read_allocations
+from kilonova.store.findings import OPEN as OPEN_FINDINGS
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
@@ -54,13 +55,17 @@ class Reading:
     mapped: dict[str, str | None] = field(default_factory=dict)  # server → cell
     unreachable: dict[str, str] = field(default_factory=dict)  # cell → why
     hardware: set[str] = field(default_factory=set)  # what is wrong with what copies hold of it
+    left: Held = field(default_factory=dict)  # by steps that were abandoned, and nobody has settled (law 17)
+    abandoned: list[str] = field(default_factory=list)  # those steps, a sentence each
 
     def suspects(self) -> set[str]:
-        """Consumers at rest that hold something else than they own."""
+        """Consumers at rest that hold something else than they own. What an abandoned step left is an operator's."""
         return {
             consumer
             for consumer in {*self.held, *self.expected}
-            if consumer not in self.busy and self.held.get(consumer, {}) != self.expected.get(consumer, {})
+            if consumer not in self.busy
+            and consumer not in self.left
+            and self.held.get(consumer, {}) != self.expected.get(consumer, {})
         }
 
     def server(self, consumer: str) -> str:
@@ -95,6 +100,7 @@ async def read_all(stores: Stores) -> Reading:
     async def from_control(tx: Tx) -> None:
         reading.mapped = {row["server_id"]: row["cell"] for row in await tx.all(_MAPPINGS)}
         reading.busy |= {row["server_id"] for row in await tx.all(_UNPLACED)}
+        _add_findings(reading, await tx.all(OPEN_FINDINGS))
         _add_live(reading, await tx.all(_LIVE))
 
     await stores.placement.read(from_placement)
@@ -110,11 +116,12 @@ async def read_all(stores: Stores) -> Reading:
 
 async def _read_cell(store: Store, reading: Reading) -> None:
     async def body(tx: Tx) -> tuple[Sequence[Row], ...]:
-        statements = (_SERVERS, _MIGRATIONS, _COPIES, _LIVE, _HARDWARE)
+        statements = (_SERVERS, _MIGRATIONS, _COPIES, _LIVE, _HARDWARE, OPEN_FINDINGS)
         return tuple([await tx.all(statement) for statement in statements])
 
-    servers, migrations, copies, live, hosts = await store.read(body)
+    servers, migrations, copies, live, hosts, findings = await store.read(body)
     _add_live(reading, live)
+    _add_findings(reading, findings)
     reading.hardware |= differences(hosts, copies, {row["id"]: row for row in servers}, reading.busy)
     reading.copies |= {(row["server_id"], row["host"]) for row in copies}
     by_server: dict[str, list[Row]] = {}
@@ -132,3 +139,14 @@ async def _read_cell(store: Store, reading: Reading) -> None:
 def _add_live(reading: Reading, live: Iterable[Row]) -> None:
     for row in live:
         reading.busy |= {row["server_id"] or "", from_json(row["facts"], {}).get("migration") or ""}
+
+
+def _add_findings(reading: Reading, findings: Sequence[Row]) -> None:
+    for consumer, places in left_by(findings).items():
+        reading.left.setdefault(consumer, {}).update(places)
+    for row in findings:
+        undo, where = "undo of " if row["way"] == "undo" else "", f" on {row['host']}" if row["host"] else ""
+        reading.abandoned.append(
+            f"{undo}{row['step']}{where} of server {row['server_id']} was abandoned by {row['user_id']}: "
+            f"{row['reason']}; settle it: kilonova finding settle {row['id']} --reason TEXT"
+        )

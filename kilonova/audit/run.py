@@ -50,6 +50,7 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
         unreachable=second.unreachable,
         foreign=foreign,
         hardware=sorted(first.hardware & second.hardware),
+        abandoned=second.abandoned,
     )
 
 

@@ -46,6 +46,7 @@ def told(found: dict[str, Any]) -> list[str]:
         for one in found["miscounted"]
     ]
     lines += [f"found: {sentence}" for sentence in found["hardware"]]
+    lines += [f"left: {sentence}" for sentence in found["abandoned"]]
     for cell, why in found["unreachable"].items():
         lines.append(f"cell {cell} does not answer: {why}")
     if found["unknown"]:
@@ -57,7 +58,7 @@ def told(found: dict[str, Any]) -> list[str]:
 
 
 def _count(found: dict[str, Any]) -> int:
-    return sum(len(found[kind]) for kind in ("findings", "unbalanced", "miscounted", "hardware"))
+    return sum(len(found[kind]) for kind in ("findings", "unbalanced", "miscounted", "hardware", "abandoned"))
 
 
 def _amounts(amounts: dict[str, int]) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FAILED, TIMED_OUT = 4, 5  # exit codes
 PAUSE = 0.3  # seconds between two looks
 
-app = App(name="op", help="Operations of a running cloud: list, show, watch, cancel.")
+app = App(name="op", help="Operations of a running cloud: list, show, watch, cancel, resume, abandon.")
 
 
 @app.command(name="list")
@@ -123,6 +123,37 @@ def cancel(
     """Undo an operation that has not passed its point of no return."""
     cloud_of(login).post(f"/operations/{word(operation)}/cancel", {})
     print(f"{operation} is being undone")
+
+
+@app.command
+def resume(
+    operation: str,
+    /,
+    *,
+    login: Login = DEFAULT_LOGIN,
+) -> None:
+    """Try the step that an operation waits for now."""
+    cloud_of(login).post(f"/operations/{word(operation)}/resume", {})
+    print(f"{operation} is tried now; watch it: kilonova op watch {operation}")
+
+
+@app.command
+def abandon(
+    operation: str,
+    /,
+    *,
+    reason: str,
+    login: Login = DEFAULT_LOGIN,
+) -> None:
+    """Skip the step that an operation waits for, and go on with the rest. What the step leaves is a finding.
+
+    Parameters
+    ----------
+    reason
+        Why; it is recorded with your name.
+    """
+    cloud_of(login).post(f"/operations/{word(operation)}/abandon", {"reason": reason})
+    print(f"{operation} goes on without that step; see what it left: kilonova finding list")
 
 
 def cloud_of(login: Login) -> Cloud:

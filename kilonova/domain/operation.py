@@ -35,6 +35,7 @@ STEP_STATES = {
     "failed": "finished with an error",
     "settled": "not done, and need not be: the host was declared down, a debt stands for it",
     "dropped": "no longer wanted: cancelled or superseded",
+    "abandoned": "skipped by an administrator's word; what it left is a finding",
 }
 
 FORWARD, REWIND, BACK = "forward", "rewind", "back"

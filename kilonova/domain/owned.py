@@ -4,6 +4,7 @@ it with what placement says.
 Owned = what the server was given for its host: its flavor on the host's own provider, unless its record says otherwise
       + what it was given for the source of each open resize or migration (held by the migration)
       + what it was given for the source of each evacuation not yet completed (held by the server, for the evacuation)
+      + what a step that was abandoned left, until an operator settles it (law 17): that may still be held, or not
 
 It speaks about a server at rest: between an operation's claim and its change of `host` the two may differ.
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from kilonova.domain.server import flavor_from, from_json
 
@@ -47,6 +50,37 @@ class OpenEvacuation:
 
     id: str
     source: Shares
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One consumer's part of what an abandoned step left."""
+
+    consumer: str
+    provider: str
+    resources: dict[str, int]
+    holder: str = ""
+
+
+def shares_in(held: Owned) -> list[Share]:
+    return [
+        Share(consumer, provider, resources, holder)
+        for consumer, places in sorted(held.items())
+        for (provider, holder), resources in sorted(places.items())
+    ]
+
+
+def left_by(findings: Iterable[Record]) -> Owned:
+    """What steps that were abandoned left in placement, by the findings that nobody has settled."""
+    found: Owned = {}
+    for finding in findings:
+        for share in msgspec.json.decode(finding["holds"], type=list[Share]):
+            found.setdefault(share.consumer, {})[share.provider, share.holder] = share.resources
+    return found
+
+
+def may_hold(held: Mapping[Place, Any], expected: Mapping[Place, Any], left: Mapping[Place, Any]) -> bool:
+    """Whether all that a consumer holds is its own, or was left to it by an abandoned step."""
+    return all(amounts in (expected.get(place), left.get(place)) for place, amounts in held.items())
 
 
 def owned(

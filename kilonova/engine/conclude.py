@@ -12,15 +12,17 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Failed, Superseded
+from kilonova.domain.operation import FORWARD
 from kilonova.domain.server import ERROR
 from kilonova.engine import debts, records
 from kilonova.engine import journal as log
 from kilonova.engine.context import Context, ServerRow
 from kilonova.engine.core import Engine, context_for, has_servers, load_server
-from kilonova.engine.course import End, Go, Problem, after_failure, after_success, turn_back
+from kilonova.engine.course import ABANDONED, End, Go, Problem, after_failure, after_success, turn_back
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation, Step, Target
 from kilonova.engine.secrets import forget
+from kilonova.engine.waiting import standing, stuck_sentence
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.store.tables import cell
@@ -177,7 +179,7 @@ async def _decide(
         problem = msgspec.structs.replace(outcome.problem, step=step.name, elsewhere=elsewhere)
         ctx.changes.clear()
         ctx.server_changes.clear()
-        return after_failure(
+        move = after_failure(
             operation,
             op.course,
             op.facts,
@@ -187,17 +189,26 @@ async def _decide(
             committed=op.committed,
             max_attempts=engine.limits.max_attempts,
         )
+        waits = isinstance(move, Go) and move.waits
+        op.course.stuck = stuck_sentence(op, step, done, problem) if waits else ""
+        return move
     result = {"settled": outcome.settled} if outcome.settled else (outcome.result or {})
     if not done.target.host and done.way == "do":
         op.facts.update(result)
     record = step.record if done.way == "do" else step.record_undo
     if record is not None:
         record(ctx, result)
-    if outcome.settled and (done.way == "do" or step.undo_debt) and op.server_id:
-        await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
-    elif outcome.settled:  # it may have to start again what it holds: it learns so when it is back
-        await raise_epoch(tx, done.target.host)
+    if outcome.settled:
+        await leave_to_host(tx, op, step, done, now)
     return after_success(operation, op.course, op.facts, done.way, op.committed)
+
+
+async def leave_to_host(tx: Tx, op: Op, step: Step, done: Go, now: float) -> None:
+    """Its host could not be asked: when it is back it removes the copy, or learns what may run there."""
+    if (done.way == "do" or step.undo_debt) and op.server_id:
+        await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
+    else:  # it may have to start again what it holds
+        await raise_epoch(tx, done.target.host)
 
 
 async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End, ctx: Context, now: float) -> Next:
@@ -209,8 +220,7 @@ async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End
     owner = await log.load(tx, move.owner) if move.owner else None
     step = engine.operation(owner.kind if owner else op.kind).step(move.step)
     op.ordinal += 1
-    op.state = "undoing" if move.way == "undo" else "running"
-    op.waiting_for = None
+    op.state, op.waiting_for = standing(op, move.way)
     op.destination = ctx.destination or op.destination
     following = Next(op, step, move)
     worker = (engine.worker or None) if following.is_mine else None  # the API's engine drives nothing
@@ -253,6 +263,8 @@ async def _end(
     if end.state == "done":
         op.course.problem = None  # an earlier attempt's; its step rows keep it
         operation.settle(ctx)
+    elif op.course.mode == FORWARD:  # all but what was abandoned is done
+        operation.settle(ctx)
     else:
         ctx.problem = op.course.problem
         operation.settle_undone(ctx)
@@ -262,13 +274,27 @@ async def _end(
     await log.save(tx, op, was, ordinal)
     await forget(tx, op.id)
     problem = op.course.problem
+    if problem is not None and problem.code == ABANDONED and has_servers(journal):
+        await _whole_or_error(tx, op)
     if end.state != "done" and problem is not None and ctx.server is not None:
         await records.action_failed(tx, op, now)
-        if problem.code != "cancelled":
+        if problem.code == ABANDONED:
+            await records.fault(tx, op, records.ABANDONED, problem, now)
+        elif problem.code != "cancelled":
             await records.fault(tx, op, operation.words_for(problem), problem, now)
         elif ctx.server_changes.get("vm_state") == ERROR:  # who finds a server in ERROR wants to know why
             await records.fault(tx, op, records.CANCELLED, problem, now)
     return Next(op, ended=end.state)
+
+
+async def _whole_or_error(tx: Tx, op: Op) -> None:
+    """Something was left undone: the server is as before only if the copy that may run is whole (law 17)."""
+    row = await rows.fetch(tx, cell.servers, id=op.server_id) if op.server_id else None
+    if row is None or row["deleted"]:
+        return
+    keys = {"server_id": op.server_id, "host": row["runner_host"], "copy": row["runner_copy"], "state": "whole"}
+    if row["runner_host"] is None or await rows.fetch(tx, cell.copies, **keys) is None:
+        await rows.change(tx, cell.servers, {"vm_state": ERROR}, id=op.server_id, turn=op.turn)
 
 
 async def _look_again(tx: Tx, ctx: Context) -> None:

@@ -11,6 +11,10 @@ from kilonova.domain.operation import BACK, FORWARD, REWIND
 from kilonova.engine.model import FOREVER, Operation, Target
 
 INHERIT, ENDING = "inherit", "ending"
+TRIES = 10  # that were answered and refused; then it waits for somebody (law 17)
+TRIED_EVERY = 60.0  # seconds, while it waits
+ABANDONED = "abandoned"
+UNANSWERED = ("deadline", "host_down")  # codes of problems in which nobody has refused
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):
@@ -33,6 +37,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     final: bool = False
     details: Any = None
 
+    @property
+    def counts(self) -> bool:
+        """Something answered and refused; silence proves nothing."""
+        return self.code not in UNANSWERED
+
 
 class Course(msgspec.Struct, kw_only=True):
     """Where an operation stands."""
@@ -43,6 +52,8 @@ class Course(msgspec.Struct, kw_only=True):
     stack: list[Begun] = []
     targets: list[Target] = []  # of the current step, still to do
     problem: Problem | None = None
+    refusals: int = 0  # counted tries of an undo, or of a step that has no way back
+    stuck: str = ""  # why that waits for somebody, and what to type
 
 
 class Go(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +66,7 @@ class Go(msgspec.Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     owner: str = ""  # the operation whose step is being undone, when inherited
     kind: str = ""
+    waits: bool = False  # for an operator; tried now and then all the same
 
 
 class End(msgspec.Struct, frozen=True):
@@ -69,6 +81,7 @@ def begin(operation: Operation, course: Course, facts: dict[str, Any]) -> Go | E
 
 
 def after_success(operation: Operation, course: Course, facts: dict[str, Any], way: str, committed: bool) -> Go | End:
+    course.refusals, course.stuck = 0, ""
     if way == "undo":
         course.stack.pop()
         return _undo_next(operation, course, facts, committed)
@@ -91,9 +104,12 @@ def after_failure(
     committed: bool,
     max_attempts: int,
 ) -> Go | End:
-    """Again, elsewhere, or back; an undo or an ending is tried until it works."""
+    """Again, elsewhere, or back. An undo, an ending or a step without a way back is tried until it works, or until
+    somebody abandons it (law 17)."""
     retries = FOREVER if way == "undo" or course.mode == ENDING else operation.step(done.step).retry
-    if retries == FOREVER or (done.attempt <= retries and not problem.final):
+    if retries == FOREVER:
+        return _insist(course, problem, done)
+    if done.attempt <= retries and not problem.final:
         return msgspec.structs.replace(done, attempt=done.attempt + 1, delay=backoff(done.attempt))
     course.problem = _with_earlier(course.problem, problem)
     course.targets = []
@@ -102,8 +118,32 @@ def after_failure(
     return _undo_next(operation, course, facts, committed)
 
 
+def _insist(course: Course, problem: Problem, done: Go) -> Go:
+    """The same again; refused for good or often enough, once a minute and visibly."""
+    if problem.counts:
+        course.refusals = max(course.refusals, TRIES) if problem.final else course.refusals + 1
+    waits = course.refusals >= TRIES
+    delay = TRIED_EVERY if waits else backoff(done.attempt)
+    again: Go = msgspec.structs.replace(done, attempt=done.attempt + 1, delay=delay, waits=waits)
+    return again
+
+
+def after_abandon(
+    operation: Operation, course: Course, facts: dict[str, Any], way: str, problem: Problem, committed: bool
+) -> Go | End:
+    """That entry is skipped; the rest is done as usual, and then it has failed."""
+    course.problem = problem
+    if course.mode in (INHERIT, REWIND):
+        course.mode = BACK
+    return after_success(operation, course, facts, way, committed)
+
+
 def _with_earlier(earlier: Problem | None, problem: Problem) -> Problem:
     """That nothing else fits says little without why the first destination did not do."""
+    if earlier is not None and earlier.code == ABANDONED:
+        text = f"{earlier.message} Then {problem.step} failed: {problem.message}"
+        kept: Problem = msgspec.structs.replace(earlier, message=text)
+        return kept
     if earlier is None or problem.code != "no_valid_host":
         return problem
     return msgspec.structs.replace(
@@ -116,6 +156,7 @@ def turn_back(
 ) -> Go | End:
     """Cancelled: undo everything from here."""
     course.problem = problem
+    course.refusals, course.stuck = 0, ""
     course.targets = []
     course.mode = BACK
     return _undo_next(operation, course, facts, committed)
@@ -135,7 +176,8 @@ def _enter(operation: Operation, course: Course, facts: dict[str, Any], position
             course.at, course.targets = step.name, targets
             return _begin_target(operation, course)
         position += 1
-    return End("done") if course.mode == FORWARD else End(_ending_state(course, committed))
+    whole = course.mode == FORWARD and not _was_abandoned(course)
+    return End("done") if whole else End(_ending_state(course, committed))
 
 
 def _begin_target(operation: Operation, course: Course) -> Go:
@@ -168,7 +210,11 @@ def _undo_next(operation: Operation, course: Course, facts: dict[str, Any], comm
 def _ending_state(course: Course, committed: bool) -> str:
     if course.problem is not None and course.problem.code == "cancelled":
         return "cancelled"
-    return "failed" if committed else "undone"
+    return "failed" if committed or _was_abandoned(course) else "undone"
+
+
+def _was_abandoned(course: Course) -> bool:
+    return course.problem is not None and course.problem.code == ABANDONED
 
 
 def inherit(stack: Sequence[Begun], operation_id: str, kind: str) -> list[Begun]:

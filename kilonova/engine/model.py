@@ -78,6 +78,12 @@ class Step:
     tries_elsewhere: bool = False  # when it fails, another host may do better
     undo_debt: bool = False  # an undo that cannot reach its host leaves the debt "remove this copy"
     with_secrets: bool = False
+    only_rows: bool = False  # changes rows of this cloud and nothing else: it waits for a database, nobody refuses it
+    claims: bool = False  # changes what is held in placement; abandoned, what is held stays the server's
+
+    def ends_copy(self, way: str) -> bool:
+        """Whether it stops or removes a copy: if that is skipped, the host owes it (law 17)."""
+        return (self.starts_guest or self.undo_debt) if way == "undo" else self.when_declared == DEBT
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from kilonova.world import Tx
 
 FAULT_LENGTH = 255
 CANCELLED = "The operation was cancelled."
+ABANDONED = "The operation was abandoned by an administrator."
 
 
 async def action_started(tx: Tx, op: Op, action: str, now: float) -> None:

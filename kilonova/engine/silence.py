@@ -159,12 +159,15 @@ async def set_waiting(
 
     async def body(tx: Tx) -> None:
         op = await log.load(tx, operation_id, lock=True)
-        if op is None or not op.is_live or op.ordinal != ordinal or op.waiting_for == text:
+        if op is None or not op.is_live or op.ordinal != ordinal:
+            return
+        said = text or op.course.stuck or None
+        if op.waiting_for == said:
             return
         was = op.state
-        op.waiting_for = text
+        op.waiting_for = said
         if not only_say:
-            op.state = "waiting" if text else _resumed(op)
+            op.state = "waiting" if said else _resumed(op)
         await log.save(tx, op, was, ordinal)
 
     await engine.write(journal, body)

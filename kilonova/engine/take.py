@@ -17,6 +17,7 @@ from kilonova.engine.core import Engine, load_server
 from kilonova.engine.course import Go
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Step
+from kilonova.engine.waiting import standing
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import steps
@@ -128,8 +129,7 @@ async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, Step]:
 async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str) -> None:
     """Taking is a compare-and-set on the operation row: cancel and supersede come before it or after it (law 8)."""
     was = op.state
-    op.state = "undoing" if row["way"] == "undo" else "running"
-    op.waiting_for = None
+    op.state, op.waiting_for = standing(op, row["way"])
     op.committed = op.committed or (step.no_return and row["way"] == "do")
     await log.save_taken(tx, op, was)
     held = {"operation_id": op.id, "ordinal": op.ordinal, "open": 1}

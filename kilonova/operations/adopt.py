@@ -161,9 +161,9 @@ class Adopt(Operation):
     steps = [
         Step("check_runner", check_runner, on=CONTROL, plan=True),
         Step("select_host", select_host, on=MOVES, plan=True),
-        Step("claim", claim_there, on=MOVES, undo=return_move),
+        Step("claim", claim_there, on=MOVES, undo=return_move, claims=True),
         Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source),
         Step("connect_volumes", connect_to_destination, on=WITH_VOLUMES, undo=connect_to_source),
-        Step("adopt_copy", adopt_copy, on=CONTROL, no_return=True),
-        Step("drop_claim", drop_move, on=MOVES, retry=FOREVER),
+        Step("adopt_copy", adopt_copy, on=CONTROL, no_return=True, only_rows=True),
+        Step("drop_claim", drop_move, on=MOVES, retry=FOREVER, claims=True),
     ]

@@ -115,8 +115,16 @@ class Build(Operation):
 
     steps = [
         Step("select_destinations", select_another, on=ELSEWHERE),
-        Step("claim", claim_host, on=CONTROL, undo=release_all, record_undo=try_elsewhere, tries_elsewhere=True),
-        Step("grant_runner", grant_runner, on=CONTROL, undo=withdraw_runner, task_state="networking"),
+        Step(
+            "claim",
+            claim_host,
+            on=CONTROL,
+            undo=release_all,
+            record_undo=try_elsewhere,
+            tries_elsewhere=True,
+            claims=True,
+        ),
+        Step("grant_runner", grant_runner, on=CONTROL, undo=withdraw_runner, task_state="networking", only_rows=True),
         Step("allocate_networks", allocate_ports, on=WITH_PORTS, undo=release_ports),
         Step("attach_volumes", attach_wanted, on=WITH_DEVICES, undo=give_back, task_state="block_device_mapping"),
         Step(

@@ -64,5 +64,5 @@ class ConfirmResize(Operation):
             retry=FOREVER,
             event="compute_confirm_resize",
         ),
-        Step("drop_claim", drop_move, on=CONTROL, retry=FOREVER),
+        Step("drop_claim", drop_move, on=CONTROL, retry=FOREVER, claims=True),
     ]

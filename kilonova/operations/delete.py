@@ -136,9 +136,11 @@ class Delete(Operation):
         ctx.in_transaction(close)
 
     steps = [
-        Step("list_what_exists", list_what_exists, on=CONTROL, plan=True, no_return=True, retry=FOREVER),
-        Step("recall_rebuild", recall, on=IN_CELL0, retry=FOREVER),
-        Step("remove_rows", remove_rows, on=IN_CELL0, retry=FOREVER),
+        Step(
+            "list_what_exists", list_what_exists, on=CONTROL, plan=True, no_return=True, retry=FOREVER, only_rows=True
+        ),
+        Step("recall_rebuild", recall, on=IN_CELL0, retry=FOREVER, only_rows=True),
+        Step("remove_rows", remove_rows, on=IN_CELL0, retry=FOREVER, only_rows=True),
         Step(
             "terminate_instance",
             remove_guest,
@@ -151,6 +153,6 @@ class Delete(Operation):
         ),
         Step("deallocate_networks", release_ports, on=CONTROL, retry=FOREVER),
         Step("release_volumes", release_volumes, on=WITH_VOLUMES, retry=FOREVER),
-        Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
-        Step("unmap", unmap, on=CONTROL, retry=FOREVER),
+        Step("release_claims", release_all, on=CONTROL, retry=FOREVER, claims=True),
+        Step("unmap", unmap, on=CONTROL, retry=FOREVER, only_rows=True),
     ]

@@ -50,6 +50,6 @@ class DeleteUnplaced(Operation):
 
     steps = [
         Step("release_volumes", release_held, on=WITH_DEVICES, retry=FOREVER),
-        Step("release_claims", release_all, on=CONTROL, retry=FOREVER),
-        Step("remove_rows", remove_rows, on=CONTROL, retry=FOREVER),
+        Step("release_claims", release_all, on=CONTROL, retry=FOREVER, claims=True),
+        Step("remove_rows", remove_rows, on=CONTROL, retry=FOREVER, only_rows=True),
     ]

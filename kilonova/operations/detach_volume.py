@@ -1,7 +1,8 @@
 """Detach a volume from a server, running or not.
 
 detach_volume on the server's host -> release it (from here on only forward): its secret is worth nothing any more
-A host that does not give it up leaves everything as it was.
+A host that does not give it up leaves everything as it was; the guest gets it back unless an administrator has removed
+its attachment meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from kilonova.engine.context import Subject
 from kilonova.engine.model import CONTROL, FOREVER, HERE, Facts, Operation, Step
 from kilonova.operations.attach_volume import WITH_A_GUEST
 from kilonova.operations.steps.power import its_copy
-from kilonova.operations.steps.volumes import give_volume, release, take_volume
+from kilonova.operations.steps.volumes import give_volume_back, release, take_volume, volume_kept_or_gone
 
 
 class DetachVolume(Operation):
@@ -32,6 +33,13 @@ class DetachVolume(Operation):
         return {**its_copy(subject), "volume_id": volume_id, "attachment": found[0].attachment_id}
 
     steps = [
-        Step("detach_volume", take_volume, on=HERE, undo=give_volume, event="compute_detach_volume"),
+        Step(
+            "detach_volume",
+            take_volume,
+            on=HERE,
+            undo=give_volume_back,
+            record_undo=volume_kept_or_gone,
+            event="compute_detach_volume",
+        ),
         Step("release_volume", release, on=CONTROL, no_return=True, retry=FOREVER),
     ]

@@ -208,9 +208,16 @@ class Evacuate(Operation):
             record=open_migration("evacuation", "pre-migrating"),
             record_undo=claim_returned,
             tries_elsewhere=True,
+            claims=True,
         ),
         Step(
-            "grant_runner", give_to_destination, on=STILL_AWAY, undo=give_back_to_source, no_return=True, deadline=60.0
+            "grant_runner",
+            give_to_destination,
+            on=STILL_AWAY,
+            undo=give_back_to_source,
+            no_return=True,
+            deadline=60.0,
+            only_rows=True,
         ),
         Step("bind_ports", bind_to_destination, on=PORTS_AWAY, undo=bind_to_source),
         Step("connect_volumes", connect_to_destination, on=VOLUMES_AWAY, undo=connect_to_source),

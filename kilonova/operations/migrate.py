@@ -108,6 +108,7 @@ class Migrate(Operation):
             record=open_migration("migration", "pre-migrating"),
             record_undo=claim_returned,
             tries_elsewhere=True,
+            claims=True,
         ),
         Step(
             "prep_resize",
@@ -131,7 +132,14 @@ class Migrate(Operation):
             task_state="resize_migrating",
             event="compute_resize_instance",
         ),
-        Step("grant_runner", give_to_destination, on=CONTROL, undo=give_to_source, task_state="resize_migrated"),
+        Step(
+            "grant_runner",
+            give_to_destination,
+            on=CONTROL,
+            undo=give_to_source,
+            task_state="resize_migrated",
+            only_rows=True,
+        ),
         Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source),
         Step("connect_volumes", connect_to_destination, on=WITH_VOLUMES, undo=connect_to_source),
         Step(

@@ -271,14 +271,14 @@ class Place(Operation):
     steps = [
         Step("select_destinations", select_host, on=UNPLACED, plan=True),
         Step("leave_cell0", leave_cell0, on=FROM_CELL0),
-        Step("claim", claim_host, on=CONTROL, undo=release_all, tries_elsewhere=True),
-        Step("insert_server", insert_server, on=CONTROL, undo=remove_server),
+        Step("claim", claim_host, on=CONTROL, undo=release_all, tries_elsewhere=True, claims=True),
+        Step("insert_server", insert_server, on=CONTROL, undo=remove_server, only_rows=True),
         Step("recheck_quota", recheck_quota, on=CONTROL),
         Step("map_server", map_to_cell, on=CONTROL),
-        Step("hand_over", hand_over, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True),
+        Step("hand_over", hand_over, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True, only_rows=True),
     ]
     ending = [
         Step("release_volumes", release_held, on=WITH_DEVICES),
-        Step("bury_in_cell0", bury, on=CONTROL),
-        Step("map_to_cell0", map_to_cell0, on=UNLESS_DELETED, with_secrets=True),
+        Step("bury_in_cell0", bury, on=CONTROL, only_rows=True),
+        Step("map_to_cell0", map_to_cell0, on=UNLESS_DELETED, with_secrets=True, only_rows=True),
     ]

@@ -169,9 +169,11 @@ class PlaceMany(Operation):
 
     steps = [
         Step("select_destinations", select_hosts, on=CONTROL, plan=True),
-        Step("claim", claim_hosts, on=CONTROL, undo=release_hosts, tries_elsewhere=True),
-        Step("start_placing", start_placing, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True),
+        Step("claim", claim_hosts, on=CONTROL, undo=release_hosts, tries_elsewhere=True, claims=True),
+        Step(
+            "start_placing", start_placing, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True, only_rows=True
+        ),
     ]
     ending = [
-        Step("start_burying", start_burying, on=CONTROL, with_secrets=True),
+        Step("start_burying", start_burying, on=CONTROL, with_secrets=True, only_rows=True),
     ]

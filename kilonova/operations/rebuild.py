@@ -120,7 +120,7 @@ class Rebuild(Operation):
         ctx.set_server(vm_state=was, power_state=power_of(was), launched_at=ctx.world.clock.now())
 
     steps = [
-        Step("rebuild_server", plan_copy, on=CONTROL, undo=restore_image, event="rebuild_server"),
+        Step("rebuild_server", plan_copy, on=CONTROL, undo=restore_image, event="rebuild_server", only_rows=True),
         Step(
             "make_copy",
             make_copy,
@@ -135,7 +135,7 @@ class Rebuild(Operation):
             task_state="rebuild_block_device_mapping",
         ),
         Step("stop_old_copy", stop_guest, on=SOURCE, undo=start_guest, undo_starts_guest=True),
-        Step("grant_runner", give_to_new, on=CONTROL, undo=give_to_old),
+        Step("grant_runner", give_to_new, on=CONTROL, undo=give_to_old, only_rows=True),
         Step(
             "rebuild_instance",
             start_guest,

@@ -142,5 +142,6 @@ class RebuildInCell0(Operation):
             no_return=True,
             retry=FOREVER,
             with_secrets=True,
+            only_rows=True,
         ),
     ]

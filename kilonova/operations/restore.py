@@ -33,7 +33,7 @@ class Restore(Operation):
         ctx.in_transaction(back)
 
     steps = [
-        Step("count_again", count_again, on=CONTROL, undo=uncount),
+        Step("count_again", count_again, on=CONTROL, undo=uncount, only_rows=True),
         Step(
             "restore_instance",
             power_on,

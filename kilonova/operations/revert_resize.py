@@ -62,8 +62,8 @@ class RevertResize(Operation):
             when_declared=DEBT,
             event="compute_revert_resize",
         ),
-        Step("grant_runner", give_back, on=CONTROL, no_return=True),
-        Step("return_claim", return_move, on=CONTROL, retry=FOREVER),
+        Step("grant_runner", give_back, on=CONTROL, no_return=True, only_rows=True),
+        Step("return_claim", return_move, on=CONTROL, retry=FOREVER, claims=True),
         Step("bind_ports", bind_to_source, on=WITH_PORTS, retry=FOREVER),
         Step("connect_volumes", connect_to_source, on=WITH_VOLUMES, retry=FOREVER),
         Step(

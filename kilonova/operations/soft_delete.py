@@ -61,5 +61,5 @@ class SoftDelete(Operation):
             deadline=600.0,
             event="compute_soft_delete_instance",
         ),
-        Step("uncount", uncount, on=CONTROL, undo=count_back),
+        Step("uncount", uncount, on=CONTROL, undo=count_back, only_rows=True),
     ]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from sqlalchemy import BigInteger, and_, func, select
 from sqlalchemy import cast as sql_cast
 
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.placement import allocations, inventories, resource_classes, resource_providers
 from kilonova.world import Tx
 
-READ = Sql(
+_ALLOCATIONS = (
     select(
         allocations.c.consumer,
         resource_providers.c.uuid.label("provider"),
@@ -25,6 +25,8 @@ READ = Sql(
     .join(resource_classes, resource_classes.c.id == allocations.c.class_id)
     .order_by(allocations.c.consumer, resource_providers.c.name, resource_classes.c.name, allocations.c.holder)
 )
+READ = Sql(_ALLOCATIONS)
+_READ_OF = Sql(_ALLOCATIONS.where(in_list(allocations.c.consumer, "consumers")))
 _HELD = (
     select(allocations.c.provider_id, allocations.c.class_id, func.sum(allocations.c.used).label("held"))
     .group_by(allocations.c.provider_id, allocations.c.class_id)
@@ -78,9 +80,11 @@ class Imbalance(msgspec.Struct, frozen=True):
     held: int
 
 
-async def read_allocations(tx: Tx) -> list[AllocationRow]:
+async def read_allocations(tx: Tx, consumers: Sequence[str] | None = None) -> list[AllocationRow]:
+    """Of all consumers, or of those that are named."""
     names = AllocationRow.__struct_fields__
-    return [AllocationRow(*(row[name] for name in names)) for row in await tx.all(READ)]
+    found = await tx.all(READ) if consumers is None else await tx.all(_READ_OF, consumers=list(consumers))
+    return [AllocationRow(*(row[name] for name in names)) for row in found]
 
 
 def by_consumer(rows: Iterable[AllocationRow]) -> Held:

@@ -23,6 +23,9 @@ BASE = {
 
 OWN = {
     "kilonova:operations": "rule:context_is_admin",
+    "kilonova:operations:resume": "rule:context_is_admin",
+    "kilonova:operations:abandon": "rule:context_is_admin",
+    "kilonova:findings": "rule:context_is_admin",
     "kilonova:audits": "rule:context_is_admin",
     "kilonova:plans": "rule:context_is_admin",
     "kilonova:servers": "rule:context_is_admin",

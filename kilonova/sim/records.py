@@ -16,7 +16,7 @@ from kilonova.store.tables import cell, control, journal, network, quotas, serve
 from kilonova.store.tables import placement as books
 from kilonova.world import Row, Stores, Tx
 
-JOURNAL = (journal.operations, journal.steps, journal.secrets)
+JOURNAL = (journal.operations, journal.steps, journal.secrets, journal.findings)
 CELL = (
     *JOURNAL,
     cell.servers,
@@ -68,6 +68,10 @@ class Records:
         return [
             {**row, "database": database} for database, tables in self.databases.items() for row in tables.get(name, [])
         ]
+
+    def unsettled(self) -> set[str]:
+        """Servers of which an abandoned step left something that nobody has settled (law 17)."""
+        return {row["server_id"] for row in self.table("findings") if row["open"]}
 
     def server(self, server_id: str) -> dict[str, Any] | None:
         return next((row for row in self.table("servers") if row["id"] == server_id), None)

@@ -228,16 +228,20 @@ class Requests:
 
     def cancel(self, server: str) -> Answer:
         """The live operation of the server."""
-        live = [key for key, row in self.player.watch.operations.items() if row["live"] and self._is_of(row, server)]
-        if not live:
-            raise ValueError(f"{server} has no live operation")
-        database, operation_id = live[-1]
+        database, operation_id = self._live(server)
 
         async def ask(engine: Engine) -> None:
             db = engine.world.db
             await cancel(engine, db.control if database == "control" else db.cell(database), operation_id, "admin")
 
         return self._ask(ask)
+
+    def _live(self, server: str) -> tuple[str, str]:
+        """Database and id of the server's live operation."""
+        live = [key for key, row in self.player.watch.operations.items() if row["live"] and self._is_of(row, server)]
+        if not live:
+            raise ValueError(f"{server} has no live operation")
+        return live[-1]
 
     def _is_of(self, row: dict[str, Any], server: str) -> bool:
         """Its own, or that of several at once."""

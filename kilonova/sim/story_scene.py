@@ -98,6 +98,16 @@ class Scene:
             f"{d['host']} owes {self.names.of(d['server_id'])}/{d['copy']}" for d in self.records.table("debts")
         )
 
+    def findings(self) -> list[str]:
+        """What abandoned steps left, until somebody settles it."""
+        found = sorted(self.records.table("findings"), key=lambda row: (row["created_at"], row["id"]))
+        return [
+            f"{self.names.of(row['server_id'])}: {'undo ' if row['way'] == 'undo' else ''}{row['step']}"
+            f"{' on ' + row['host'] if row['host'] else ''}: {row['reason']}"
+            for row in found
+            if row["open"]
+        ]
+
     def quarantine(self) -> list[str]:
         return sorted(
             f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['reason']}"

@@ -9,6 +9,7 @@ from kilonova.compute.drivers.volumes import BusVolumes
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.outages import HANGS, REFUSES
 from kilonova.sim.story_file import StoryError
+from kilonova.sim.story_operator import OperatorRequests
 from kilonova.sim.story_requests import Answer, Requests, either
 from kilonova.sim.story_scene import WORDS, differences
 from kilonova.sim.story_trouble import WAYS, Spoiled
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     pass
 
 
-class Verbs(Requests):
+class Verbs(OperatorRequests):
     """Public methods are verbs. Those that let time pass cannot be done `when` something happens."""
 
     LET_TIME_PASS = ("wait", "until", "check")
@@ -133,7 +134,11 @@ class Verbs(Requests):
         self.player.found += [f"check: {sentence}" for sentence in differences(expected, self.player.scene())]
 
 
-NAMES = [name for name in (*vars(Requests), *vars(Verbs)) if name.islower() and not name.startswith("_")]
+NAMES = [
+    name
+    for name in (*vars(Requests), *vars(OperatorRequests), *vars(Verbs))
+    if name.islower() and not name.startswith("_")
+]
 CONNECTIVES = ("when", "do")
 
 

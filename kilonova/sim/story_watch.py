@@ -16,7 +16,7 @@ from kilonova.sim.story_trouble import StoryCloud
 from kilonova.store.hosts import facts_of
 
 QUIETLY = ("taken", "ready")  # CONTROL steps are taken and ended at once: their end is enough for the log
-ENDED = ("done", "failed", "settled", "dropped")
+ENDED = ("done", "failed", "settled", "dropped", "abandoned")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ def at_any_time(records: Records) -> Iterator[str]:
     refused."""
     deleted = {row["id"] for row in records.table("servers") if row["deleted"]}
     mapped = {row["server_id"] for row in records.table("server_mappings") if not row["queued_for_delete"]}
+    left = records.unsettled()
     for one in _computes(records):
+        if one["server_id"] in left:
+            continue
         if one["server_id"] in deleted:
             yield f"attachment {one['id']} is of {one['server_id']}, which is deleted"
         elif one["server_id"] not in mapped:
@@ -43,8 +46,10 @@ def _shared(records: Records) -> Iterator[str]:
 
 def at_rest(records: Records) -> Iterator[str]:
     servers = {row["id"]: row for row in records.table("servers") if not row["deleted"]}
-    attached = _computes(records)
+    attached, left = _computes(records), records.unsettled()
     for one in attached:
+        if one["server_id"] in left:
+            continue
         if one["server_id"] not in servers:
             yield f"attachment {one['id']} is of {one['server_id']}, which is nowhere"
         else:
@@ -52,7 +57,7 @@ def at_rest(records: Records) -> Iterator[str]:
     for server in servers.values():
         recorded = {(one.volume_id, one.attachment_id) for one in server_volumes(server["volume_info"])}
         true = {(one["volume_id"], one["id"]) for one in attached if one["server_id"] == server["id"]}
-        if recorded != true:
+        if recorded != true and server["id"] not in left:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
     held = {one["volume_id"] for one in records.table("volume_attachments")}
     asked = {op["server_id"]: from_json(op["params"]) for op in records.table("operations") if op["kind"] == "place"}

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.program import KILONOVA, Cloud, kilonova, until
 
-REFUSED, FAILED = 3, 4
+USAGE, REFUSED, FAILED, DIFFERENCES = 2, 3, 4, 6
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,42 @@ def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
     ):
         done = ask(cloud, *arguments)
         assert (done.returncode, done.stdout) == (REFUSED, "") and words in done.stderr, done.stderr
+
+
+def test_an_operation_that_waits_is_abandoned_with_the_command_that_it_says(cloud: Cloud) -> None:
+    made = cloud.http.create("stuck", host="host1")
+    cloud.http.ended(made["operation"])
+    for arguments, words in (
+        (("op", "resume", made["operation"]), "has ended: done"),
+        (("op", "abandon", made["operation"], "--reason", "broken"), "has ended: done"),
+        (("finding", "settle", "nothing", "--reason", "seen to"), "there is no finding nothing"),
+    ):
+        done = ask(cloud, *arguments)
+        assert (done.returncode, done.stdout) == (REFUSED, "") and words in done.stderr, done.stderr
+    assert ask(cloud, "op", "abandon", made["operation"]).returncode == USAGE, "a reason is needed"
+
+    ask(cloud, "sim", "host", "host1", "--fail", "ensure_power", "--times", 3, "--how", "refuse")
+    stopped = cloud.http.ask("POST", f"/compute/v2.1/servers/{made['server']}/action", {"os-stop": None})
+    operation = stopped.headers["X-Kilonova-Operation"]
+    until(lambda: cloud.http.operation(operation)["state"] == "waiting", 60.0, lambda: "waiting")
+    listed = ask(cloud, "op", "list", "--state", "waiting").stdout
+    command = f"kilonova op abandon {operation} --reason TEXT"
+    assert command in listed and f"kilonova op resume {operation}" in listed
+    resumed = ask(cloud, "op", "resume", operation)
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    until(lambda: "failed 2 times" in (cloud.http.operation(operation)["waiting_for"] or ""), 60.0, lambda: "tried")
+    typed = [word if word != "TEXT" else "it is broken" for word in command.split()[1:]]
+    abandoned = ask(cloud, *typed)
+    assert (abandoned.returncode, abandoned.stderr) == (0, ""), abandoned.stderr
+    assert cloud.http.ended(operation)["error"]["code"] == "abandoned"
+    left = ask(cloud, "finding", "list").stdout
+    assert "undo of stop_instance on host1" in left and made["server"] in left
+    audited = ask(cloud, "audit")
+    assert audited.returncode == DIFFERENCES and "kilonova finding settle" in audited.stdout
+    assert ask(cloud, "finding", "settle", left.split()[0], "--reason", "seen to").returncode == 0
+    assert ask(cloud, "finding", "list").stdout == ""
+    assert ask(cloud, "audit").returncode == 0
+    cloud.http.ended(cloud.http.submit("delete", server=made["server"])["operation"])
 
 
 def test_hosts_are_switched(cloud: Cloud) -> None:

@@ -9,6 +9,7 @@ from kilonova.engine.course import (
     End,
     Go,
     Problem,
+    after_abandon,
     after_failure,
     after_success,
     begin,
@@ -127,7 +128,62 @@ def test_undo_and_endings_are_tried_until_they_work():
     for attempt in range(2, 30):
         move = fail(operation, course, move, final=True)
         assert (move.step, move.way, move.attempt) == ("a", "undo", attempt)
-    assert move.delay == 60.0, "the pause grows and is bounded"
+        assert (move.waits, move.delay) == (True, 60.0), "refused for good, it waits at once"
+
+
+def test_an_undo_that_was_refused_ten_times_waits_and_is_tried_once_a_minute():
+    operation, course = Plain(), Course()
+    move = fail(operation, course, begin(operation, course, {}), final=True)
+    pauses = []
+    for refused in range(1, 15):
+        move = fail(operation, course, move)
+        assert (move.step, move.way, move.waits) == ("a", "undo", refused >= 10)
+        pauses.append(move.delay)
+    assert pauses[:7] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0] and set(pauses[9:]) == {60.0}
+    after_success(operation, course, {}, "undo", False)
+    assert (course.refusals, course.stuck) == (0, "")
+
+
+@pytest.mark.parametrize("code", ["deadline", "host_down"])
+def test_silence_does_not_count(code):
+    operation, course = Plain(), Course()
+    move = fail(operation, course, begin(operation, course, {}), final=True)
+    silent = Problem(code=code, message="nobody answers", final=True)
+    for _ in range(30):
+        move = after_failure(operation, course, {}, "undo", silent, done=move, committed=False, max_attempts=3)
+        assert not move.waits
+    for _ in range(9):
+        assert not fail(operation, course, move).waits
+    assert fail(operation, course, move).waits, "only what was refused is counted"
+
+
+def test_an_abandoned_entry_is_skipped_and_the_rest_is_undone():
+    operation, course = Rerouting(), Course()
+    begin(operation, course, {})
+    after_success(operation, course, {}, "do", False)
+    c = after_success(operation, course, {}, "do", False)
+    assert fail(operation, course, c, elsewhere=True).way == "undo"
+    move = after_abandon(operation, course, {}, "undo", Problem(code="abandoned", message="enough"), False)
+    names, move = undone(operation, course, move)
+    assert names == ["b", "a"], "not elsewhere: everything that is left is undone"
+    assert move.step == "bury"
+    assert after_success(operation, course, {}, "do", False) == End("failed")
+
+
+def test_an_abandoned_step_without_a_way_back_is_skipped_and_the_rest_is_done():
+    class Cleaning(Operation):
+        steps = [
+            Step("clean", work, on=CONTROL, no_return=True, retry=FOREVER),
+            Step("sweep", work, on=CONTROL, retry=1),
+        ]
+
+    operation, course = Cleaning(), Course()
+    clean = begin(operation, course, {})
+    assert fail(operation, course, clean, final=True).waits
+    sweep = after_abandon(operation, course, {}, "do", Problem(code="abandoned", message="enough"), True)
+    assert (sweep.step, sweep.way) == ("sweep", "do")
+    end = fail(operation, course, sweep, final=True, committed=True)
+    assert (end, course.problem.code) == (End("failed"), "abandoned"), "a later failure does not hide it"
 
 
 def test_forever_means_forever():

@@ -17,11 +17,13 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.operation import OPERATION_STATES
 from kilonova.domain.server import Flavor
+from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import find_host
 from kilonova.operations.submit import NewServer, create, evacuate_host, submit
+from kilonova.store.findings import findings_of, interventions_of
 from kilonova.store.operations import Journaled, actions_of, find, marker_key, page, steps_of
 from kilonova.world import Stores
 
@@ -30,6 +32,7 @@ KEY_LENGTH = 255
 MOST = 2**31 - 1  # what a column takes
 ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize", "evacuate"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Reason = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class FlavorBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,6 +64,12 @@ class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 SERVER_FORMS: dict[str, Any] = dict.fromkeys(get_args(ServerOperation), ServerBody)
 HOST_FORMS: dict[str, Any] = {"evacuate_host": HostBody}
 FORMS = {"create": CreateBody, **SERVER_FORMS, **HOST_FORMS}
+
+
+class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An administrator's word is recorded with its reason."""
+
+    reason: Reason
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -144,6 +153,8 @@ async def show(call: Call) -> Response:
     steps.sort(key=lambda step: int(step["ordinal"]))
     actions = await actions_of(call.engine.world.db, call.path["id"])
     shown = view.operation(found)
+    words = [word for journaled in found for word in await interventions_of(journaled)]
+    left = [finding for journaled in found for finding in await findings_of(journaled)]
     return answer(
         {
             "operation": {
@@ -151,6 +162,8 @@ async def show(call: Call) -> Response:
                 "decision": view.short(view.decision(found)),
                 "steps": [view.step(step) for step in steps],
                 "actions": [view.action(action, events) for action, events in actions],
+                "interventions": [view.intervention(word) for word in words],
+                "findings": [view.finding(finding) for finding in left],
             }
         }
     )
@@ -169,4 +182,19 @@ async def cancel_(call: Call) -> Response:
     engine, found = call.engine, await found_by(call)
     operation_id = call.path["id"]
     await cancel(engine, found[-1].journal, operation_id, call.cause.user_id)
+    return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})
+
+
+async def resume_(call: Call) -> Response:
+    """Try the step that waits now."""
+    found, operation_id = await found_by(call), call.path["id"]
+    await resume(call.engine, found[-1].journal, operation_id, call.cause)
+    return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})
+
+
+async def abandon_(call: Call) -> Response:
+    """Skip the step that was refused for good, and go on with the rest; what it leaves is a finding."""
+    request = decode(await read_body(call.request), ReasonBody)
+    found, operation_id = await found_by(call), call.path["id"]
+    await abandon(call.engine, found[-1].journal, operation_id, call.cause, request.reason)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})

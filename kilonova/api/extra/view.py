@@ -93,3 +93,29 @@ def decided(facts: dict[str, Any]) -> dict[str, Any] | None:
 def short(found: dict[str, Any] | None) -> dict[str, Any] | None:
     """Without the verdict on each host."""
     return None if found is None else {name: value for name, value in found.items() if name != "verdicts"}
+
+
+def intervention(row: Row) -> dict[str, Any]:
+    shown = ("verb", "ordinal", "reason", "request_id", "created_at")
+    return {**{name: row[name] for name in shown}, "by": row["user_id"]}
+
+
+def finding(row: Row) -> dict[str, Any]:
+    """`holds`: what placement held for it then."""
+    return {
+        "id": row["id"],
+        "operation": row["operation_id"],
+        "server": row["server_id"],
+        "step": row["step"],
+        "way": row["way"],
+        "on": row["host"] or "control",
+        "copy": row["copy"] or None,
+        "holds": from_json(row["holds"], []),
+        "error": problem(row["error"]),
+        "abandoned_by": row["user_id"],
+        "reason": row["reason"],
+        "created_at": row["created_at"],
+        "settled_by": row["settled_by"],
+        "settled_reason": row["settled_reason"],
+        "settled_at": row["settled_at"],
+    }

@@ -23,6 +23,9 @@ WITH_DEVICES = Place("control", lambda facts: [Target("")] if facts.get("devices
 WITH_VOLUMES = Place("control", lambda facts: [Target("")] if facts.get("volumes") else [])
 
 
+ATTACHMENT_GONE = "attachment_not_found"
+
+
 def has_volumes(row: Any) -> bool:
     return any(one.attachment_id for one in server_volumes(row.volume_info))
 
@@ -74,9 +77,14 @@ async def connect_to_source(ctx: Context) -> Facts:
 
 
 async def _connect_all(ctx: Context, host: str) -> Facts:
-    """Connected anew, the secret that the other host has is worth nothing any more."""
+    """Connected anew, the secret that the other host has is worth nothing any more. An attachment that an administrator
+    removed meanwhile needs no connection."""
     for one in await _attached(ctx):
-        await _service(ctx).connect(_fence(ctx), attachment_id=one.id, host=host)
+        try:
+            await _service(ctx).connect(_fence(ctx), attachment_id=one.id, host=host)
+        except Failed as why:
+            if why.code != ATTACHMENT_GONE:
+                raise
     return {}
 
 
@@ -196,6 +204,24 @@ async def release_unbuilt(ctx: Context) -> Facts:
 async def give_volume(host: HostContext) -> Facts:
     await host.driver.ensure_volume(host.server, host.copy, _of(host.spec.volumes, host.facts["attachment"]))
     return {}
+
+
+async def give_volume_back(host: HostContext) -> Facts:
+    """Undoes a detach. An attachment that an administrator removed meanwhile (os-force_detach) connects the volume to
+    this host no more: there is nothing to give, and the guest must not keep what it cannot open."""
+    attachment = host.facts["attachment"]
+    if not any(one.attachment == attachment and one.connection for one in host.spec.volumes):
+        await take_volume(host)
+        return {"gone": True}
+    await give_volume(host)
+    return {}
+
+
+def volume_kept_or_gone(ctx: Context, result: dict[str, Any]) -> None:
+    """What the volume service does not know any more, the server's record forgets."""
+    if result.get("gone"):
+        volume_id = ctx.facts["volume_id"]
+        _record(ctx, lambda there: [one for one in there if one.volume_id != volume_id])
 
 
 async def take_volume(host: HostContext) -> Facts:

@@ -50,7 +50,7 @@ steps = Table(
     Column("heir_of", Text),  # the superseded operation whose undo this is (law 7)
     Column("server_id", Text),
     Column("turn", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),  # ready | taken | done | failed | settled | dropped
+    Column("state", Text, nullable=False),  # ready | taken | done | failed | settled | dropped | abandoned
     Column("attempt", Integer, nullable=False),
     Column("worker", Text),
     Column("not_before", Float(53), nullable=False),
@@ -92,3 +92,42 @@ idempotency_keys = Table(
     Column("created_at", Float(53), nullable=False),
     PrimaryKeyConstraint("key", "user_id", "project_id", "route"),
 )
+
+interventions = Table(
+    "interventions",
+    metadata,
+    Column("operation_id", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),  # of the step that it was about
+    Column("number", Integer, nullable=False),  # of several about one step
+    Column("verb", Text, nullable=False),  # resume | abandon
+    Column("user_id", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    PrimaryKeyConstraint("operation_id", "ordinal", "number"),
+)
+
+findings = Table(
+    "findings",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("operation_id", Text, nullable=False),  # whose step was abandoned (law 17)
+    Column("ordinal", Integer, nullable=False),
+    Column("kind", Text, nullable=False),  # of the operation that the step belongs to
+    Column("server_id", Text),
+    Column("step", Text, nullable=False),
+    Column("way", Text, nullable=False),
+    Column("host", Text, nullable=False),  # "" = CONTROL
+    Column("copy", BigInteger, nullable=False),
+    Column("holds", Text, nullable=False),  # JSON: what placement held then: domain/owned.py Left
+    Column("error", Text),  # JSON: why the step failed the last time
+    Column("user_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    Column("open", Integer, nullable=False),  # 1 until an operator has settled it
+    Column("settled_by", Text),
+    Column("settled_reason", Text),
+    Column("settled_at", Float(53)),
+)
+Index("findings_operation", findings.c.operation_id)
+Index("findings_open", findings.c.id, sqlite_where=findings.c.open == 1, postgresql_where=findings.c.open == 1)

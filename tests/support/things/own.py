@@ -7,7 +7,9 @@ from tests.support.things.making import Maker, Where, World
 
 
 def operation(world: World, where: Where) -> str:
-    """To be cancelled: one that has only just begun."""
+    """To be cancelled: one that has only just begun. To be resumed or abandoned: one that waits for that word."""
+    if where.entry.route.path.endswith(("/resume", "/abandon")):
+        return waiting(world)
     wish = {
         "name": world.name("server"),
         "flavorRef": "1",
@@ -17,6 +19,32 @@ def operation(world: World, where: Where) -> str:
     found = world.owner.ask("POST", f"{COMPUTE}/servers", {"server": wish})
     assert found.status == 202, found.text
     return found.headers["x-kilonova-operation"]
+
+
+def waiting(world: World) -> str:
+    """A stop that its host refuses, and to be undone too; the second time it would work."""
+    server = new_server(world)
+    host = world.admin.done("GET", f"{OWN}/servers/{server}")["server"]["host"]
+    refuse = {"fail": {"verb": "ensure_power", "times": 2, "how": "refuse"}}
+    world.admin.done("POST", f"{OWN}/simulated/hosts/{host}", refuse)
+    stopped = world.owner.ask("POST", f"{COMPUTE}/servers/{server}/action", {"os-stop": None})
+    assert stopped.status == 202, stopped.text
+    made = stopped.headers["x-kilonova-operation"]
+
+    def look() -> bool:
+        shown = world.admin.done("GET", f"{OWN}/operations/{made}")["operation"]
+        return bool(shown["state"] == "waiting")
+
+    world.admin.cloud.until(look, f"operation {made} waits")
+    return made
+
+
+def finding(world: World, where: Where) -> str:
+    """What an abandoned operation left."""
+    made = waiting(world)
+    world.admin.done("POST", f"{OWN}/operations/{made}/abandon", {"reason": "broken"})
+    shown = world.admin.done("GET", f"{OWN}/operations/{made}")["operation"]
+    return str(shown["findings"][0]["id"])
 
 
 def cell(world: World, where: Where) -> str:
@@ -39,8 +67,10 @@ def quarantined(world: World, where: Where) -> str:
     return guest
 
 
+OWN = "/kilonova/v1"
 MAKERS: dict[str, Maker] = {
     "/operations/{id}": operation,
+    "/findings/{id}": finding,
     "/openapi/{service}": lambda world, where: "compute",
     "/servers/{id}": lambda world, where: new_server(world),
     "/cells/{cell}": cell,

@@ -81,6 +81,32 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("server_id"),
     )
     op.create_table(
+        "findings",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("operation_id", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("server_id", sa.Text(), nullable=True),
+        sa.Column("step", sa.Text(), nullable=False),
+        sa.Column("way", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("copy", sa.BigInteger(), nullable=False),
+        sa.Column("holds", sa.Text(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("open", sa.Integer(), nullable=False),
+        sa.Column("settled_by", sa.Text(), nullable=True),
+        sa.Column("settled_reason", sa.Text(), nullable=True),
+        sa.Column("settled_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(
+        "findings_open", "findings", ["id"], sqlite_where=sa.text("open = 1"), postgresql_where=sa.text("open = 1")
+    )
+    op.create_index("findings_operation", "findings", ["operation_id"])
+    op.create_table(
         "host_hardware",
         sa.Column("host", sa.Text(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
@@ -123,6 +149,18 @@ def upgrade() -> None:
         sa.Column("answer", sa.Text(), nullable=True),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("key", "user_id", "project_id", "route"),
+    )
+    op.create_table(
+        "interventions",
+        sa.Column("operation_id", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("verb", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("request_id", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("operation_id", "ordinal", "number"),
     )
     op.create_table(
         "migrations",

@@ -100,6 +100,32 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("server_id"),
     )
     op.create_table(
+        "findings",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("operation_id", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("server_id", sa.Text(), nullable=True),
+        sa.Column("step", sa.Text(), nullable=False),
+        sa.Column("way", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("copy", sa.BigInteger(), nullable=False),
+        sa.Column("holds", sa.Text(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("open", sa.Integer(), nullable=False),
+        sa.Column("settled_by", sa.Text(), nullable=True),
+        sa.Column("settled_reason", sa.Text(), nullable=True),
+        sa.Column("settled_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(
+        "findings_open", "findings", ["id"], sqlite_where=sa.text("open = 1"), postgresql_where=sa.text("open = 1")
+    )
+    op.create_index("findings_operation", "findings", ["operation_id"])
+    op.create_table(
         "fixed_ips",
         sa.Column("subnet_id", sa.Text(), nullable=False),
         sa.Column("address", sa.Text(), nullable=False),
@@ -271,6 +297,18 @@ def upgrade() -> None:
         sa.Column("prior_id", sa.Text(), nullable=False),
         sa.Column("implied_id", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("prior_id", "implied_id"),
+    )
+    op.create_table(
+        "interventions",
+        sa.Column("operation_id", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("verb", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("request_id", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("operation_id", "ordinal", "number"),
     )
     op.create_table(
         "keypairs",
