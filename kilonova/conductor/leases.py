@@ -16,12 +16,15 @@ from kilonova.world import Store, Tx
 
 # Further ahead than a lease can be: the database's clock was set back, and nobody may live on that (law 16).
 _FORGET = Sql(
-    delete(workers).where(or_(workers.c.lease_until <= bindparam("now"), workers.c.lease_until > bindparam("latest")))
+    delete(workers).where(
+        or_(workers.c.lease_until <= bindparam("before"), workers.c.lease_until > bindparam("latest"))
+    )
 )
 _LIVE = Sql(
     select(workers.c.id).where(workers.c.lease_until > bindparam("now"), workers.c.lease_until <= bindparam("latest"))
 )
 _FORGET_ALL = Sql(delete(workers).where(workers.c.id != bindparam("me")))
+LISTED_AFTER_DEATH = 86400.0  # seconds that a worker whose lease ran out is still listed, as down
 AT_MOST = 2  # leases ahead of now: other conductors may be configured with a longer one
 _HOLDERS = Sql(
     select(steps.c.worker).where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken").distinct()
@@ -53,9 +56,9 @@ async def renew(engine: Engine) -> set[str]:
         until: dict[str, Any] = {"lease_until": now + engine.limits.lease_seconds}
         if not await rows.change(tx, workers, until, id=engine.worker):
             await rows.put(tx, workers, id=engine.worker, kind="conductor", started_at=now, **until)
-        judged = {"now": now, "latest": now + AT_MOST * engine.limits.lease_seconds}
-        await tx.run(_FORGET, **judged)
-        return {row["id"] for row in await tx.all(_LIVE, **judged)}
+        latest = now + AT_MOST * engine.limits.lease_seconds
+        await tx.run(_FORGET, before=now - LISTED_AFTER_DEATH, latest=latest)
+        return {row["id"] for row in await tx.all(_LIVE, now=now, latest=latest)}
 
     return await engine.world.db.control.write(body)
 

@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from kilonova.conductor import leases
 from kilonova.domain.errors import StoreError
 from kilonova.engine import run
 from kilonova.engine.model import CONTROL, Step
 from kilonova.operations import REGISTRY
 from kilonova.operations.migrate import Migrate
+from kilonova.services.compute.hosts import forget_worker, read_workers
 from kilonova.sim.invariants import check
 from kilonova.sim.loop import current_process
 
@@ -84,3 +86,33 @@ def test_a_step_that_got_lost_between_taking_and_doing_is_done_later(cloud, monk
     server, _ = cloud.make(wait=120.0)
     assert cloud.server(server)["vm_state"] == "active"
     assert check(cloud) == []
+
+
+def test_a_conductor_that_died_is_listed_as_down_for_a_while(cloud, monkeypatch):
+    monkeypatch.setattr(leases, "LISTED_AFTER_DEATH", 600.0)
+    cloud = cloud(conductors=2)
+
+    def listed():
+        workers = cloud.do(lambda engine: read_workers(engine.world.db, engine.limits.lease_seconds))
+        return [worker.is_up for worker in workers]
+
+    assert listed() == [True, True]
+    cloud.kill("conductor2")
+    cloud.loop.run_for(60.0)
+    assert listed() == [True, False]
+    cloud.loop.run_for(500.0)
+    assert listed() == [True, False]
+    cloud.loop.run_for(200.0)
+    assert listed() == [True]
+
+
+def test_the_record_of_a_dead_conductor_can_be_deleted_and_that_of_a_living_one_cannot(cloud):
+    cloud = cloud(conductors=2)
+    cloud.kill("conductor2")
+    cloud.loop.run_for(60.0)
+    living, dead = cloud.do(lambda engine: read_workers(engine.world.db, engine.limits.lease_seconds))
+    assert not cloud.do(lambda engine: forget_worker(engine.world.db, living.id))
+    assert cloud.do(lambda engine: forget_worker(engine.world.db, dead.id))
+    assert not cloud.do(lambda engine: forget_worker(engine.world.db, dead.id))
+    (left,) = cloud.do(lambda engine: read_workers(engine.world.db, engine.limits.lease_seconds))
+    assert (left.id, left.is_up) == (living.id, True)

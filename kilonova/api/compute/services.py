@@ -21,6 +21,7 @@ from kilonova.operations.hosts import declare_down, declare_up, disable, enable,
 from kilonova.services.compute.hosts import (
     HostRecord,
     Worker,
+    forget_worker,
     number_of,
     read_away,
     read_hosts,
@@ -80,7 +81,7 @@ def _of_worker(worker: Worker, binary: str, zone: str) -> Listed:
         binary=binary,
         host=f"{worker.kind}-{worker.id[:8]}",
         zone=zone,
-        is_up=True,  # one that is not has left no record
+        is_up=worker.is_up,
         updated_at=worker.renewed_at,
     )
 
@@ -175,12 +176,21 @@ async def update(call: Call) -> Response:
 async def delete(call: Call) -> Response:
     service = await _find(call)
     if service.binary != COMPUTE:
-        raise Rejected(409, f"{service.binary} on {service.host} is at work; its record goes when it stops.")
+        await _forget_worker(call, service)
+        return nothing(204)
     hosts = await read_hosts(call.db, call.engine.limits.service_down_time)
     for host in hosts:
         if host.id == service.id:
             await forget_host(call.engine, host.cell, host.name, host.provider_id)
     return nothing(204)
+
+
+async def _forget_worker(call: Call, service: Listed) -> None:
+    for worker in await read_workers(call.db, call.engine.limits.lease_seconds):
+        if service_id(worker, service.binary) == service.id and await forget_worker(call.db, worker.id):
+            return
+    text = f"{service.binary} on {service.host} is at work; its record can be deleted when it is down."
+    raise Rejected(409, text)
 
 
 async def _find(call: Call) -> Listed:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import bindparam, case, func, select
+from sqlalchemy import bindparam, case, delete, func, select
 
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.guest import Hypervisor
@@ -38,7 +38,10 @@ _SERVERS = Sql(
     .order_by(servers.c.host, servers.c.id)
 )
 _MAPPED = Sql(select(host_mappings.c.host).where(in_list(host_mappings.c.cell, "cells")).order_by(host_mappings.c.host))
-_WORKERS = Sql(select(workers).where(workers.c.lease_until > bindparam("now")).order_by(workers.c.id))
+_WORKERS = Sql(select(workers).order_by(workers.c.id))
+_FORGET_WORKER = Sql(
+    delete(workers).where(workers.c.id == bindparam("worker"), workers.c.lease_until <= bindparam("now"))
+)
 
 
 class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +61,12 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the control plane that lives."""
+    """A process of the control plane. One that died is listed as down for a day, or until its record is deleted."""
 
     id: str
     kind: str
     renewed_at: float
+    is_up: bool  # its lease has not run out
 
 
 class OnHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,13 +141,31 @@ def _record(cell: str, row: Row, state: HostState, now: float) -> HostRecord:
 
 
 async def read_workers(stores: Stores, lease_seconds: float) -> list[Worker]:
-    async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_WORKERS, now=await tx.now())
+    """The living first; the others are down."""
 
-    return [
-        Worker(id=row["id"], kind=row["kind"], renewed_at=row["lease_until"] - lease_seconds)
-        for row in await stores.control.read(body)
+    async def body(tx: Tx) -> tuple[Sequence[Row], float]:
+        return await tx.all(_WORKERS), await tx.now()
+
+    found, now = await stores.control.read(body)
+    shown = [
+        Worker(
+            id=row["id"],
+            kind=row["kind"],
+            renewed_at=row["lease_until"] - lease_seconds,
+            is_up=row["lease_until"] > now,
+        )
+        for row in found
     ]
+    return sorted(shown, key=lambda worker: not worker.is_up)
+
+
+async def forget_worker(stores: Stores, worker: str) -> bool:
+    """Delete the record of one that is down; False: it lives, or has no record."""
+
+    async def body(tx: Tx) -> bool:
+        return await tx.run(_FORGET_WORKER, worker=worker, now=await tx.now()) > 0
+
+    return await stores.control.write(body)
 
 
 async def count_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str, OnHost]:
