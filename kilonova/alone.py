@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING
 
 from kilonova.cli import database
 from kilonova.domain.errors import KilonovaError, Refused
-from kilonova.parts import POLICY_NAME, SEAL_KEY_NAME, look, make_identity, make_seal, make_world, seal_of
-from kilonova.production import SystemClock, new_key, new_password, public_address, say_once, stop_signal
+from kilonova.parts import (
+    MACHINES_NAME,
+    POLICY_NAME,
+    SEAL_KEY_NAME,
+    clouds_of,
+    look,
+    make_identity,
+    make_seal,
+    make_world,
+    seal_of,
+)
+from kilonova.production import SystemClock, Uuids, new_key, new_password, public_address, say_once, stop_signal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from kilonova.services.identity.service import Identity
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
+    from kilonova.store.roll import Roll
     from kilonova.world import Store, World
 
 NOAUTH = "noauth2"
@@ -76,11 +87,14 @@ async def serve_placement(
     with DataDirectory(path) as data:
         async with contextlib.AsyncExitStack() as closing:
             stores: dict[str, Store] = {}
-            for name, address in _addresses(settings, path, auth).items():
-                stores[name] = await open_store(
-                    name, address, clock=SystemClock(), upgrading=not settings.database.is_set
-                )
+            upgrading = not settings.database.is_set
+            addresses = _addresses(settings, path, auth)
+            roll = await _roll(addresses, clouds_of(path, hosts=MACHINES_NAME), may_begin=upgrading)
+            for name, address in addresses.items():
+                stores[name] = await open_store(name, address, clock=SystemClock(), upgrading=upgrading)
                 closing.push_async_callback(stores[name].close)
+                await roll.claim(name, stores[name])
+            await roll.list_all(stores.get("control", stores["placement"]))
             world = make_world(MemoryBus(MemoryHub(), "placement"), Only(stores), settings=settings)
             file = path / POLICY_NAME
             policy = Policy(rules_of(profile, DEFAULTS), file if file.is_file() else None)
@@ -95,12 +109,26 @@ async def serve_placement(
             await serve_web(app, listener, stopping, Connections(settings.wsgi))
 
 
+async def _roll(addresses: Mapping[str, str], witnesses: Mapping[str, str], *, may_begin: bool) -> Roll:
+    """Without control there is nobody who could say whose placement this is."""
+    from kilonova.store.roll import Roll, call_roll
+
+    if "control" not in addresses:
+        return Roll()
+    roll = await call_roll(addresses, witnesses, new_id=Uuids().uuid, may_begin=may_begin)
+    for name, address in addresses.items():
+        await roll.check(name, address)
+    return roll
+
+
 class Only:
     """See world.Stores; there are no cells here."""
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.placement = stores["placement"]
         self.control = stores.get("control", self.placement)
+
+    cloud = ""
 
     def cell(self, name: str) -> Store:
         raise KeyError(name)

@@ -21,9 +21,11 @@ from kilonova.cli import audit, cell, database, explain, findings, host, identit
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
-    BACKEND_NAME,
+    MACHINES_NAME,
     SEAL_KEY_NAME,
     add_host,
+    claim_directories,
+    clouds_of,
     keeping_volumes,
     look,
     make_engine,
@@ -34,6 +36,7 @@ from kilonova.parts import (
     open_all,
     open_nats,
     seal_of,
+    stores_of,
 )
 from kilonova.production import (
     Uuids,
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
 
 DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
 WRONGLY_ASKED = ("bad_configuration", "usage")  # found out here, before anybody was asked
-MACHINES_NAME = "simulated.db"
 logger = logging.getLogger(__name__)
 
 app = App(
@@ -256,8 +258,11 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
     from kilonova.operations.hosts import fence_absent
 
     async with contextlib.AsyncExitStack() as closing:
+        clouds = clouds_of(data.path, hosts=MACHINES_NAME)
+        opening = open_all(settings, data.path, embedded=True, witnesses=clouds)
+        stores = await closing.enter_async_context(opening)
         seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
-        stores = await closing.enter_async_context(open_all(settings, data.path, embedded=True))
+        backend = claim_directories(stores, data)
         hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
         closing.callback(hardware.close)
         for number in range(1, settings.simulated.hosts + 1):
@@ -278,7 +283,6 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
             return f"waiting for {some} to register" if awaited else ""
 
         engine = make_engine(make_world(MemoryBus(hub, "api"), stores, settings=settings), settings, seal)
-        backend = data.secret(BACKEND_NAME, Uuids().uuid)
         service = make_service(engine, settings, data.path, url, unready, backend)
         await _prepare(service, data, settings)
         async with keeping_volumes(service, data.path):
@@ -291,7 +295,9 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
     stopping = stop_signal()
     with DataDirectory(path) as data:
         async with contextlib.AsyncExitStack() as closing:
-            stores = await closing.enter_async_context(open_all(settings, path, embedded=False))
+            opening = open_all(settings, path, embedded=False, witnesses=clouds_of(path))
+            stores = await closing.enter_async_context(opening)
+            backend = claim_directories(stores, data)
             bus = await closing.enter_async_context(open_nats(settings, "api"))
 
             async def unready() -> str:
@@ -304,7 +310,6 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
                 return ""
 
             engine = make_engine(make_world(bus, stores, settings=settings), settings, seal_of(settings))
-            backend = data.secret(BACKEND_NAME, Uuids().uuid)
             service = make_service(engine, settings, path, url, unready, backend)
             await _prepare(service, data, settings)
             learning = asyncio.create_task(service.cells.keep_learning(settings.conductor.poll_seconds))
@@ -328,6 +333,7 @@ async def _answer(
     passwords = await known_passwords(service.identity, data.path, admin_password_file=given)
     write_clouds(data.path, service.public_url, passwords)
     data.keep_all()
+    await stores_of(service).list_stores()
     listener.listen(BACKLOG)  # before anybody is told: who comes at once waits a moment and is not turned away
     ready = f"kilonova: ready on {public_address('', listener)}"
     say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from kilonova.services.image.uploads import Caps
     from kilonova.services.volume.service import Volumes
     from kilonova.settings import Settings
+    from kilonova.store.directory import DataDirectory
     from kilonova.store.open import OpenStores
     from kilonova.world import Bus, Clock, Ids, Store, Stores, Tx, World
 
 IMAGES_NAME = "images"
 VOLUMES_NAME = "volumes"
 BACKEND_NAME = "volumes.id"
+MACHINES_NAME = "simulated.db"
 POLICY_NAME = "policy.yaml"
 
 
@@ -97,6 +99,14 @@ def make_identity(parts: tuple[Store, Clock, Ids], settings: Settings, seal: Sea
     )
 
 
+def stores_of(service: Service) -> OpenStores:
+    from kilonova.store.open import OpenStores
+
+    stores = service.engine.world.db
+    assert isinstance(stores, OpenStores)
+    return stores
+
+
 def make_room(
     hardware: Hardware, settings: Settings, make_bus: Callable[[str], Bus], peers: Callable[[Bus], Any] | None = None
 ) -> Room:
@@ -159,6 +169,35 @@ def make_volumes(world: World, settings: Settings, seal: Seal, backend: str = ""
         default_type=options.default_volume_type,
         quota_defaults=limits,
     )
+
+
+def clouds_of(path: Path, *, hosts: str = "") -> dict[str, str]:
+    """Which cloud the directories of this data directory belong to, and the simulated hosts in the file `hosts`; what
+    is new is left out. Changes nothing."""
+    from kilonova.store.badges import read_directory_badge
+
+    folders = {f"{name} directory {path / name}": path / name for name in (IMAGES_NAME, VOLUMES_NAME)}
+    badges = {what: read_directory_badge(folder) for what, folder in folders.items()}
+    clouds = {what: badge.cloud for what, badge in badges.items() if badge is not None}
+    if hosts and (path / hosts).exists():
+        from kilonova.compute.drivers.shelf import clouds_of_hosts
+
+        clouds |= {
+            f"memory of {host} in {path / hosts}": cloud for host, cloud in clouds_of_hosts(path / hosts).items()
+        }
+    return clouds
+
+
+def claim_directories(stores: OpenStores, data: DataDirectory) -> str:
+    """The directories of this data directory get their badges, or are refused; returns the id of its volumes."""
+    from kilonova.store.badges import read_directory_badge
+
+    badge = read_directory_badge(data.path / VOLUMES_NAME)
+    # the records name it: a lost file must not make the volumes somebody else's
+    backend = data.secret(BACKEND_NAME, (lambda: badge.store) if badge is not None else Uuids().uuid)
+    stores.roll.claim_directory(data.path / VOLUMES_NAME, VOLUMES_NAME, backend, store=backend)
+    stores.roll.claim_directory(data.path / IMAGES_NAME, IMAGES_NAME, backend)
+    return backend
 
 
 @contextlib.asynccontextmanager
@@ -226,8 +265,11 @@ def _quota_of(settings: Settings) -> dict[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def open_all(settings: Settings, path: Path, *, embedded: bool) -> AsyncIterator[OpenStores]:
-    """An embedded cloud brings them up to date itself, and may make new ones in its directory."""
+async def open_all(
+    settings: Settings, path: Path, *, embedded: bool, witnesses: Mapping[str, str] | None = None
+) -> AsyncIterator[OpenStores]:
+    """An embedded cloud brings them up to date itself, and may make new ones in its directory. `witnesses` say which
+    cloud they belong to: directories and hosts."""
     from kilonova.cli.database import address_opener, addresses
     from kilonova.store.open import open_stores
 
@@ -235,6 +277,9 @@ async def open_all(settings: Settings, path: Path, *, embedded: bool) -> AsyncIt
         addresses(settings, path),
         path if embedded else None,
         address_opener(settings, path),
+        new_id=Uuids().uuid,
+        witnesses=witnesses,
+        goes_on=not embedded,
         clock=SystemClock(),
         upgrading=embedded,
         cell_timeout=settings.database.cell_timeout,

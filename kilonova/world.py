@@ -121,6 +121,10 @@ class Stores(Protocol):
     control: Store
     placement: Store
 
+    @property
+    def cloud(self) -> str:
+        """The id of the cloud; "" where the databases have no badges."""
+
     def cell(self, name: str) -> Store: ...
 
     def cells(self) -> Sequence[str]:

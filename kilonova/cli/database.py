@@ -83,12 +83,23 @@ def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Over
 
 
 def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:
-    """Control first: it knows of more cells."""
+    """Control first: it knows of more cells. All are looked at before the first one is touched."""
+    import asyncio
+
+    from kilonova.production import SystemClock, Uuids
+    from kilonova.store.open import claim_all
+    from kilonova.store.roll import call_roll
+
     refuse_newer(urls)
+    roll = asyncio.run(call_roll(urls, {}, new_id=Uuids().uuid, may_begin=True))
+    everything = _with_made(settings, urls, data)
+    for name, url in everything.items():
+        asyncio.run(roll.check(name, url))
     _upgrade("control", urls["control"])
-    for name, url in _with_made(settings, urls, data).items():
+    for name, url in everything.items():
         if name != "control":
             _upgrade(name, url)
+    asyncio.run(claim_all(roll, everything, SystemClock()))
 
 
 def _upgrade(name: str, url: str) -> None:

@@ -40,6 +40,7 @@ from kilonova.world import Driver, HostMemory, World
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
+CLOUD = "cloud"  # which cloud it belongs to
 REMEMBERED = 4096  # servers; an order comes as the answer to a question just asked, so old ones cannot turn up
 
 
@@ -75,11 +76,14 @@ class Agent:
         self._epoch = 0
         self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
         self._key = ""
+        self._cloud: dict[str, Any] = {}
         kept = world.memory.load()
         self.claims = HostClaims(world.memory, kept)
         for name, value in kept.items():
             if name == KEY:
                 self._key = value
+            elif name == CLOUD:
+                self._cloud = value
             elif not name.startswith(PREFIX):
                 self._turns[name] = tuple(value)
         self._running: dict[str, Running] = {}
@@ -190,10 +194,14 @@ class Agent:
             inventory=inventory,
             storage=self._storage,
             cell=self._cell,
+            cloud=self._cloud.get("id", ""),
         )
         answer = await self._ask("conductor.register", report, Registered)
         if answer.refused:
             raise Refused("host_refused", answer.refused)
+        if answer.cloud and answer.cloud != self._cloud.get("id"):
+            self._cloud = {"id": answer.cloud}
+            self._memory.keep(CLOUD, self._cloud)
         for verdict in answer.verdicts:
             # no operation is under way for these: a step that still goes on here is of one that has ended
             if verdict.word in ("stop", "destroy") or verdict.run:

@@ -44,6 +44,7 @@ async def register(engine: Engine, message: Register) -> Registered:
     if wrong:
         return Registered(epoch=0, refused=wrong)
     try:
+        _refuse_other_cloud(engine, message)
         journal = await find_cell(engine, message)
         row = await _host_row(engine, journal, message)
     except Refused as why:
@@ -74,7 +75,7 @@ async def register(engine: Engine, message: Register) -> Registered:
         reasons = {(one.server, one.copy): one.why for one in verdicts if one.word == "quarantine"}
         strange = [(one, reasons[key]) for one in message.copies if (key := (one.server, one.copy)) in reasons]
         news[:] = await note_quarantine(tx, message.host, strange, now)
-        return Registered(epoch=host["epoch"], verdicts=verdicts)
+        return Registered(epoch=host["epoch"], verdicts=verdicts, cloud=engine.world.db.cloud)
 
     registered = await engine.write(journal, body)
     for report, reason in news:
@@ -82,6 +83,16 @@ async def register(engine: Engine, message: Register) -> Registered:
         logger.warning(text, message.host, report.server, report.copy, report.power, reason)
     verdicts = [await _with_volumes(engine, message.host, verdict) for verdict in registered.verdicts]
     return msgspec.structs.replace(registered, verdicts=verdicts)
+
+
+def _refuse_other_cloud(engine: Engine, message: Register) -> None:
+    cloud = engine.world.db.cloud
+    if cloud and message.cloud and message.cloud != cloud:
+        raise Refused(
+            "other_cloud",
+            f"host {message.host} belongs to cloud {message.cloud}, and this is cloud {cloud}; correct its [bus] url, "
+            "or start it with an empty data directory under a new name",
+        )
 
 
 async def _with_volumes(engine: Engine, host: str, verdict: Verdict) -> Verdict:

@@ -67,6 +67,10 @@ class CommitUnknown(StoreError):
     """The connection was lost during COMMIT: re-read before answering, never guess (law 12)."""
 
 
+class WrongStore(StoreError):
+    """Not the database or directory that this cloud knows by that name (law 15); nothing was changed."""
+
+
 class NoAnswer(KilonovaError):
     """A question on the bus was not answered in time. It proves nothing."""
 

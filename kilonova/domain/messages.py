@@ -22,6 +22,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     inventory: HostInventory
     storage: str = ""
     cell: str = ""  # where it belongs; "": where it was, or in the first one
+    cloud: str = ""  # whose host it is by its own memory; "": it never joined one
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     verdicts: list[Verdict] = []
     refused: str = ""
+    cloud: str = ""
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from kilonova.domain.errors import StoreError, Unreachable
+from kilonova.domain.errors import StoreError, Unreachable, WrongStore
 from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.world import Body, Row, Store, Tx
 
@@ -28,12 +28,14 @@ class DroppableStore(Store, Protocol):
 
 
 Opener = Callable[[], Awaitable[DroppableStore]]
+Check = Callable[[Store], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class Outage:
     since: float
     why: str
+    is_wrong: bool = False  # another database answers, or an empty one
 
 
 class CellStore:
@@ -47,14 +49,17 @@ class CellStore:
         opener: Opener | None = None,
         *,
         address: str = "",
+        check: Check | None = None,
     ) -> None:
-        """`opener` is for a database that did not answer when it should have been opened."""
+        """`opener` is for a database that did not answer when it should have been opened. `check` raises when another
+        database answers than the one that was lost."""
         self.name = name
         self.address = address
         self.outage: Outage | None = None
         self._clock = clock
         self._store = store
         self._opener = opener
+        self._check = check
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -76,7 +81,7 @@ class CellStore:
         try:
             return await store.write(body)
         except Unreachable as why:
-            self.lose(str(why))
+            self.lose(why)
             raise
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
@@ -84,7 +89,7 @@ class CellStore:
         try:
             return await store.read(body, few=few)
         except Unreachable as why:
-            self.lose(str(why))
+            self.lose(why)
             raise
 
     async def ask(self, statement: Any, /, **params: Any) -> Row | None:
@@ -92,20 +97,28 @@ class CellStore:
         try:
             return await store.ask(statement, **params)
         except Unreachable as why:
-            self.lose(str(why))
+            self.lose(why)
             raise
 
     def _reached(self) -> DroppableStore:
         if self.outage is not None or self._store is None:
-            raise Unreachable(f"the database of {self.name} does not answer")
+            is_wrong = self.outage is not None and self.outage.is_wrong
+            raise Unreachable(
+                f"the database of {self.name} {'is not the right one' if is_wrong else 'does not answer'}"
+            )
         return self._store
 
-    def lose(self, why: str) -> None:
+    def lose(self, why: StoreError) -> None:
         if self.outage is not None:
             return
-        self.outage = Outage(self._clock.now(), why)
-        logger.warning("%s: its database does not answer, the rest of the cloud goes on: %s", self.name, why)
+        self._note(why, self._clock.now())
         self._looking = asyncio.create_task(self._look_until_back())
+
+    def _note(self, why: StoreError, since: float) -> None:
+        is_wrong = isinstance(why, WrongStore)
+        self.outage = Outage(since, str(why), is_wrong)
+        said = "is not the one this cloud knows" if is_wrong else "does not answer"
+        logger.warning("%s: its database %s, the rest of the cloud goes on: %s", self.name, said, why)
 
     async def _look_until_back(self) -> None:
         pause = FIRST_PAUSE
@@ -122,8 +135,12 @@ class CellStore:
                 assert self._opener is not None
                 self._store = await self._opener()
             await self._store.read(_look)
+            if self._check is not None:
+                await self._check(self._store)
         except StoreError as why:
             logger.debug("%s: %s", self.name, why)
+            if isinstance(why, WrongStore) and self.outage is not None and self.outage.why != str(why):
+                self._note(why, self.outage.since)
             return False
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -11,10 +12,12 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kilonova.domain.errors import StoreError, Unreachable
+from kilonova.domain.errors import StoreError, Unreachable, WrongStore
+from kilonova.store.badges import Known, read_known
 from kilonova.store.cell_store import CellStore, DroppableStore, Outage
 from kilonova.store.instruments import ReadsClock
 from kilonova.store.revisions import role_of
+from kilonova.store.roll import NewId, Roll, call_roll
 from kilonova.store.sqlite import Checkpoint, SqliteStore
 from kilonova.store.statements import Sql
 from kilonova.store.tables.control import cells
@@ -40,22 +43,29 @@ class OpenStores:
         placement: DroppableStore,
         open_cell: OpenCell | None = None,
         addresses: Mapping[str, str] | None = None,
+        roll: Roll | None = None,
     ) -> None:
         """`open_cell` takes a name and a sealed address; without it no cells can be learnt. `addresses` are from the
         configuration."""
         self.control: Store = control
         self.placement: Store = placement
+        self.roll = roll or Roll()
         self.directory: Path | None = None  # where an embedded cloud has its files
         self._cells: dict[str, CellStore] = {}
         self._first: list[DroppableStore] = [control, placement]
         self._open_cell = open_cell
         self._learning = asyncio.Lock()
         self._learnt: set[str] = set()  # not by configuration
-        self._complaints: dict[str, str] = {}  # by cell: what was said of it last
+        self.complaints: dict[str, StoreError] = {}  # by cell: why it could not be opened, the last time
         self._rows: dict[str, Row] = {}
         self._addresses = dict(addresses or {})
         self._names: tuple[str, ...] = ()
         self._journals: tuple[Store, ...] = (control,)
+
+    @property
+    def cloud(self) -> str:
+        """Its id; "" where the databases have no badges, as in a simulated cloud."""
+        return self.roll.cloud
 
     def add_cell(self, name: str, store: CellStore) -> None:
         self._cells[name] = store
@@ -67,7 +77,9 @@ class OpenStores:
 
     async def learn(self) -> None:
         async with self._learning:
-            self._rows = await self.control.read(_read_cells)
+            self._rows, known = await self.control.read(_read_cells)
+            if self.roll.cloud:
+                self.roll.known = known
             for name in sorted(self._rows.keys() - self._cells.keys()):
                 await self._learn_one(name)
             for name in self._learnt - self._rows.keys():
@@ -81,11 +93,11 @@ class OpenStores:
         try:
             self.add_cell(name, await self._open_cell(name, self._rows[name]["sealed_url"]))
             self._learnt.add(name)
-            self._complaints.pop(name, None)
+            self.complaints.pop(name, None)
         except StoreError as why:  # the others are none the worse for it
-            if self._complaints.get(name) != str(why):
-                self._complaints[name] = str(why)
+            if str(self.complaints.get(name)) != str(why):
                 logger.error("the cell %s cannot be opened: %s", name, why)
+            self.complaints[name] = why
 
     def destinations(self) -> Sequence[str]:
         return [name for name in self._names if name != CELL0 and not self._is_closed(name)]
@@ -123,6 +135,19 @@ class OpenStores:
     def outage(self, name: str) -> Outage | None:
         """None while its database answers."""
         return self._cells[name].outage
+
+    async def claim_cell(self, name: str, url: str, clock: ReadsClock) -> str:
+        """Give a new cell's database its badge, and return its store id; "" where there are no badges."""
+        store = await open_store(name, url, clock=clock, upgrading=False)
+        try:
+            await self.roll.claim(name, store)
+        finally:
+            await store.close()
+        return self.roll.unlisted.get(name, "")
+
+    async def list_stores(self) -> None:
+        """Control lists the stores that got their badges lately: from now on they are expected to be there."""
+        await self.roll.list_all(self.control)
 
     def journals(self) -> Sequence[Store]:
         return self._journals
@@ -170,24 +195,44 @@ def _cannot_unseal(sealed: str) -> str:
 
 
 async def open_stores(
-    urls: Mapping[str, str], directory: Path | None = None, unseal: Unseal = _cannot_unseal, **options: Any
+    urls: Mapping[str, str],
+    directory: Path | None = None,
+    unseal: Unseal = _cannot_unseal,
+    *,
+    new_id: NewId | None = None,
+    witnesses: Mapping[str, str] | None = None,
+    goes_on: bool = False,
+    **options: Any,
 ) -> OpenStores:
     """`urls` has `control`, `placement` and the cells by name, `options` as for `open_cell`. Cells that control knows
-    besides are opened too: `unseal` opens their addresses, and those without one are files of the directory."""
+    besides are opened too: `unseal` opens their addresses, and those without one are files of the directory.
+
+    With `new_id` new databases get badges. `witnesses` are directories and hosts with the clouds they belong to. With
+    `goes_on` a wrong database other than control counts as away; without, it is refused and nothing is changed.
+    """
     missing = [role for role in ("control", "placement", CELL0) if role not in urls]
     if missing:
         raise StoreError(f"no address is configured for the database {', '.join(missing)}")
+    upgrading = options.get("upgrading", True)
+    roll = await call_roll(urls, witnesses or {}, new_id=new_id, may_begin=upgrading)
+    if not goes_on:
+        await _check_all(roll, urls)
+    options |= {"roll": roll, "goes_on": goes_on}
     opened: list[DroppableStore] = []
     try:
-        for name in ("control", "placement"):
-            opened.append(await open_store(name, urls[name], **_for_all(options)))
-        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, unseal, options), urls)
+        opened.append(await open_store("control", urls["control"], **_for_all(options)))
+        opened.append(await _open_placement(urls["placement"], options))
+        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, unseal, options), urls, roll)
         stores.directory = directory
         for name, url in urls.items():
             if name not in ("control", "placement"):
                 opened.append(cell := await open_cell(name, url, **options))
                 stores.add_cell(name, cell)
         await stores.learn()
+        await _claim_all(stores)
+        wrong = [why for why in stores.complaints.values() if isinstance(why, WrongStore)]
+        if wrong and not goes_on:
+            raise wrong[0]
     except BaseException:
         for store in opened:
             await store.close()
@@ -196,7 +241,49 @@ async def open_stores(
 
 
 def _for_all(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "cell_timeout"}
+    return {name: value for name, value in options.items() if name not in ("cell_timeout", "roll", "goes_on")}
+
+
+async def _check_all(roll: Roll, urls: Mapping[str, str]) -> None:
+    """Before the first one is touched."""
+    for name, url in urls.items():
+        try:
+            await roll.check(name, url)
+        except Unreachable:
+            continue  # a cell may be away, and is looked at when it is back; of others this is said by opening them
+
+
+async def _open_placement(url: str, options: dict[str, Any]) -> DroppableStore:
+    """Like a cell it may be wrong, and then counts as away."""
+    roll: Roll = options["roll"]
+    try:
+        await roll.check("placement", url)
+    except WrongStore:
+        if not options["goes_on"]:
+            raise
+        return await open_cell("placement", url, **options)
+    return await open_store("placement", url, **_for_all(options))
+
+
+async def claim_all(roll: Roll, urls: Mapping[str, str], clock: ReadsClock) -> None:
+    """The same for databases that are not open; all have their tables."""
+    for name in sorted(urls, key=lambda one: one == "control"):  # control last: then it lists them
+        store = await open_store(name, urls[name], clock=clock, upgrading=False)
+        try:
+            await roll.claim(name, store)
+            if name == "control":
+                await roll.list_all(store)
+        finally:
+            await store.close()
+
+
+async def _claim_all(stores: OpenStores) -> None:
+    """Badges first, then the list: one that is listed has a badge, also after a crash in between."""
+    await stores.roll.claim("control", stores.control)
+    for name, store in (("placement", stores.placement), *((name, stores.cell(name)) for name in stores.cells())):
+        with contextlib.suppress(Unreachable):  # it gets its badge when it is there
+            await stores.roll.claim(name, store)
+    await stores.list_stores()
 
 
 async def _open_learnt(
@@ -207,8 +294,8 @@ async def _open_learnt(
     return await open_cell(name, unseal(sealed) if sealed else file_url(directory or Path(), name), **options)
 
 
-async def _read_cells(tx: Tx) -> dict[str, Row]:
-    return {row["name"]: row for row in await tx.all(_CELLS)}
+async def _read_cells(tx: Tx) -> tuple[dict[str, Row], dict[str, Known]]:
+    return {row["name"]: row for row in await tx.all(_CELLS)}, await read_known(tx)
 
 
 async def made_cells(control_url: str, directory: Path, unseal: Unseal, clock: ReadsClock) -> dict[str, str]:
@@ -217,7 +304,7 @@ async def made_cells(control_url: str, directory: Path, unseal: Unseal, clock: R
         return {}
     control = await open_store("control", control_url, clock=clock, upgrading=False)
     try:
-        found = await control.read(_read_cells)
+        found, _ = await control.read(_read_cells)
     finally:
         await control.close()
     return {
@@ -230,15 +317,33 @@ def file_url(directory: Path, name: str) -> str:
     return f"sqlite:///{(directory / name).absolute()}.db"
 
 
-async def open_cell(name: str, url: str, *, cell_timeout: float = 5.0, **options: Any) -> CellStore:
-    """One that does not answer now is opened when it does; one that may not be used is refused at once."""
+async def open_cell(
+    name: str,
+    url: str,
+    *,
+    cell_timeout: float = 5.0,
+    roll: Roll | None = None,
+    goes_on: bool = False,
+    **options: Any,
+) -> CellStore:
+    """One that does not answer now is opened when it does; one that may not be used is refused at once. With `goes_on`
+    one that is not this cloud's counts as away until the right one is there."""
     if not isinstance(parse_url(url), SqliteUrl):
         options["timeout"] = cell_timeout
-    opener = partial(open_store, name, url, **options)
+    roll = roll or Roll()
+    opener = partial(_open_checked, roll, name, url, options)
+    check = partial(roll.check_open, name)
     clock: ReadsClock = options["clock"]
     try:
-        return CellStore(name, clock, await opener(), address=url)
-    except Unreachable as why:
-        cell = CellStore(name, clock, None, opener, address=url)
-        cell.lose(str(why))
+        return CellStore(name, clock, await opener(), address=url, check=check)
+    except (Unreachable, WrongStore) as why:
+        if isinstance(why, WrongStore) and not goes_on:
+            raise
+        cell = CellStore(name, clock, None, opener, address=url, check=check)
+        cell.lose(why)
         return cell
+
+
+async def _open_checked(roll: Roll, name: str, url: str, options: dict[str, Any]) -> DroppableStore:
+    await roll.check(name, url)
+    return await open_store(name, url, **options)

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -55,6 +56,25 @@ class Shelf:
             self._db.execute(sql, values)
         except sqlite3.Error as error:
             raise Failed("driver_error", f"the simulated hardware cannot be stored: {error}") from error
+
+
+def clouds_of_hosts(path: Path) -> dict[str, str]:
+    """By host: the cloud that its memory belongs to, read without a trace; hosts that never joined one are left out."""
+    found: dict[str, str] = {}
+    mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
+    try:
+        db = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True)
+        try:
+            query = "SELECT place, value FROM things WHERE kind = 'memory' AND name = 'cloud'"
+            for host, value in db.execute(query).fetchall():
+                found[host] = str(msgspec.json.decode(value)["id"])
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        if "no such table" in str(error):
+            return {}
+        raise Failed("hardware_unreadable", f"the simulated hardware in {path} cannot be opened: {error}") from error
+    return found
 
 
 def _open(path: str | Path) -> sqlite3.Connection:

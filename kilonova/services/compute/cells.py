@@ -19,9 +19,12 @@ from sqlalchemy import func, select
 from kilonova.bus import CELLS_CHANGED
 from kilonova.domain.errors import KilonovaError, Refused, StoreError, Unreachable
 from kilonova.store import rows
+from kilonova.store.badges import list_store
 from kilonova.store.open import CELL0, OpenStores, file_url
+from kilonova.store.roll import NEVER
 from kilonova.store.statements import Sql
 from kilonova.store.tables.control import cells, host_mappings, server_mappings
+from kilonova.store.tables.stores import known_stores
 from kilonova.store.upgrade import upgrade
 from kilonova.store.url import parse_url
 from kilonova.store.vacancy import refuse_unless_vacant
@@ -80,13 +83,15 @@ class Cells:
             await self._put(name, "", "")
         await self.stores.learn()
 
-    async def _put(self, name: str, url: str, prefix: str) -> None:
+    async def _put(self, name: str, url: str, prefix: str, store: str = "") -> None:
         sealed = self.seal.close_text(url) if url else ""
         values = {"name": name, "id": self.ids.uuid(), "sealed_url": sealed, "bus_prefix": prefix}
         now = self.clock.now()
 
         async def body(tx: Tx) -> None:
             await rows.put(tx, cells, unless_there=True, **values, disabled=0, created_at=now)
+            if store:
+                await list_store(tx, name, store, NEVER)
 
         await self.stores.control.write(body)
 
@@ -157,12 +162,14 @@ class Cells:
         self._check_is_nobodys(address)
         try:
             await refuse_unless_vacant(name, address, self.clock)
+            await self.stores.roll.check(name, address)
             await upgrade(address, "cell")
+            store = await self.stores.claim_cell(name, address, self.clock)
         except Unreachable as why:
             raise Refused("cell_unreachable", f"{why}; start its server or correct the address, then repeat") from None
         except StoreError as why:
             raise Refused("cell_database", str(why)) from None
-        await self._put(name, url, prefix)
+        await self._put(name, url, prefix, store)
         await self._tell()
         return await self.find(name)
 
@@ -230,6 +237,7 @@ class Cells:
                     "away (kilonova cell move-host) first",
                 )
             await rows.remove(tx, cells, name=name)
+            await rows.remove(tx, known_stores, name=name)
 
         await self.stores.control.write(body)
         await self._tell()

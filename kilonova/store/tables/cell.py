@@ -12,10 +12,10 @@ from sqlalchemy import (
     Text,
 )
 
-from kilonova.store.tables import journal
+from kilonova.store.tables import journal, stores
 
 metadata = MetaData()
-for _table in journal.metadata.sorted_tables:
+for _table in (*stores.metadata.sorted_tables, *journal.metadata.sorted_tables):
     _table.to_metadata(metadata)
 
 servers = Table(

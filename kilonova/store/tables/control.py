@@ -12,11 +12,12 @@ from kilonova.store.tables import (
     network,
     quotas,
     server_groups,
+    stores,
     volume,
 )
 
 metadata = MetaData()
-_PARTS = (journal, image, flavors, keypairs, quotas, server_groups, identity, network, volume, host_aggregates)
+_PARTS = (stores, journal, image, flavors, keypairs, quotas, server_groups, identity, network, volume, host_aggregates)
 for _part in _PARTS:
     for _table in _part.metadata.sorted_tables:
         _table.to_metadata(metadata)

@@ -14,7 +14,11 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from kilonova.store.tables import stores
+
 metadata = MetaData()
+for _table in stores.metadata.sorted_tables:
+    _table.to_metadata(metadata)
 
 resource_providers = Table(
     "resource_providers",

@@ -163,6 +163,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("operation_id", "ordinal", "number"),
     )
     op.create_table(
+        "known_stores",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
         "migrations",
         sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
@@ -342,4 +350,16 @@ def upgrade() -> None:
         ["place", "state"],
         sqlite_where=sa.text("open = 1"),
         postgresql_where=sa.text("open = 1"),
+    )
+    op.create_table(
+        "this_store",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("cloud_id", sa.Text(), nullable=False),
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.Column("restored", sa.Text(), nullable=False),
+        sa.Column("restored_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
     )

@@ -323,6 +323,14 @@ def upgrade() -> None:
         sa.UniqueConstraint("user_id", "name"),
     )
     op.create_table(
+        "known_stores",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
         "network_free_ranges",
         sa.Column("subnet_id", sa.Text(), nullable=False),
         sa.Column("first", sa.Text(), nullable=False),
@@ -690,6 +698,18 @@ def upgrade() -> None:
     )
     op.create_index("subnets_network", "subnets", ["network_id"])
     op.create_index("subnets_project", "subnets", ["project_id"])
+    op.create_table(
+        "this_store",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("cloud_id", sa.Text(), nullable=False),
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.Column("restored", sa.Text(), nullable=False),
+        sa.Column("restored_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
     op.create_table(
         "token_keys",
         sa.Column("id", sa.Text(), nullable=False),

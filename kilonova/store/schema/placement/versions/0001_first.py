@@ -86,6 +86,14 @@ def upgrade() -> None:
     )
     op.create_index("inventories_mark", "inventories", ["mark"])
     op.create_table(
+        "known_stores",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
         "ledger",
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
         sa.Column("at", sa.Float(precision=53), nullable=False),
@@ -152,6 +160,18 @@ def upgrade() -> None:
     )
     op.create_index("resource_providers_mark", "resource_providers", ["mark"])
     op.create_index("resource_providers_root", "resource_providers", ["root_id"])
+    op.create_table(
+        "this_store",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("cloud_id", sa.Text(), nullable=False),
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.Column("restored", sa.Text(), nullable=False),
+        sa.Column("restored_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
     op.create_table(
         "traits",
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),

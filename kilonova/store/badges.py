@@ -1,0 +1,177 @@
+"""The badge of a store: which cloud it belongs to, which store it is, and in which era (law 15).
+
+A database has it in its table `this_store`, a file directory in the file `.store.json`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import select
+
+from kilonova.domain.errors import StoreError
+from kilonova.store import rows
+from kilonova.store.directory import write_secret
+from kilonova.store.sqlite_connection import connect_to_look, why_not
+from kilonova.store.statements import Sql
+from kilonova.store.tables.stores import known_stores, this_store
+from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url
+from kilonova.world import Store, Tx
+
+FILE_NAME = ".store.json"
+_THIS = Sql(select(this_store))
+_KNOWN = Sql(select(known_stores))
+_THIS_TEXT = "SELECT cloud_id, store_id, name, era, mark, restored FROM this_store"
+_KNOWN_TEXT = "SELECT name, store_id, era, mark FROM known_stores"
+
+
+class Sighting(msgspec.Struct, frozen=True, order=True):
+    """How far a store had come when it was seen: comparable, since a later era begins above all earlier marks."""
+
+    era: int
+    mark: int
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Another store, as seen from here."""
+
+    store: str
+    seen: Sighting
+
+
+class Badge(msgspec.Struct, frozen=True, kw_only=True):
+    cloud: str
+    store: str
+    name: str
+    era: int = 1
+    mark: int = 0
+    restored: str = ""
+
+    @property
+    def reached(self) -> Sighting:
+        return Sighting(self.era, self.mark)
+
+
+class DirectoryBadge(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a file directory; `seen` are the databases, by name."""
+
+    cloud: str
+    store: str
+    name: str
+    era: int = 1
+    seen: dict[str, Sighting] = {}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a database says of itself; `badge` is None where it is empty or new."""
+
+    where: str
+    badge: Badge | None = None
+    known: Mapping[str, Known] = field(default_factory=dict)
+
+
+async def look_at(url: str, name: str, **connecting: Any) -> Look:
+    """Read it without a trace: one that does not exist is not made. Raises StoreError or Unreachable."""
+    place = parse_url(url)
+    if isinstance(place, SqliteUrl):
+        return _look_at_sqlite(place, name)
+    return await _look_at_postgres(place, **connecting)
+
+
+def _look_at_sqlite(place: SqliteUrl, name: str) -> Look:
+    where = str(place.path)
+    if not place.path.exists():
+        return Look(where)
+    connection = connect_to_look(name, place.path)
+    try:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'this_store'").fetchone() is None:
+            return Look(where)
+        this = connection.execute(_THIS_TEXT).fetchone()
+        return _look(where, this, connection.execute(_KNOWN_TEXT).fetchall())
+    except sqlite3.Error as error:
+        raise StoreError(why_not(name, place.path, error)) from error
+    finally:
+        connection.close()
+
+
+async def _look_at_postgres(place: PostgresUrl, **connecting: Any) -> Look:
+    from kilonova.store.postgres_connections import connect_postgres
+
+    connection: Any = await connect_postgres(place, **connecting)
+    try:
+        if not await connection.fetchval("SELECT to_regclass('this_store') IS NOT NULL"):
+            return Look(str(place))
+        this = await connection.fetchrow(_THIS_TEXT)
+        return _look(str(place), this, await connection.fetch(_KNOWN_TEXT))
+    finally:
+        await connection.close()
+
+
+def _look(where: str, this: Any, known: Any) -> Look:
+    if this is None:
+        return Look(where)
+    cloud, store, name, era, mark, restored = this
+    badge = Badge(cloud=cloud, store=store, name=name, era=era, mark=mark, restored=restored)
+    return Look(where, badge, {name: Known(store, Sighting(era, mark)) for name, store, era, mark in known})
+
+
+async def read_badge(tx: Tx) -> Badge | None:
+    """Of the database that the transaction is in."""
+    row = await tx.one(_THIS)
+    if row is None:
+        return None
+    values = {"cloud": row["cloud_id"], "store": row["store_id"], "restored": row["restored"]}
+    return Badge(**values, name=row["name"], era=row["era"], mark=row["mark"])
+
+
+async def read_known(tx: Tx) -> dict[str, Known]:
+    """By name: the stores that this database has seen."""
+    found = await tx.all(_KNOWN)
+    return {row["name"]: Known(row["store_id"], Sighting(row["era"], row["mark"])) for row in found}
+
+
+async def stamp(store: Store, badge: Badge) -> Badge:
+    """Give a new database its badge; returns the one it has, which may be of somebody who was faster."""
+
+    async def body(tx: Tx) -> Badge:
+        values = {"id": 1, "cloud_id": badge.cloud, "store_id": badge.store, "name": badge.name, "restored": ""}
+        await rows.put(tx, this_store, unless_there=True, **values, era=badge.era, mark=badge.mark, restored_at=None)
+        found = await read_badge(tx)
+        assert found is not None
+        return found
+
+    return await store.write(body)
+
+
+async def list_store(tx: Tx, name: str, store: str, seen: Sighting) -> None:
+    """In control: from now on this store is expected to be there."""
+    values = {"name": name, "store_id": store, "era": seen.era, "mark": seen.mark}
+    await rows.put(tx, known_stores, unless_there=True, **values)
+
+
+def read_directory_badge(folder: Path) -> DirectoryBadge | None:
+    """None: it is new, or not there. Raises StoreError where the badge cannot be read."""
+    file = folder / FILE_NAME
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=DirectoryBadge)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not valid JSON of this kind"
+        raise StoreError(f"cannot read {file}: {why}; restore it from a backup") from error
+
+
+def write_directory_badge(folder: Path, badge: DirectoryBadge) -> None:
+    """Whole or not at all, also when killed."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {os.strerror(error.errno or 0)}") from error
+    write_secret(folder / FILE_NAME, msgspec.json.encode(badge).decode())
