@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 NAMES = (
-    *("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read"),
+    *("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read", "fleet_create"),
     *("placement_snapshot", "scheduler", "many_hosts"),
 )
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.http import Client
 from tests.support.program import Cloud, Http
@@ -45,7 +45,15 @@ def served(data: Path, hosts: int = HOSTS, room: Mapping[str, int] = ROOM) -> It
             raise RuntimeError(f"kilonova serve ended with {code}:\n{cloud.log()[-2000:]}")
 
 
-def tenant(cloud: Cloud) -> Tenant:
+class Reached(Protocol):
+    """A running cloud: its administrator's session, where clouds.yaml is, and its port."""
+
+    http: Http
+    data: Path
+    port: int
+
+
+def tenant(cloud: Reached) -> Tenant:
     """Its quotas are lifted here: a limit would make every create count the project's servers."""
     http = Http(cloud.http.url)
     http.log_in(cloud.data, OWNER)

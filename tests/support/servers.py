@@ -245,6 +245,11 @@ class Nats(Server):
         self.program = need("nats")
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
