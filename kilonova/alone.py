@@ -27,11 +27,12 @@ from kilonova.parts import (
     make_world,
     seal_of,
 )
-from kilonova.production import SystemClock, Uuids, new_key, new_password, public_address, say_once, stop_signal
+from kilonova.production import SystemClock, Uuids, new_key, new_password, say_once, stop_signal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from kilonova.api.listening import Listener
     from kilonova.api.service import Checks
     from kilonova.policy.enforcer import Policy
     from kilonova.services.identity.service import Identity
@@ -70,12 +71,10 @@ def refuse_noauth(auth: str, listener: socket.socket) -> None:
         )
 
 
-async def serve_placement(
-    path: Path, settings: Settings, listener: socket.socket, url: str, *, auth: str, profile: str
-) -> None:
+async def serve_placement(path: Path, settings: Settings, listener: Listener, *, auth: str, profile: str) -> None:
     from kilonova.api.connections import Connections
     from kilonova.api.placement.noauth import Nobody
-    from kilonova.api.web import BACKLOG, serve_web
+    from kilonova.api.web import serve_web
     from kilonova.bus.memory import MemoryBus, MemoryHub
     from kilonova.policy.enforcer import Policy
     from kilonova.policy.placement import rules_of
@@ -99,14 +98,14 @@ async def serve_placement(
             file = path / POLICY_NAME
             policy = Policy(rules_of(profile, DEFAULTS), file if file.is_file() else None)
             identity = await _identity(data, settings, world, stores) if auth != NOAUTH else None
-            service = Alone(world, identity or Nobody(), policy, url)
+            service = Alone(world, identity or Nobody(), policy, listener.url)
             app = make_placement_app(service, settings, auth, profile)
             if identity is not None:
-                await _tell_how_to_log_in(identity, data, settings, url)
+                await _tell_how_to_log_in(identity, data, settings, listener)
             data.keep_all()
-            listener.listen(BACKLOG)
-            say_once(f"kilonova: placement ready on {public_address('', listener)}", service.unready)
-            await serve_web(app, listener, stopping, Connections(settings.wsgi))
+            listener.listen()
+            say_once(f"kilonova: placement ready on {listener.address}", service.unready)
+            await serve_web(app, listener.socket, stopping, Connections(listener.options), listener.certificate)
 
 
 async def _roll(addresses: Mapping[str, str], witnesses: Mapping[str, str], *, may_begin: bool) -> Roll:
@@ -174,12 +173,13 @@ async def _identity(data: DataDirectory, settings: Settings, world: World, store
     return identity
 
 
-async def _tell_how_to_log_in(identity: Identity, data: DataDirectory, settings: Settings, url: str) -> None:
+async def _tell_how_to_log_in(identity: Identity, data: DataDirectory, settings: Settings, listener: Listener) -> None:
     from kilonova.api.first import known_passwords
     from kilonova.store.clouds import write_clouds
 
     given = settings.identity.admin_password_file
-    write_clouds(data.path, url, await known_passwords(identity, data.path, admin_password_file=given))
+    passwords = await known_passwords(identity, data.path, admin_password_file=given)
+    write_clouds(data.path, listener.url, passwords, listener.ca_file)
 
 
 def make_placement_app(service: Alone, settings: Settings, auth: str, profile: str) -> ASGIApp:

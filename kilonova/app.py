@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -17,7 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError
 
-from kilonova.cli import audit, cell, database, explain, findings, host, identity, operations, plan, simulation
+from kilonova.cli import (
+    audit,
+    cell,
+    database,
+    explain,
+    findings,
+    host,
+    identity,
+    keygen,
+    operations,
+    plan,
+    simulation,
+)
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.parts import (
@@ -40,16 +51,16 @@ from kilonova.parts import (
 )
 from kilonova.production import (
     Uuids,
-    listening,
     new_key,
     new_password,
-    public_address,
     run,
     say_once,
     stop_signal,
 )
+from kilonova.store.modes import PRIVATE
 
 if TYPE_CHECKING:
+    from kilonova.api.listening import Listener
     from kilonova.api.service import Service
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
@@ -68,6 +79,7 @@ for commands in (operations, findings, plan, host, cell, identity, database, sim
 app.command(host.quarantine)
 app.command(explain.explain)
 app.command(audit.audit)
+app.command(keygen.keygen)
 for name, sentence in simulation.LOADED_WHEN_USED.items():
     simulation.app.command(f"kilonova.sim.cli:{name}", name=name, help=sentence)
 
@@ -77,6 +89,7 @@ PublicUrl = Annotated[str, Parameter(help="Where clients reach it, for the catal
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The entry point. What goes wrong on purpose is one sentence on stderr and an exit code."""
+    os.umask(PRIVATE)
     sys.exit(_run_command(arguments))
 
 
@@ -132,6 +145,7 @@ def serve(
     driver
         What makes guests.
     """
+    from kilonova.api.listening import listening
     from kilonova.settings import load
 
     count = [] if hosts is None else [f"simulated.hosts={hosts}"]
@@ -140,10 +154,9 @@ def serve(
         raise Refused("bad_configuration", "[database] and [bus] are for api, conductor and agent; serve keeps its own")
     if not settings.simulated.hosts:
         raise Refused("bad_configuration", "a cloud with 0 hosts can run nothing; say --hosts 1 or more")
-    with listening(listen) as listener:
-        url = public_address(public_url, listener)
+    with listening(listen, public_url, settings.wsgi) as listener:
         database.refuse_newer(database.addresses(settings, data))
-        run(_serve(data, settings, listener, url))
+        run(_serve(data, settings, listener))
 
 
 @app.command
@@ -156,11 +169,12 @@ def api(
     overrides: Overrides = None,
 ) -> None:
     """Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."""
+    from kilonova.api.listening import listening
     from kilonova.settings import load_for_fleet
 
     settings = load_for_fleet(data, config, overrides or [])
-    with listening(listen) as listener:
-        run(_api(data, settings, listener, public_address(public_url, listener)))
+    with listening(listen, public_url, settings.wsgi) as listener:
+        run(_api(data, settings, listener))
 
 
 @app.command
@@ -184,13 +198,13 @@ def placement(
         Who may do what; the others are those that Placement's own tests are run with.
     """
     from kilonova.alone import refuse_noauth, serve_placement
+    from kilonova.api.listening import listening
     from kilonova.settings import load
 
     settings = load(data, config, overrides or [])
-    with listening(listen) as listener:
-        refuse_noauth(auth, listener)
-        url = public_address(public_url, listener)
-        run(serve_placement(data, settings, listener, url, auth=auth, profile=profile))
+    with listening(listen, public_url, settings.wsgi) as listener:
+        refuse_noauth(auth, listener.socket)
+        run(serve_placement(data, settings, listener, auth=auth, profile=profile))
 
 
 @app.command
@@ -239,12 +253,12 @@ def agent(
 # -- wiring -----------------------------------------------------------------------------------------------------------
 
 
-async def _serve(path: Path, settings: Settings, listener: socket.socket, url: str) -> None:
+async def _serve(path: Path, settings: Settings, listener: Listener) -> None:
     from kilonova.store.directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:
-        async with embedded(data, settings, url) as service:
+        async with embedded(data, settings, listener.url) as service:
             await _answer(data, service, settings, listener, stopping)
 
 
@@ -289,7 +303,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
             yield service
 
 
-async def _api(path: Path, settings: Settings, listener: socket.socket, url: str) -> None:
+async def _api(path: Path, settings: Settings, listener: Listener) -> None:
     from kilonova.store.directory import DataDirectory
 
     stopping = stop_signal()
@@ -310,7 +324,7 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
                 return ""
 
             engine = make_engine(make_world(bus, stores, settings=settings), settings, seal_of(settings))
-            service = make_service(engine, settings, path, url, unready, backend)
+            service = make_service(engine, settings, path, listener.url, unready, backend)
             await _prepare(service, data, settings)
             learning = asyncio.create_task(service.cells.keep_learning(settings.conductor.poll_seconds))
             closing.callback(learning.cancel)
@@ -319,26 +333,26 @@ async def _api(path: Path, settings: Settings, listener: socket.socket, url: str
 
 
 async def _answer(
-    data: DataDirectory, service: Service, settings: Settings, listener: socket.socket, stopping: asyncio.Event
+    data: DataDirectory, service: Service, settings: Settings, listener: Listener, stopping: asyncio.Event
 ) -> None:
     """HTTP until told to stop; the start has succeeded."""
     from kilonova.api.app import make_app
     from kilonova.api.connections import Connections
     from kilonova.api.cors import with_cors
     from kilonova.api.first import known_passwords
-    from kilonova.api.web import BACKLOG, serve_web
+    from kilonova.api.web import serve_web
     from kilonova.store.clouds import welcome, write_clouds
 
     given = settings.identity.admin_password_file
     passwords = await known_passwords(service.identity, data.path, admin_password_file=given)
-    write_clouds(data.path, service.public_url, passwords)
+    write_clouds(data.path, service.public_url, passwords, listener.ca_file)
     data.keep_all()
     await stores_of(service).list_stores()
-    listener.listen(BACKLOG)  # before anybody is told: who comes at once waits a moment and is not turned away
-    ready = f"kilonova: ready on {public_address('', listener)}"
+    listener.listen()
+    ready = f"kilonova: ready on {listener.address}"
     say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)
     app = with_cors(make_app(service), settings.cors.allowed_origin, settings.cors.allow_headers)
-    await serve_web(app, listener, stopping, Connections(settings.wsgi))
+    await serve_web(app, listener.socket, stopping, Connections(listener.options), listener.certificate)
 
 
 async def _prepare(service: Service, data: DataDirectory, settings: Settings) -> None:

@@ -58,7 +58,6 @@ def make_service(
     from kilonova.services.compute.server_groups import ServerGroups
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
-    from kilonova.store.clouds import CLOUDS_NAME
     from kilonova.store.open import OpenStores
 
     world = engine.world
@@ -81,7 +80,6 @@ def make_service(
         quotas=Quotas(world.db.control, engine.limits.quota),
         policy=Policy(file=policy_file if policy_file.is_file() else None),
         public_url=url,
-        clouds_file=path / CLOUDS_NAME,
         unready=unready,
         pci_aliases=settings.pci.alias,
     )
@@ -329,8 +327,11 @@ def make_seal(key: str) -> Seal:
 
 def seal_of(settings: Settings) -> Seal:
     from kilonova.store.directory import read_secret
+    from kilonova.store.modes import keep_private
 
-    return make_seal(read_secret(Path(settings.secrets.key_file)))
+    file = Path(settings.secrets.key_file)
+    keep_private(file)
+    return make_seal(read_secret(file))
 
 
 async def look(tx: Tx) -> float:

@@ -8,16 +8,12 @@ import contextlib
 import gc
 import logging
 import os
-import re
 import resource
 import signal
-import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
-
-from kilonova.domain.errors import Refused
 
 NEW_OBJECTS = 10_000  # between two looks for garbage; they hold a few MB at most
 
@@ -80,44 +76,6 @@ def stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     return stopping
-
-
-@contextlib.contextmanager
-def listening(address: str) -> Iterator[socket.socket]:
-    """A bound socket, before anything else is touched: a port in use is found out while nothing has changed yet.
-
-    It does not listen yet, so that nobody waits for an answer that comes only after the start.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdigit():
-        raise Refused("bad_configuration", f"--listen {address} is not allowed; say it as ADDRESS:PORT")
-    if len(port) > 9 or int(port) > 65535:
-        raise Refused("bad_configuration", f"--listen {address} is not allowed; a port is 1 to 65535")
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise Refused("cannot_listen", f"cannot listen on {address}: {error.strerror}") from error
-    with listener:
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(place)
-        except OSError as error:
-            text = f"cannot listen on {address}: {error.strerror}; stop what uses it or choose another with --listen"
-            raise Refused("cannot_listen", text) from error
-        yield listener
-
-
-def public_address(given: str, listener: socket.socket) -> str:
-    """Where clients reach us: what the operator says, else where we listen."""
-    if not given:
-        host, port = listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", given):
-        text = f"--public-url {given} is not allowed; say it as http://ADDRESS:PORT or https://ADDRESS"
-        raise Refused("bad_configuration", text)
-    return given.rstrip("/")
 
 
 def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:

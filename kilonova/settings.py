@@ -74,6 +74,8 @@ class HttpOptions(Section, frozen=True, kw_only=True):
     client_socket_timeout: Seconds = 30.0
     max_connections_per_address: Count = 256
     trusted_proxies: Words = ()
+    ssl_cert_file: Word = ""
+    ssl_key_file: Word = ""
 
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):
@@ -392,6 +394,8 @@ def _checked(settings: Settings) -> Settings:
             f"{default.report_interval:g}: a host would be down between two heartbeats"
         )
     _check_proxies(settings.wsgi.trusted_proxies)
+    if bool(settings.wsgi.ssl_cert_file) != bool(settings.wsgi.ssl_key_file):
+        raise _bad("[wsgi] ssl_cert_file and ssl_key_file belong together: set both, or neither")
     check_cpus(settings.compute.cpu_dedicated_set, settings.compute.cpu_shared_set)
     check_aliases(settings.pci.alias)
     machine = settings.simulated

@@ -42,25 +42,32 @@ class Connections:
         self._exempt = networks((*exempt, *options.trusted_proxies))
         self._by_group: dict[str, int] = {}
         self._open: dict[LimitedConnection, None] = {}  # in the order of their coming
+        self._number = 0  # of them, and of those that are still in their handshake
         self._most = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OWN_FILES, OWN_FILES)
 
-    def admit(self, connection: LimitedConnection, address: str) -> str | None:
-        """Return the group that it counts for ("" where nothing is counted); None: there are too many of them."""
+    def admit(self, address: str) -> str | None:
+        """Count a new connection; return the group that it counts for. None: there are too many of them."""
         group = "" if is_in(address, self._exempt) else group_of(address)
         number = self._by_group.get(group, 0)
         if group and number >= self.options.max_connections_per_address:
             return None
-        if len(self._open) >= self._most and not self._drop_one():
+        if self._number >= self._most and not self._drop_one():
             return None
         self._by_group[group] = number + 1
-        self._open[connection] = None
+        self._number += 1
         return group
 
-    def leave(self, connection: LimitedConnection, group: str) -> None:
-        self._open.pop(connection, None)
+    def leave(self, group: str) -> None:
+        self._number -= 1
         self._by_group[group] -= 1
         if not self._by_group[group]:
             del self._by_group[group]
+
+    def add(self, connection: LimitedConnection) -> None:
+        self._open[connection] = None
+
+    def remove(self, connection: LimitedConnection) -> None:
+        self._open.pop(connection, None)
 
     def end_overdue(self, now: float) -> None:
         for connection in list(self._open):
@@ -78,10 +85,11 @@ class Connections:
 
 
 class LimitedConnection(HttpToolsProtocol):
-    def __init__(self, among: Connections, **parts: Any) -> None:
+    def __init__(self, among: Connections, *, group: str | None = None, **parts: Any) -> None:
+        """`group`: it was admitted already."""
         super().__init__(**parts)
         self._among, self._options = among, among.options
-        self._group: str | None = None
+        self._group = group
         self.awaited, self.since = Awaited.HEAD, self.loop.time()
         self.url = b""
         self._sent = 0  # bytes since the head began, or since it was refused
@@ -92,14 +100,18 @@ class LimitedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.since = self.loop.time()
-        self._group = self._among.admit(self, self.client[0] if self.client else "")
+        if self._group is None:
+            self._group = self._among.admit(self.client[0] if self.client else "")
         if self._group is None:
             transport.abort()
+        else:
+            self._among.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._among.remove(self)
         if self._group is not None:
-            self._among.leave(self, self._group)
+            self._among.leave(self._group)
             self._group = None
 
     # -- what comes in ------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from html import escape
 
 from starlette.requests import Request
@@ -42,8 +41,9 @@ PAGE = """<!doctype html>
 {rows}
 </table>
 <h2>Connect</h2>
-<p>How to log in is in a file on the machine that runs it. There, with the <code>openstack</code> client:</p>
-<pre>export OS_CLIENT_CONFIG_FILE={clouds} OS_CLOUD={cloud}
+<p>How to log in is in <code>clouds.yaml</code> in the data directory (<code>--data</code>) of the machine that runs it.
+There, with the <code>openstack</code> client:</p>
+<pre>export OS_CLIENT_CONFIG_FILE=<em>DATA</em>/clouds.yaml OS_CLOUD={cloud}
 openstack server list --all-projects</pre>
 </html>
 """
@@ -58,5 +58,4 @@ async def home(request: Request) -> Response:
         f'<tr><td>{name}</td><td><a href="{base}{path}">{base}{path}</a></td><td>{what}</td></tr>'
         for name, path, what in SERVICES
     )
-    clouds = escape(shlex.quote(str(service.clouds_file.resolve())))
-    return HTMLResponse(PAGE.format(state=state, rows=rows, clouds=clouds, cloud=ADMIN_CLOUD))
+    return HTMLResponse(PAGE.format(state=state, rows=rows, cloud=ADMIN_CLOUD))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from kilonova.domain.caller import Caller
@@ -62,7 +61,6 @@ class Service:
     quotas: Quotas
     policy: Policy
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end
-    clouds_file: Path  # how to log in, on the machine that serves
     unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is
     pci_aliases: Sequence[PciAlias] = ()
     faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port

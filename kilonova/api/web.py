@@ -6,24 +6,24 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from kilonova.api.connections import Connections, LimitedConnection
+from kilonova.api.listening import BACKLOG
+from kilonova.api.tls import Certificate, TlsServer
 from kilonova.settings import HttpOptions
 
 GRACE_SECONDS = 5  # for requests in flight when it ends
-BACKLOG = 2048
 TICKS = 10  # of uvicorn's server, in a second
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections, certificate: Certificate | None) -> None:
         super().__init__(config)
-        self._connections = connections
+        self._connections, self._certificate = connections, certificate
         options = connections.options
         shortest = min(options.header_timeout, options.client_socket_timeout)
         self._pace = max(1, min(TICKS, int(shortest)))
@@ -33,6 +33,21 @@ class _Server(uvicorn.Server):
         """Signals are the program's business, not the web server's."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, with connections that have limits."""
+        loop, certificate = asyncio.get_running_loop(), self._certificate
+        self.servers: list[Any] = []
+        for listener in sockets or []:
+            if certificate is not None:
+                self.servers.append(TlsServer(listener, certificate, self._connections, self._make_connection))
+            else:
+                self.servers.append(await loop.create_server(self._make_connection, sock=listener, backlog=BACKLOG))
+        self.started = True
+
+    def _make_connection(self, group: str | None = None) -> LimitedConnection:
+        parts = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        return LimitedConnection(self._connections, group=group, **parts)
+
     async def on_tick(self, counter: int) -> bool:
         if counter % self._pace == 0:
             self._connections.end_overdue(asyncio.get_running_loop().time())
@@ -40,16 +55,19 @@ class _Server(uvicorn.Server):
 
 
 async def serve_web(
-    app: ASGIApp, listener: socket.socket, stopping: asyncio.Event, connections: Connections | None = None
+    app: ASGIApp,
+    listener: socket.socket,
+    stopping: asyncio.Event,
+    connections: Connections | None = None,
+    certificate: Certificate | None = None,
 ) -> None:
     """Returns when it is told to stop and the requests in flight were answered."""
     connections = connections or Connections(HttpOptions())
     proxies = list(connections.options.trusted_proxies)
-    make_connection: Any = partial(LimitedConnection, connections)
     config = uvicorn.Config(
         app,
         interface="asgi3",
-        http=make_connection,
+        http=LimitedConnection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -60,7 +78,7 @@ async def serve_web(
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies,
     )
-    server = _Server(config, connections)
+    server = _Server(config, connections, certificate)
     serving = asyncio.create_task(server.serve([listener]))
     told = asyncio.create_task(stopping.wait())
     await asyncio.wait([serving, told], return_when=asyncio.FIRST_COMPLETED)

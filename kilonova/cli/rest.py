@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kilonova.domain.errors import Failed, Refused, StoreError
 
 if TYPE_CHECKING:
+    import ssl
+
     from kilonova.store.clouds import Account
 
 SECONDS = 30.0
@@ -56,7 +58,7 @@ class Cloud:
         content = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(self._url + path, content, headers, method=method)
-            with urllib.request.urlopen(request, timeout=SECONDS) as response:
+            with urllib.request.urlopen(request, timeout=SECONDS, context=self._tls()) as response:
                 return json.load(response), response.headers
         except urllib.error.HTTPError as error:
             raise _said(error) from None
@@ -65,6 +67,13 @@ class Cloud:
             raise Failed(
                 "unreachable", f"{self._url} does not answer: {reason}; is `kilonova serve` running?"
             ) from None
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """With the authority that clouds.yaml names; None: the system's, or no TLS at all."""
+        import ssl
+
+        file = self._account.ca_file
+        return ssl.create_default_context(cafile=file) if file and self._url.startswith("https:") else None
 
 
 def _login(account: Account) -> dict[str, Any]:

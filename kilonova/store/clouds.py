@@ -32,22 +32,29 @@ class Account:
     project_name: str
     user_domain_name: str = DOMAIN
     project_domain_name: str = DOMAIN
+    ca_file: str = ""  # with which the client checks the server's certificate; empty: the system's authorities
+
+    @property
+    def auth(self) -> dict[str, str]:
+        return {name: value for name, value in vars(self).items() if name != "ca_file"}
 
 
-def write_clouds(directory: Path, public_url: str, passwords: Mapping[str, str]) -> bool:
+def write_clouds(directory: Path, public_url: str, passwords: Mapping[str, str], ca_file: str = "") -> bool:
     """`passwords` by user. False, and nothing written, when none is known."""
     lines = [HEAD, "clouds:"]
     for cloud, user in CLOUDS.items():
         if user in passwords:
             lines += [f"  {cloud}:", "    auth:"]
             account = Account(f"{public_url}/identity", user, passwords[user], user)
-            lines += [f"      {name}: {json.dumps(value)}" for name, value in vars(account).items()]
+            lines += [f"      {name}: {json.dumps(value)}" for name, value in account.auth.items()]
+            lines += [f"    cacert: {json.dumps(ca_file)}"] if ca_file else []
             lines += [f"    region_name: {REGION}", "    identity_api_version: 3"]
     if len(lines) == 2:
         return False
     write_secret(directory / CLOUDS_NAME, "\n".join(lines))
     user = next(user for user in CLOUDS.values() if user in passwords)
-    write_secret(directory / OPENRC_NAME, _openrc(Account(f"{public_url}/identity", user, passwords[user], user)))
+    account = Account(f"{public_url}/identity", user, passwords[user], user, ca_file=ca_file)
+    write_secret(directory / OPENRC_NAME, _openrc(account))
     return True
 
 
@@ -61,7 +68,8 @@ def welcome(directory: Path, passwords: Mapping[str, str]) -> str:
 
 
 def _openrc(account: Account) -> str:
-    given = {f"OS_{name.upper()}": value for name, value in vars(account).items()}
+    given = {f"OS_{name.upper()}": value for name, value in account.auth.items()}
+    given |= {"OS_CACERT": account.ca_file} if account.ca_file else {}
     given |= {"OS_REGION_NAME": REGION, "OS_IDENTITY_API_VERSION": "3"}
     return "\n".join([HEAD, *(f"export {name}={shlex.quote(value)}" for name, value in given.items())])
 
@@ -80,7 +88,7 @@ def read_account(file: Path, cloud: str) -> Account:
     if auth is None:
         raise StoreError(f"{file} has no cloud {cloud} with auth_url, username, password and project_name")
     known = {name: str(auth[name]) for name in Account.__dataclass_fields__ if name in auth}
-    return Account(**known)
+    return Account(**known | {"ca_file": str(told["clouds"][cloud].get("cacert", ""))})
 
 
 def _auth_of(told: Any, cloud: str) -> Mapping[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import Self
 
 from kilonova.domain.errors import StoreError
 from kilonova.store.lock import DirectoryLock, lock_directory
+from kilonova.store.modes import repair_modes
 
 
 class DataDirectory:
@@ -38,6 +39,7 @@ class DataDirectory:
         except StoreError:
             self._forget_start()
             raise
+        repair_modes(self.path)
         return self
 
     def __exit__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import threading
@@ -103,11 +104,33 @@ def test_kill_9_at_any_moment_of_the_first_start(tmp_path: Path) -> None:
             assert cloud.terminate() == 0
 
 
-def test_secrets_are_for_the_owner_alone(tmp_path: Path) -> None:
-    with Cloud(tmp_path / "var"):
-        for name in ("seal.key", "admin.password", "demo.password", "clouds.yaml", "openrc"):
-            assert stat.S_IMODE((tmp_path / "var" / name).stat().st_mode) == 0o600
-        assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
+def test_everything_is_for_the_owner_alone(tmp_path: Path) -> None:
+    """Whatever the umask; and what has become wider is repaired at the next start, with a warning."""
+    data = tmp_path / "var"
+    umask = os.umask(0o022)
+    try:
+        with Cloud(data, "--hosts", 1) as cloud:
+            assert cloud.terminate() == 0
+    finally:
+        os.umask(umask)
+    assert {"seal.key", "admin.password", "clouds.yaml", "control.db", "simulated.db"} <= set(os.listdir(data))
+    assert _open_to_others(data) == []
+
+    (data / "kilonova.toml").write_text("[simulated]\nhosts = 1\n")
+    wider = {"control.db": 0o644, "seal.key": 0o640, "images": 0o755, "kilonova.toml": 0o644}
+    for name, mode in wider.items():
+        (data / name).chmod(mode)
+    with Cloud(data) as again:
+        assert _open_to_others(data) == ["kilonova.toml"], "that one is the operator's"
+        for name, mode in wider.items():
+            assert (f"{name} had the mode {mode:04o}" in again.log()) == (name != "kilonova.toml")
+        page = again.http.ask("GET", "/").body.decode()
+        assert str(tmp_path) not in page and "DATA" in page, "a stranger learns no path"
+
+
+def _open_to_others(data: Path) -> list[str]:
+    found = [data, *data.rglob("*")]
+    return sorted(file.name for file in found if stat.S_IMODE(file.stat().st_mode) & 0o077)
 
 
 def test_ready_and_alive_need_no_token_and_the_rest_does(tmp_path: Path) -> None:

@@ -9,21 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kilonova.production import SystemClock, new_key
+from kilonova.production import SystemClock
 from kilonova.store.open import open_stores
 from tests.support.books import accounting, guests_in, misplaced, servers_of
 from tests.support.program import Http, Role, kilonova, until
-from tests.support.servers import Nats, Postgres, free_port
+from tests.support.servers import ROOT, Nats, Postgres, free_port
 
 DATABASES = ("control", "placement", "cell0", "cell1")
 HOSTS = ("host1", "host2", "host3")
 NUMBERS = itertools.count(1)
 SERVICE_DOWN_TIME = 3
 
-CONFIGURATION = """
+QUICK = f"""
 [DEFAULT]
 report_interval = 0.5
-service_down_time = {down}
+service_down_time = {SERVICE_DOWN_TIME}
 [conductor]
 lease_seconds = 3
 poll_seconds = 0.5
@@ -35,17 +35,6 @@ ram = -1
 vcpus = 32
 boot_seconds = 0.6
 copy_seconds = 0.6
-[bus]
-url = "{nats}"
-prefix = "{name}"
-[secrets]
-key_file = "{key}"
-[database]
-control = "{database}?schema=control"
-placement = "{database}?schema=placement"
-[database.cells]
-cell0 = "{database}?schema=cell0"
-cell1 = "{database}?schema=cell1"
 """
 
 
@@ -56,14 +45,27 @@ class Fleet:
         self.directory = Path(tempfile.mkdtemp(prefix="kilonova-fleet-"))
         self.database = postgres.create_database(self.name)
         self.config = self.directory / "kilonova.toml"
-        key = self.directory / "seal.key"
-        key.write_text(new_key())
-        self.config.write_text(
-            CONFIGURATION.format(down=SERVICE_DOWN_TIME, nats=nats.url, name=self.name, key=key, database=self.database)
-        )
+        keys = self.directory / "keys"
+        made = kilonova("keygen", keys, "--tls-name", "127.0.0.1")
+        assert made.returncode == 0, made.stderr
+        self.config.write_text(self._example(keys) + QUICK)
         self.port = free_port()
         self.roles: dict[str, Role] = {}
-        self.http = Http(f"http://127.0.0.1:{self.port}")
+        self.http = Http(f"https://127.0.0.1:{self.port}", ca_file=keys / "tls.crt")
+
+    def _example(self, keys: Path) -> str:
+        """The documented configuration, with the addresses of this machine."""
+        text = (ROOT / "docs/fleet.toml").read_text()
+        here = {
+            "postgresql://kilonova@db.example/kilonova": self.database,
+            "nats://nats.example:4222": self.nats.url,
+            'prefix = "kilonova"': f'prefix = "{self.name}"',
+            "/etc/kilonova": str(keys),
+        }
+        for example, real in here.items():
+            assert example in text, example
+            text = text.replace(example, real)
+        return text
 
     def start_all(self) -> None:
         done = kilonova("db", "upgrade", "--config", self.config)
@@ -110,7 +112,7 @@ class Fleet:
             found = [one for one in self.http.get("/hosts")["hosts"] if one["name"] == host]
             return bool(found) and found[0]["state"] == word
 
-        until(look, seconds, lambda: f"{host} {word}: {self.http.get('/hosts')}")
+        until(look, seconds, lambda: f"{host} {word}: {self.http.get('/hosts')}\n{self.roles[host].log()}")
 
     def await_step(self, operation: str, name: str, seconds: float = 60.0) -> str:
         """Until that step is in a worker's hands; returns where."""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -94,16 +95,17 @@ class Answer:
 class Http:
     """Plain HTTP, one connection per request, so that a killed server is noticed at once."""
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", ca_file: Path | None = None) -> None:
         self.url = url
         self.token = token
+        self._tls = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         given = {"X-Auth-Token": self.token, "Content-Type": "application/json", **(headers or {})}
         request = urllib.request.Request(self.url + path, content, given, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=30, context=self._tls) as response:
                 return Answer(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.headers, error.read())

@@ -1,0 +1,145 @@
+"""Where a role listens: the bound socket, its certificate, and the address that clients are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from kilonova.api.tls import Certificate
+from kilonova.domain.errors import Refused
+from kilonova.settings import HttpOptions
+
+logger = logging.getLogger(__name__)
+BACKLOG = 2048
+ELSEWHERE = {  # documentation addresses: asking for the route to them sends nothing
+    socket.AF_INET: ("192.0.2.1", 9),
+    socket.AF_INET6: ("2001:db8::1", 9),
+}
+
+
+@dataclass(frozen=True)
+class Listener:
+    socket: socket.socket
+    options: HttpOptions
+    url: str  # for the catalog and clouds.yaml; never an address that only a server understands
+    address: str  # where it listens
+    certificate: Certificate | None
+
+    def listen(self) -> None:
+        """Before anybody is told: a client that comes at once waits a moment and is not turned away."""
+        self.socket.listen(BACKLOG)
+        host = self.socket.getsockname()[0]
+        if self.certificate is not None:
+            _on_hangup(self.certificate)
+        elif not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
+            text = "%s is not encrypted: passwords and tokens can be read on the way"
+            logger.warning(
+                f"{text}; set [wsgi] ssl_cert_file and ssl_key_file, or put a proxy with TLS before it", self.url
+            )
+
+    @property
+    def ca_file(self) -> str:
+        """The file that clients need to believe the certificate; empty: a public authority has signed it."""
+        return self.certificate.self_signed if self.certificate is not None else ""
+
+
+@contextlib.contextmanager
+def listening(address: str, public_url: str, options: HttpOptions) -> Iterator[Listener]:
+    """A bound socket, before anything else is touched: a port in use is found out while nothing has changed yet.
+
+    It does not listen yet, so that nobody waits for an answer that comes only after the start.
+    """
+    certificate = Certificate(options.ssl_cert_file, options.ssl_key_file) if options.ssl_cert_file else None
+    with _bound(address) as bound:
+        scheme = "https" if certificate is not None else "http"
+        host, port = bound.getsockname()[:2]
+        shown = f"{scheme}://{_in_url(host)}:{port}"
+        yield Listener(bound, options, _public(public_url, bound, scheme, address), shown, certificate)
+
+
+@contextlib.contextmanager
+def _bound(address: str) -> Iterator[socket.socket]:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isascii() or not port.isdigit():
+        raise Refused("bad_configuration", f"--listen {address} is not allowed; say it as ADDRESS:PORT")
+    if len(port) > 9 or int(port) > 65535:
+        raise Refused("bad_configuration", f"--listen {address} is not allowed; a port is 1 to 65535")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise Refused("cannot_listen", f"cannot listen on {address}: {error.strerror}") from error
+    with bound:
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(place)
+        except OSError as error:
+            text = f"cannot listen on {address}: {error.strerror}; stop what uses it or choose another with --listen"
+            raise Refused("cannot_listen", text) from error
+        yield bound
+
+
+def _public(given: str, bound: socket.socket, scheme: str, address: str) -> str:
+    """What the operator says, else where we listen; on all addresses, the one that packets leave from."""
+    if given:
+        if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", given):
+            text = f"--public-url {given} is not allowed; say it as http://ADDRESS:PORT or https://ADDRESS"
+            raise Refused("bad_configuration", text)
+        if is_unspecified(urlsplit(given).hostname or ""):
+            text = (
+                f"--public-url {given} is not allowed; clients cannot connect to that address, name one of this machine"
+            )
+            raise Refused("bad_configuration", text)
+        return given.rstrip("/")
+    host, port = bound.getsockname()[:2]
+    if is_unspecified(host):
+        host = _own_address(bound.family)
+        if not host:
+            text = f"--listen {address}: no address for clients follows from it; name one with --public-url"
+            raise Refused("bad_configuration", text)
+    return f"{scheme}://{_in_url(host)}:{port}"
+
+
+def is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_unspecified
+    except ValueError:
+        return False
+
+
+def _own_address(family: int) -> str:
+    """The address of this machine that reaches others; empty when it reaches none."""
+    for each in (socket.AF_INET, socket.AF_INET6) if family == socket.AF_INET6 else (socket.AF_INET,):
+        with contextlib.suppress(OSError), socket.socket(each, socket.SOCK_DGRAM) as probe:
+            probe.connect(ELSEWHERE[each])
+            host = str(probe.getsockname()[0])
+            if not is_unspecified(host):
+                return host
+    return ""
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _on_hangup(certificate: Certificate) -> None:
+    """SIGHUP reads the certificate again."""
+
+    def reload() -> None:
+        try:
+            certificate.reload()
+        except Refused as why:
+            logger.error("the certificate was not replaced: %s", why.message)
+        else:
+            logger.info("the certificate was read again; new connections get it")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)

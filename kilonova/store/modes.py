@@ -1,0 +1,36 @@
+"""Permissions of what holds secrets: for the owner alone, repaired where they are wider."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+PRIVATE = 0o077  # what a role makes is for its own user; the umask of every command that runs one
+OPERATORS = ("kilonova.toml", "policy.yaml")  # written by hand; their modes are their writer's
+
+
+def repair_modes(directory: Path) -> None:
+    """Everything directly in a data directory that somebody else may read or enter."""
+    for entry in os.scandir(directory):
+        if entry.name not in OPERATORS and not entry.is_symlink():
+            keep_private(Path(entry.path))
+
+
+def keep_private(path: Path) -> None:
+    """Take every permission of group and others from a file or directory, with a warning. What belongs to another user
+    is only warned of, and only if everybody can read it: its group may be how we can."""
+    try:
+        status = path.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        if not mode & PRIVATE:
+            return
+        if status.st_uid == os.geteuid():
+            path.chmod(mode & ~PRIVATE)
+            logger.warning("%s had the mode %04o: others could read it; it is %04o now", path, mode, mode & ~PRIVATE)
+        elif mode & 0o007:
+            logger.warning("%s has the mode %04o: everybody can read it, and it is not ours to change", path, mode)
+    except OSError as error:
+        logger.warning("the mode of %s cannot be looked at or changed: %s", path, error.strerror)
