@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,6 +143,9 @@ class Only:
 
     def outage(self, name: str) -> None:
         raise KeyError(name)
+
+    def on_return(self, call: Callable[[str], None]) -> None:
+        return
 
     def bus_prefix(self, name: str) -> str:
         raise KeyError(name)

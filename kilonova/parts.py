@@ -231,6 +231,7 @@ def limits_of(settings: Settings) -> Limits:
         service_down_time=default.service_down_time,
         report_interval=default.report_interval,
         max_attempts=settings.scheduler.max_attempts,
+        unknown_wait=settings.scheduler.unknown_wait,
         lease_seconds=conducting.lease_seconds,
         poll_seconds=conducting.poll_seconds,
         evacuations_per_destination=conducting.evacuations_per_destination,

@@ -81,6 +81,7 @@ class HttpOptions(Section, frozen=True, kw_only=True):
 class SchedulerOptions(Section, frozen=True, kw_only=True):
     max_attempts: Count = 3
     max_placement_results: Count = 1000
+    unknown_wait: Pause = 1800.0
     limit_tenants_to_placement_aggregate: Flag = False
     placement_aggregate_required_for_tenants: Flag = False
     query_placement_for_image_type_support: Flag = False

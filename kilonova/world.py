@@ -131,10 +131,13 @@ class Stores(Protocol):
         """Names of all cells, cell0 first."""
 
     def destinations(self) -> Sequence[str]:
-        """Cells that may take new servers: neither disabled nor away, nor cell0."""
+        """Cells that may take new servers: neither disabled nor cell0. Some of them may be away."""
 
     def outage(self, name: str) -> Any:
         """None while the database of this cell answers; see store/cell_store.py."""
+
+    def on_return(self, call: Callable[[str], None]) -> None:
+        """Call with the name of a cell whenever its database answers again."""
 
     def bus_prefix(self, name: str) -> str:
         """What the subjects of this cell's hosts begin with; "" is nothing."""

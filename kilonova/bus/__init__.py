@@ -3,6 +3,7 @@
 from urllib.parse import quote
 
 CELLS_CHANGED = "cells.changed"  # whoever keeps cells open looks at them again
+HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: what waits for one is looked at
 
 
 def token(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.bus import in_cell
+from kilonova.bus import HOSTS_ANSWER, in_cell
 from kilonova.conductor.gate import Gate
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.returning import cell_of, register, returned
@@ -67,6 +67,7 @@ class Desk:
         welcome = await returned(self.engine, message)
         if welcome:
             self.with_work.add(message.host)
+            await self.engine.world.bus.cast(HOSTS_ANSWER, b"")
         return welcome
 
     async def on_beat(self, beat: Beat) -> Orders:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, select, update
 
@@ -26,7 +26,14 @@ _SEEN = Sql(
 _NOT_AHEAD = Sql(update(hosts).where(hosts.c.last_seen > bindparam("now")).values(last_seen=bindparam("silent")))
 FORGOTTEN_AFTER = 3600.0  # seconds; conductors that are gone
 _FORGET = Sql(delete(observers).where(observers.c.until < bindparam("before")))
-_ALL = Sql(select(hosts.c.name, hosts.c.session, hosts.c.epoch, hosts.c.returning))
+_ALL = Sql(select(*hosts.c["name", "session", "epoch", "returning", "last_seen"]))
+
+
+class Flushed(NamedTuple):
+    now: float
+    since: float
+    known: dict[str, tuple[str | None, int]]
+    has_news: bool
 
 
 @dataclass
@@ -35,7 +42,7 @@ class Observer:
 
     engine: Engine
     journal: Store
-    heard: dict[str, str] = field(default_factory=dict)  # host: session, since the last flush
+    heard: dict[str, tuple[str, float]] = field(default_factory=dict)  # host: session, and when; not recorded yet
     known: dict[str, tuple[str | None, int]] = field(default_factory=dict)  # host: session and epoch
     since: float | None = None  # by the database's clock
     last_heard: float = float("-inf")  # by this process', as all below
@@ -43,39 +50,54 @@ class Observer:
     flushed: tuple[float, float] | None = None  # the last time, by the database's clock and by this process'
 
     def hear(self, host: str, session: str) -> None:
-        self.heard[host] = session
         self.last_heard = self.engine.world.clock.monotonic()
-        self.heard_at[host] = (session, self.last_heard)
+        self.heard[host] = self.heard_at[host] = (session, self.last_heard)
 
-    async def flush(self, echo_works: bool) -> None:
-        """One transaction for all hosts heard since the last one."""
+    async def flush(self, echo_works: bool) -> bool:
+        """One transaction for all hosts heard since the last one. True: one of them had been silent for too long."""
         heard, self.heard = self.heard, {}
-        here = self.engine.world.clock.monotonic()
-        within = self.engine.limits.service_down_time / 2
-        receiving = echo_works and (len(self.known) < 2 or here - self.last_heard <= within)
+        here, down_after = self.engine.world.clock.monotonic(), self.engine.limits.service_down_time
+        receiving = echo_works and (len(self.known) < 2 or here - self.last_heard <= down_after / 2)
 
-        async def body(tx: Tx) -> tuple[float, float, dict[str, tuple[str | None, int]]]:
+        async def body(tx: Tx) -> Flushed:
             now = await tx.now()
             jumped = self._has_jumped(now, here)
-            seen = [{"host": host, "in_session": session, "seen": now} for host, session in heard.items()]
+            seen = self._seen(heard, now, here)
+            before = await tx.all(_ALL)
             if jumped:
                 seen = self._seen_lately(now, here)
-                await tx.run(_NOT_AHEAD, now=now, silent=now - 2 * within)  # whoever heard it will say so
+                await tx.run(_NOT_AHEAD, now=now, silent=now - down_after)  # whoever heard it will say so
             if seen:
                 await tx.many(_SEEN, seen)
-            since = self.since if receiving and not jumped and self.since is not None else now
+            follows = receiving and not jumped and self._follows(now)
+            since = self.since if follows and self.since is not None else now
             await self._listening(tx, since, now)
-            known = {
-                row["name"]: (None if row["returning"] else row["session"], row["epoch"]) for row in await tx.all(_ALL)
-            }
-            return now, since, known
+            known = {row["name"]: (None if row["returning"] else row["session"], row["epoch"]) for row in before}
+            has_news = any(row["name"] in heard and now - row["last_seen"] > down_after for row in before)
+            return Flushed(now, since, known, has_news)
 
         try:
-            now, self.since, self.known = await self.journal.write(body)
-            self.flushed = (now, here)
-            self.heard_at = {host: self.heard_at[host] for host in self.known if host in self.heard_at}
+            flushed = await self.journal.write(body)
         except KilonovaError:
-            self.since = None  # what was not recorded was not heard
+            self.since = None  # while nothing can be recorded, nothing is observed
+            self.heard = heard | self.heard  # what was heard is recorded later, with its time
+            return False
+        self.since, self.known, self.flushed = flushed.since, flushed.known, (flushed.now, here)
+        self.heard_at = {host: self.heard_at[host] for host in self.known if host in self.heard_at}
+        return flushed.has_news
+
+    def _seen(self, heard: dict[str, tuple[str, float]], now: float, here: float) -> list[dict[str, Any]]:
+        """As of this flush, unless an earlier one should have recorded it and failed."""
+        due = here - self.engine.limits.flush_seconds
+        return [
+            {"host": host, "in_session": session, "seen": now - max(due - at, 0.0)}
+            for host, (session, at) in heard.items()
+        ]
+
+    def _follows(self, now: float) -> bool:
+        """Nothing was heard in a gap between two flushes: this process stood still, or the whole machine was suspended
+        (law 9). An only host would count as down after it, since nobody else is there to be heard."""
+        return self.flushed is not None and now - self.flushed[0] <= self.engine.limits.service_down_time / 2
 
     def _has_jumped(self, now: float, here: float) -> bool:
         """The database's clock was set since the last flush, or this machine was asleep: what it says of the past

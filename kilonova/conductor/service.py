@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from kilonova.bus import CELLS_CHANGED, token
+from kilonova.bus import CELLS_CHANGED, HOSTS_ANSWER, token
 from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, renew, take_over
@@ -55,6 +55,8 @@ class Conductor:
         await bus.serve(self._echo_subject, _echo)
         await bus.serve("conductor.wake", self._on_wake, shared=True)
         await bus.serve(CELLS_CHANGED, self._on_cells)
+        await bus.serve(HOSTS_ANSWER, self._on_answer)
+        self.engine.world.db.on_return(self._on_return)
         await self._look_for_cells()
         limits = self.engine.limits
         for work, seconds in (
@@ -117,7 +119,9 @@ class Conductor:
     async def _poll(self) -> None:
         await self._finding.go(self.engine.world.db.journals())
 
-    def _begin(self, journal: Store, operation_id: str, following: Next | None = None) -> None:
+    def _begin(
+        self, journal: Store, operation_id: str, following: Next | None = None, early: int | None = None
+    ) -> None:
         """One drive per operation at a time; a wake-up that comes meanwhile is kept for afterwards."""
         key = (journal.name, operation_id)
         if self._stopping:
@@ -126,7 +130,7 @@ class Conductor:
             self._again.add(key)
             return
         self._driving.add(key)
-        task = asyncio.create_task(self._drive(journal, operation_id, following))
+        task = asyncio.create_task(self._drive(journal, operation_id, following, early))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -137,14 +141,14 @@ class Conductor:
         elif following.go is not None:
             self._later(journal, following)
 
-    async def _drive(self, journal: Store, operation_id: str, following: Next | None) -> None:
+    async def _drive(self, journal: Store, operation_id: str, following: Next | None, early: int | None) -> None:
         key = (journal.name, operation_id)
         try:
             async with self._slots:
                 if following is not None:
                     last = await follow(self.engine, journal, following)
                 else:
-                    last = await drive(self.engine, journal, operation_id)
+                    last = await drive(self.engine, journal, operation_id, early=early)
                 if last is not None and last.go is not None and last.go.delay:
                     self._later(journal, last)
         except Unreachable as error:
@@ -165,6 +169,28 @@ class Conductor:
             return  # the host's next heartbeat asks for it
         loop = asyncio.get_running_loop()
         loop.call_later(following.go.delay + 0.001, self._begin, journal, following.op.id)
+
+    # -- answers (law 18) ---------------------------------------------------------------------------------------
+
+    async def _on_answer(self, body: bytes) -> bytes:
+        self._look_again()
+        return b""
+
+    def _look_again(self) -> None:
+        """A host or a database answers: what waited for one may go on."""
+        for journal, operation_id, ordinal in self.engine.lookout.take():
+            self._begin(journal, operation_id, early=ordinal)
+
+    def _on_return(self, name: str) -> None:
+        """A cell is back: what was left lying in it goes on now, not when somebody looks the next time."""
+        task = asyncio.create_task(self._take_up(self.engine.world.db.cell(name)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take_up(self, journal: Store) -> None:
+        for rounds in (self._flushing, self._freeing, self._finding):
+            await rounds.go([journal])
+        self._look_again()
 
     # -- cells --------------------------------------------------------------------------------------------------
 
@@ -193,7 +219,9 @@ class Conductor:
         await self._flushing.go(self._cells())
 
     async def _flush_heard(self, journal: Store) -> None:
-        await self.desk.observer(journal).flush(self._echo_works)
+        if await self.desk.observer(journal).flush(self._echo_works):
+            self._look_again()
+            await self.engine.world.bus.cast(HOSTS_ANSWER, b"")
 
     async def _hears_itself(self) -> bool:
         try:

@@ -38,6 +38,13 @@ class NoValidHost(Failed):
         super().__init__("no_valid_host", message, final=True, details=details)
 
 
+class NotKnown(Failed):
+    """For too long it was not known whether a host fits (law 18)."""
+
+    def __init__(self, message: str, details: Any = None) -> None:
+        super().__init__("not_known", message, final=True, details=details)
+
+
 class Conflict(KilonovaError):
     """A compare-and-set lost: somebody else changed the row first."""
 
@@ -80,9 +87,14 @@ class Crowded(NoAnswer):
 
 
 class NotYet(KilonovaError):
-    """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting."""
+    """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting. With
+    `for_answer`, also as soon as a database or a host answers again. `facts` are kept with the operation."""
 
-    def __init__(self, waiting_for: str, seconds: float) -> None:
+    def __init__(
+        self, waiting_for: str, seconds: float, *, for_answer: bool = False, facts: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(waiting_for)
         self.waiting_for = waiting_for
         self.seconds = seconds
+        self.for_answer = for_answer
+        self.facts = facts or {}

@@ -98,6 +98,7 @@ class Context:
     scheduler: Scheduler | None = None
     problem: Problem | None = None
     attempt: int = 1
+    accepted_at: float = 0.0  # by the journal's clock
     rehearsing: bool = False  # a dry run: what is chosen is not going to be claimed
     begin: Begin | None = None  # start another operation in the given transaction
     ask: AskChild | None = None  # accept a child operation on a server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.engine.context import Context, ServerRow
 from kilonova.engine.journal import Op
 from kilonova.engine.limits import Limits
+from kilonova.engine.lookout import Lookout
 from kilonova.engine.model import Operation, Registry, Target
 from kilonova.engine.secrets import Seal
 from kilonova.scheduler.service import Scheduler
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 CONTROL_JOURNAL = "control"
 TRIES = 6  # about three seconds
+LONGEST_PAUSE = 0.8  # seconds between two tries: what waits for a database goes on within a second once it answers
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Engine:
     seal: Seal
     limits: Limits
     scheduler: Scheduler | None = None
+    lookout: Lookout = field(default_factory=Lookout)
     on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
 
     def operation(self, kind: str) -> Operation:
@@ -63,7 +66,7 @@ class Engine:
                 if tries >= TRIES and (cell_is_away or not self.worker):
                     raise
                 await self.world.clock.sleep(pause)
-                pause = min(pause * 2, 5.0)
+                pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def has_servers(journal: Store) -> bool:
@@ -96,4 +99,5 @@ def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: 
         scheduler=engine.scheduler,
         problem=op.course.problem,
         attempt=op.course.attempt,
+        accepted_at=op.created_at,
     )

@@ -144,7 +144,7 @@ def _with_earlier(earlier: Problem | None, problem: Problem) -> Problem:
         text = f"{earlier.message} Then {problem.step} failed: {problem.message}"
         kept: Problem = msgspec.structs.replace(earlier, message=text)
         return kept
-    if earlier is None or problem.code != "no_valid_host":
+    if earlier is None or problem.code not in ("no_valid_host", "not_known"):
         return problem
     return msgspec.structs.replace(
         problem, message=f"{problem.message} The destination before: {earlier.step}: {earlier.message}"

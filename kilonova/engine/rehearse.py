@@ -68,7 +68,8 @@ async def plan_only(
     try:
         return await first.do(ctx) or {}, None
     except NotYet as wait:
-        return {}, Problem(code="not_yet", message=wait.waiting_for, step=first.name)
+        code = "not_known" if "decision" in wait.facts else "not_yet"
+        return {}, Problem(code=code, message=f"waits for {wait.waiting_for}", step=first.name, details=wait.facts)
     except Failed as error:
         return {}, Problem(code=error.code, message=error.message, step=first.name, details=error.details)
 

@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 LOOKED_AT_AGAIN = 5.0  # seconds
 
 
-async def drive(engine: Engine, journal: Store, operation_id: str) -> Next | None:
+async def drive(engine: Engine, journal: Store, operation_id: str, *, early: int | None = None) -> Next | None:
     """All the CONTROL steps that can be done now. Never raises for what an operation does wrong."""
-    return await follow(engine, journal, await take_control(engine, journal, operation_id))
+    return await follow(engine, journal, await take_control(engine, journal, operation_id, early=early))
 
 
 async def follow(engine: Engine, journal: Store, following: Next | None) -> Next | None:
@@ -141,7 +141,7 @@ async def _until_known(work: ControlWork, ctx: Context) -> dict[str, Any]:
         except (CommitUnknown, CommitFailed) as error:
             tries += 1
             if isinstance(error, Unreachable) and tries >= TRIES:
-                raise NotYet(f"a database to answer: {error}", LOOKED_AT_AGAIN) from error
+                raise NotYet(f"a database to answer: {error}", LOOKED_AT_AGAIN, for_answer=True) from error
             ctx.changes.clear()
             ctx.server_changes.clear()
             await ctx.world.clock.sleep(0.1)
@@ -156,8 +156,11 @@ async def postpone(engine: Engine, journal: Store, operation_id: str, ordinal: i
             return
         was = op.state
         op.state, op.waiting_for = "waiting", wait.waiting_for
+        op.facts.update(wait.facts)
         await log.save(tx, op, was, ordinal)
         values = {"state": "ready", "worker": None, "not_before": await log.due_in(tx, wait.seconds)}
         await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal, open=1)
 
     await engine.write(journal, body)
+    if wait.for_answer:
+        engine.lookout.add(journal, operation_id, ordinal)

@@ -3,8 +3,8 @@
 select -> claim -> insert the server in its cell, hidden -> recheck quota
   -> one control transaction: delete the build request (gone = deleted meanwhile: undo) and set the mapping
   -> one cell transaction: unhide, and `build` begins under the same operation id, if the turn is unchanged.
-No host fits, or the quota is exceeded meanwhile: all is undone, the volumes that it named are released, and the server
-is buried in cell0 with the reason.
+No host fits, or for too long nobody knows whether one does (law 18), or the quota is exceeded meanwhile: all is undone,
+the volumes that it named are released, and the server is buried in cell0 with the reason.
 At any time exactly one journal owns the server; the API shows both as one operation.
 """
 
@@ -39,7 +39,11 @@ from kilonova.world import Tx
 SCHEDULING = "scheduling"
 NO_VALID_HOST = "no_valid_host"
 # What the owner may read; the whole reason is for the administrator.
-SAFE_WORDS = {"quota_exceeded": "Quota exceeded.", "cancelled": CANCELLED}
+SAFE_WORDS = {
+    "quota_exceeded": "Quota exceeded.",
+    "cancelled": CANCELLED,
+    "not_known": "It was not known for too long whether a host fits.",
+}
 
 UNPLACED = Where("control", lambda facts: [] if facts.get("destination") else [Target("")])
 FROM_CELL0 = Where("control", lambda facts: [Target("")] if facts.get("from_cell0") else [])

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from kilonova.domain.errors import NotYet, NoValidHost
+from kilonova.domain.errors import NoValidHost
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import candidate_of, claim_ended, facts_of, refused
 from kilonova.operations.steps.group import group_of
-from kilonova.operations.steps.select import candidates, request_for
+from kilonova.operations.steps.select import candidates, request_for, unless_away, wait_for_answers
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
 from kilonova.placement.claims import Claimed, Fence, NotClaimed
@@ -47,11 +47,11 @@ async def select_hosts(ctx: Context) -> Facts:
     asked = request_for(ctx, _flavor(ctx), {}, ctx.params.get("host"), await group_of(ctx))
     requests = [msgspec.structs.replace(asked, server=one["server_id"]) for one in _servers(ctx)]
     attempts = ctx.limits.max_attempts
-    placings = await ctx.scheduler.place_many(requests, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
+    asking = ctx.scheduler.place_many(requests, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
+    placings = await unless_away(ctx, asking)
     last = placings[-1]
     if last.decision.chosen is None:
-        if last.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):
-            raise NotYet(f"{', '.join(last.on_their_way[:5])} to be heard: no other host fits", 1.0)
+        await wait_for_answers(ctx, last.decision)
         raise _no_room(last.decision, len(requests), len(placings) - 1)
     ids = [one["server_id"] for one in _servers(ctx)]
     return {

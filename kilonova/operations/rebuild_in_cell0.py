@@ -25,7 +25,7 @@ from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 # The reasons for a burial that may be gone by now.
-PASSING = ("no_valid_host", "quota_exceeded", "cancelled")
+PASSING = ("no_valid_host", "not_known", "quota_exceeded", "cancelled")
 
 
 async def put_back(ctx: Context) -> Facts:

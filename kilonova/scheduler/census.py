@@ -17,6 +17,7 @@ from kilonova.domain.details import details_from
 from kilonova.domain.guest import Hypervisor
 from kilonova.domain.host import judge
 from kilonova.domain.server import BUILDING
+from kilonova.placement.snapshot import Snapshot
 from kilonova.scheduler.hosts import UP, Hosts, HostView, Odd
 from kilonova.store.hosts import facts_of, observation
 from kilonova.store.statements import Sql, in_list
@@ -103,11 +104,25 @@ class Census:
         self._reported.setdefault(cell, {}).update({row["name"]: row["reported_at"] for row in found.reported})
         if changed or cell not in self._views or len(views | changed) != len(self._views[cell]):
             self._views[cell] = views | changed
-            self.hosts.load({name: view for each in self._views.values() for name, view in each.items()})
-            for other, last in self._found.items():  # loading has made them all simply up
-                self._tell(other, last)
+            self._load()
         self._found[cell] = found
         self._tell(cell, found)
+
+    def name_hosts(self, cell: str, names: Sequence[str], snapshot: Snapshot) -> None:
+        """Hosts of a cell that does not answer, as control and placement know them; the next `sync` replaces them."""
+        views = self._views.get(cell, {})
+        missing = set(names) - views.keys()
+        if not missing:
+            return
+        providers = {snapshot.names[at]: uuid for uuid, at in snapshot.index.items() if snapshot.names[at] in missing}
+        self._reported.pop(cell, None)
+        self._views[cell] = views | {name: HostView(provider=providers.get(name, ""), cell=cell) for name in missing}
+        self._load()
+
+    def _load(self) -> None:
+        self.hosts.load({name: view for each in self._views.values() for name, view in each.items()})
+        for other, last in self._found.items():  # loading has made them all simply up
+            self._tell(other, last)
 
     def _tell(self, cell: str, found: Found) -> None:
         kept = self.hosts

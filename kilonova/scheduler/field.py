@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -22,8 +22,10 @@ class Field:
         hosts: Hosts,
         *,
         cells: Collection[str] | None = None,
+        away: Collection[str] = (),
         around: Surroundings = NOBODY,
     ) -> None:
+        """`away`: those of the cells whose databases do not answer."""
         self.snapshot = snapshot
         self.hosts = hosts
         self.around = around
@@ -32,6 +34,8 @@ class Field:
         self.known: Bools = self.rows >= 0
         self.all_known = bool(self.known.all())
         self.here: Bools | None = None if cells is None else hosts.cells.judged(lambda cell: cell in cells)
+        # of a host of such a cell only what placement and control say is known
+        self.lit: Bools | None = hosts.cells.judged(lambda cell: cell not in away) if away else None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -51,6 +55,12 @@ class Field:
         found = self.none()
         if name is not None and name in self.hosts.index:
             found[self.hosts.index[name]] = True
+        return found
+
+    def places(self, hosts: Sequence[int]) -> Bools:
+        """True at these places."""
+        found = self.none()
+        found[hosts] = True
         return found
 
     def gathered(self, truths: Bools) -> Bools:

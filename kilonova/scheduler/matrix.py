@@ -21,9 +21,16 @@ class Stage(NamedTuple):
     sentence: Callable[[int], str]
     remedy: Callable[[int], str | None]
     about_state: bool = False
+    unknown: Bools | None = None  # of hosts that do not pass: that proves nothing about them
 
     def passes(self, at: int) -> bool:
         return self.mask is None or bool(self.mask[at])
+
+    def verdict(self, at: int) -> bool | None:
+        """None: unknown."""
+        if self.passes(at):
+            return True
+        return None if self.unknown is not None and self.unknown[at] else False
 
 
 class Matrix:
@@ -31,9 +38,12 @@ class Matrix:
         self.field = field
         self.stages: list[Stage] = []
         self.fits: Bools = field.all() if field.here is None else field.here.copy()
+        self.may_fit: Bools = self.fits.copy()  # these, and those that are unknown
         self._told: Bools | None = None  # hosts whose state some stage has spoken against
 
     def add(self, stage: Stage) -> None:
+        if stage.mask is not None:
+            self.may_fit &= stage.mask if stage.unknown is None else stage.mask | stage.unknown
         if stage.about_state and stage.mask is not None:
             told = self._told
             self._told = ~stage.mask if told is None else told | ~stage.mask
@@ -48,7 +58,15 @@ class Matrix:
         for stage in self.stages:
             mask = stage.mask if here is None or stage.mask is None else stage.mask & here
             passed = considered if mask is None else int(np.count_nonzero(mask))
-            yield FilterCount(stage.name, passed, considered - passed)
+            unknown = self._unknown(stage)
+            yield FilterCount(stage.name, passed, considered - passed - unknown, unknown)
+
+    def _unknown(self, stage: Stage) -> int:
+        if stage.mask is None or stage.unknown is None:
+            return 0
+        here = self.field.here
+        unknown = stage.unknown & ~stage.mask
+        return int(np.count_nonzero(unknown if here is None else unknown & here))
 
     def failures(self, hosts: Ints) -> Ints:
         """How many stages reject each of these."""
@@ -84,7 +102,7 @@ class Matrix:
                 yield Verdict(names[at], stage.name, True, stage.sentence(at))
         for at in others:
             for stage in self.rejections(at):
-                yield Verdict(names[at], stage.name, False, stage.sentence(at))
+                yield Verdict(names[at], stage.name, stage.verdict(at), stage.sentence(at))
 
 
 def _least(distance: Floats, count: int) -> Ints:

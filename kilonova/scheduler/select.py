@@ -6,11 +6,12 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 from itertools import islice
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from kilonova.placement.snapshot import Ints, Snapshot
+from kilonova.placement.snapshot import Bools, Ints, Snapshot
 from kilonova.scheduler.demand import Demand
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters import ALWAYS, enabled
@@ -33,6 +34,7 @@ from kilonova.settings import Settings
 COUNTING = ("NumInstancesFilter", "AggregateNumInstancesFilter")
 COUNTED = "num_instances"  # as flavors and queries call it
 NEAREST = 50
+NAMED = 5  # unknown hosts
 WHOLE_MATRIX = 1000
 
 
@@ -61,13 +63,20 @@ class Selector:
         random: random.Random,
         *,
         cells: Collection[str] | None = None,
+        away: Collection[str] = (),
         around: Surroundings = NOBODY,
         alternates: int = 2,
+        hoping: bool = False,
     ) -> Decision:
-        """One of the best `host_subset_size` hosts at random, and the next best to try when its claim is refused."""
-        field = Field(snapshot, hosts, cells=cells, around=around)
+        """One of the best `host_subset_size` hosts at random, and the next best to try when its claim is refused.
+        `away`: cells that do not answer. `hoping`: as if every unknown host turned out to fit."""
+        field = Field(snapshot, hosts, cells=cells, away=away, around=around)
         matrix = self._matrix(field, request)
+        if hoping:
+            matrix.fits = matrix.may_fit.copy()
         offers = Offers(field, request.needs(), among=matrix.fits, limit=self._limit(request))
+        if not (matrix.fits & offers.fits).any() and matrix.may_fit.any():  # what is unknown decides: look there too
+            offers = Offers(field, request.needs(), among=matrix.may_fit, limit=None)
         matrix.add(capacity_stage(offers))
         fitting: Ints = np.flatnonzero(matrix.fits)
         weights = weighed(self._weighers, field, request, fitting)
@@ -91,10 +100,13 @@ class Selector:
             rule=self._rule(weights.total, places[0]) if places else "",
             shortage="" if choices else offers.shortage(),
             largest=largest,
+            **_unknown(field, matrix),
         )
 
     def _matrix(self, field: Field, request: ResourceRequest) -> Matrix:
         matrix = Matrix(field)
+        if field.lit is not None:
+            matrix.add(_cell_stage(field, field.lit))
         chosen = () if request.forced_host else self._filters
         for filter_ in (*self._always, *chosen):
             matrix.add(_filter_stage(filter_, field, request))
@@ -177,13 +189,40 @@ def _unclaimed(field: Field, told_of: Sequence[int]) -> dict[str, int]:
     return {name: counts[name] for name in names if counts[name]}
 
 
+def _unknown(field: Field, matrix: Matrix) -> dict[str, Any]:
+    places: Ints = np.flatnonzero(matrix.may_fit & ~matrix.fits)
+    in_dark = [at for at in places.tolist() if field.lit is not None and not field.lit[at]]
+    unheard = [field.names[at] for at in places.tolist() if field.lit is None or field.lit[at]]
+    away = {field.hosts.views[at].cell for at in in_dark}
+    return {"unknown": len(places), "unheard": tuple(unheard[:NAMED]), "away": tuple(sorted(away))}
+
+
+def _cell_stage(field: Field, lit: Bools) -> Stage:
+    """What the filters would ask the cells of, nobody can say of a cell that does not answer."""
+
+    def sentence(at: int) -> str:
+        cell = field.hosts.views[at].cell
+        return f"the database of {cell} answers" if lit[at] else f"the database of {cell} does not answer"
+
+    def remedy(at: int) -> str:
+        return f"wait until the database of {field.hosts.views[at].cell} answers"
+
+    return Stage("cell", lit, sentence, remedy, unknown=~lit)
+
+
 def _filter_stage(filter_: Filter, field: Field, request: ResourceRequest) -> Stage:
+    mask, unknown = filter_.passes(field, request), None
+    if mask is not None:
+        unknown = filter_.unknown(field, request)
+        if field.lit is not None and filter_.needs_cell:
+            mask = mask | ~field.lit  # that nobody knows was said by the stage of the cells
     return Stage(
         filter_.name,
-        filter_.passes(field, request),
+        mask,
         lambda at: filter_.sentence(field, request, at),
         lambda at: filter_.remedy(field, request, at),
         filter_.about_state,
+        unknown,
     )
 
 
@@ -206,8 +245,10 @@ def select_many(
     random: random.Random,
     *,
     cells: Collection[str] | None = None,
+    away: Collection[str] = (),
     around: Surroundings = NOBODY,
     alternates: int = 2,
+    hoping: bool = False,
 ) -> list[Decision]:
     """Several servers of one request, each seeing what those before it have taken. It ends with the first for which
     there is no host: all or nothing is the caller's to keep. Nobody's alternate is another one's choice."""
@@ -216,7 +257,15 @@ def select_many(
     made: list[Decision] = []
     for request in requests:
         decision = selector.select(
-            trial, filled, request, random, cells=cells, around=around, alternates=alternates + len(requests) - 1
+            trial,
+            filled,
+            request,
+            random,
+            cells=cells,
+            away=away,
+            around=around,
+            alternates=alternates + len(requests) - 1,
+            hoping=hoping,
         )
         made.append(decision)
         if decision.chosen is None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+from sqlalchemy import select
 
-from kilonova.domain.errors import Unreachable
+from kilonova.domain.errors import StoreError
 from kilonova.placement.snapshot import snapshot_of
 from kilonova.scheduler.census import Census
 from kilonova.scheduler.hosts import Hosts
@@ -23,12 +25,18 @@ from kilonova.scheduler.surroundings import Surroundings, look_around
 from kilonova.scheduler.verdict import Decision
 from kilonova.services.compute.aggregate_book import AggregateBook
 from kilonova.settings import Settings
-from kilonova.world import Clock, Stores
+from kilonova.store.statements import Sql
+from kilonova.store.tables.control import host_mappings
+from kilonova.world import Clock, Stores, Tx
 
 HOSTS_MAY_BE_OLD = 1.0  # seconds; a claim checks `accepting` anyway, and a silent host is silent for longer
-CELL_SECONDS = 2.0  # that a cell may take to tell of its hosts before it is passed over
-ON_THEIR_WAY = ("unknown", "returning", "up")  # "up" and yet not accepting: between two commits of its registration
-STATE = {"ComputeFilter", "accepting"}  # what a host that is on its way is rejected by
+CELL_SECONDS = 2.0  # that a cell may take to tell of its hosts before it counts as away
+_MAPPED = Sql(select(host_mappings))
+
+
+class Cells(NamedTuple):
+    all: Sequence[str]
+    away: Collection[str]  # those that do not answer
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -37,7 +45,6 @@ class Placing(msgspec.Struct, frozen=True):
     decision: Decision
     cells: dict[str, str]  # provider uuid: cell
     hosts: dict[str, str]  # provider uuid: host name
-    on_their_way: tuple[str, ...] = ()  # hosts that would fit and are not heard yet, e.g. after a restart of everything
 
 
 class Scheduler:
@@ -65,13 +72,13 @@ class Scheduler:
         self._joined = (-1, -1)  # layout of the hosts and version of the aggregates that are joined in them
         self._read_at: dict[str, float] = {}
         self._reading: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by cell
-        self._waiting_since: dict[str, float] = {}
         self._promises = Promises(clock)
 
     async def place(
         self, request: ResourceRequest, cells: Sequence[str], *, alternates: int = 2, rehearsing: bool = False
     ) -> Placing:
-        """A proposal from the named cells; `decision.chosen` is None when surely nothing fits now."""
+        """A proposal from the named cells. When `decision.chosen` is None, surely nothing fits now, unless
+        `decision.unknown`: then it depends on hosts or cells that do not answer (law 18)."""
         (placing,) = await self.place_many([request], cells, alternates=alternates, rehearsing=rehearsing)
         return placing
 
@@ -97,21 +104,13 @@ class Scheduler:
         """Committed or refused: what was promised to these servers counts no more."""
         self._promises.end(servers)
 
-    def may_wait(self, operation_id: str) -> bool:
-        """For hosts on their way, as long as it takes to hear every host that lives; then the answer is final."""
-        now = self._clock.monotonic()
-        since = self._waiting_since.setdefault(operation_id, now)
-        old = now - 2 * self._down_after
-        self._waiting_since = {key: began for key, began in self._waiting_since.items() if began > old}
-        return now - since < self._down_after
-
     async def zone_of(self, host: str) -> str:
         return (await self._book.sync()).zone_of(host)
 
     async def _choose(
         self, requests: Sequence[ResourceRequest], cells: Sequence[str], alternates: int, *, fresh: bool
     ) -> list[Placing]:
-        hosts, cells = await self._known(requests, cells, fresh)
+        hosts, away = await self._known(requests, cells, fresh)
         ends = self._promises.ends  # who claims from here on may do so after what is read
         around = await look_around(self._stores, requests[0])
         await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
@@ -121,59 +120,84 @@ class Scheduler:
         promises = [] if fresh else list(others.values())
         with counted(promises, self._snapshot, hosts, with_hardware=_wish(requests)):
             around = joined(around, requests[0], promises)
-            decisions = self._decide(requests, hosts, cells, around, alternates)
-        return [_placing(decision, hosts) for decision in decisions]
+            decisions = self._decide(requests, hosts, Cells(cells, away | around.away), around, alternates)
+        return [_placing(decision) for decision in decisions]
 
     def _decide(
         self,
         requests: Sequence[ResourceRequest],
         hosts: Hosts,
-        cells: Sequence[str],
+        cells: Cells,
         around: Surroundings,
         alternates: int,
     ) -> list[Decision]:
         if _wish(requests):
             hosts.devices = hosts.hardware.free_devices(hosts.names)
         parts = (self._snapshot, hosts)
-        if len(requests) > 1:
-            return select_many(
-                self._selector, *parts, requests, self._random, cells=cells, around=around, alternates=alternates
-            )
-        request = requests[0]
-        return [self._selector.select(*parts, request, self._random, cells=cells, around=around, alternates=alternates)]
+        where: dict[str, Any] = {"cells": cells.all, "away": cells.away, "around": around, "alternates": alternates}
+        if len(requests) == 1:
+            return [self._selector.select(*parts, requests[0], self._random, **where)]
+        decisions = select_many(self._selector, *parts, requests, self._random, **where)
+        last = decisions[-1]
+        if last.chosen is None and last.unknown:  # would there be room for all of them, if everybody answered?
+            hoped = select_many(self._selector, *parts, requests, self._random, **where, hoping=True)
+            if hoped[-1].chosen is None:
+                decisions[-1] = msgspec.structs.replace(last, unknown=0, unheard=(), away=())
+        return decisions
 
     async def _known(
         self, requests: Sequence[ResourceRequest], cells: Sequence[str], fresh: bool
-    ) -> tuple[Hosts, Sequence[str]]:
-        """The hosts with all that these requests ask of them, and the cells that answer."""
-        hosts, cells = await self._hosts(cells, fresh)
+    ) -> tuple[Hosts, frozenset[str]]:
+        """The hosts with all that these requests ask of them, and the cells that do not answer."""
+        hosts, away = await self._hosts(cells, fresh)
         if not self._census.counts_servers and self._selector.counts_servers(requests[0], hosts):
             self._census.counts_servers = True
-            hosts, cells = await self._hosts(cells, fresh=True)
+            hosts, away = await self._hosts(cells, fresh=True)
         if _wish(requests):
-            for cell in cells:
-                await hosts.hardware.sync(self._stores.cell(cell))
-        return hosts, cells
+            away |= {cell for cell in cells if cell not in away and not await self._reads_hardware(hosts, cell)}
+        return hosts, away
 
-    async def _hosts(self, cells: Sequence[str], fresh: bool) -> tuple[Hosts, Sequence[str]]:
-        """All that are known, and of the cells those that answer: nothing can be built in the others now."""
-        answering = list(cells)
-        for cell in cells:
-            if fresh or self._is_old(cell):
-                try:
-                    async with asyncio.timeout(CELL_SECONDS), self._reading[cell]:
-                        if fresh or self._is_old(cell):  # still: others ask at the same time
-                            now = self._clock.monotonic()
-                            await self._census.sync(cell)
-                            self._read_at[cell] = now
-                except (Unreachable, TimeoutError):
-                    answering.remove(cell)
+    async def _reads_hardware(self, hosts: Hosts, cell: str) -> bool:
+        try:
+            async with asyncio.timeout(CELL_SECONDS):
+                await hosts.hardware.sync(self._stores.cell(cell))
+        except (StoreError, TimeoutError):
+            return False
+        return True
+
+    async def _hosts(self, cells: Sequence[str], fresh: bool) -> tuple[Hosts, frozenset[str]]:
+        """All that are known, and those of the cells that do not answer: nobody knows what could be built there."""
+        away = frozenset([cell for cell in cells if not await self._reads_hosts(cell, fresh)])
+        if away and fresh:
+            await self._name_hosts(away)
         await self._book.sync()  # each time: a server must not miss the zone that was made a moment ago
         hosts = self._census.hosts
         if self._joined != (hosts.layout, self._book.version):
             hosts.join(self._book.aggregates)
             self._joined = (hosts.layout, self._book.version)
-        return hosts, answering
+        return hosts, away
+
+    async def _reads_hosts(self, cell: str, fresh: bool) -> bool:
+        """False: it does not answer. What was read a moment ago may have been overtaken by an outage."""
+        if not fresh and not self._is_old(cell):
+            return self._stores.outage(cell) is None
+        try:
+            async with asyncio.timeout(CELL_SECONDS), self._reading[cell]:
+                if fresh or self._is_old(cell):  # still: others ask at the same time
+                    now = self._clock.monotonic()
+                    await self._census.sync(cell)
+                    self._read_at[cell] = now
+        except (StoreError, TimeoutError):
+            return False
+        return True
+
+    async def _name_hosts(self, away: Iterable[str]) -> None:
+        """Control knows which hosts these cells have, placement what the hosts have: enough to say who may fit."""
+        mapped = await self._stores.control.read(_mapped_hosts)
+        await self._snapshot.sync(self._stores.placement)
+        for cell in away:
+            names = [host for host, its_cell in mapped.items() if its_cell == cell]
+            self._census.name_hosts(cell, names, self._snapshot)
 
     def _is_old(self, cell: str) -> bool:
         return self._clock.monotonic() - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD
@@ -184,19 +208,13 @@ def _wish(requests: Sequence[ResourceRequest]) -> bool:
     return any(request.wish is not None for request in requests)
 
 
-def _placing(decision: Decision, hosts: Hosts) -> Placing:
+def _placing(decision: Decision) -> Placing:
     return Placing(
         decision,
         {choice.provider: choice.cell for choice in decision.taken},
         {choice.provider: choice.host for choice in decision.taken},
-        () if decision.chosen else _on_their_way(decision, hosts),
     )
 
 
-def _on_their_way(decision: Decision, hosts: Hosts) -> tuple[str, ...]:
-    """Nothing speaks against them but their state, and that proves nothing (law 9)."""
-    rejected = [verdict for verdict in decision.verdicts if not verdict.passed]
-    unfit = {verdict.host for verdict in rejected if verdict.filter not in STATE}
-    waited_for = {verdict.host for verdict in rejected} - unfit
-    states = {name: hosts.odd.get(hosts.index[name]) for name in waited_for}
-    return tuple(sorted(name for name, odd in states.items() if (odd.state if odd else "up") in ON_THEIR_WAY))
+async def _mapped_hosts(tx: Tx) -> dict[str, str]:
+    return {row["host"]: row["cell"] for row in await tx.all(_MAPPED)}

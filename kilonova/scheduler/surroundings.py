@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import bindparam, select
 
+from kilonova.domain.errors import StoreError
 from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.store.statements import Sql, in_list
@@ -34,6 +35,7 @@ _WHERE = Sql(
 class Surroundings(msgspec.Struct, frozen=True):
     members: dict[str, frozenset[str]] = {}  # root provider: servers of the request's group there
     hosts: dict[str, str] = {}  # server that a hint names: its host
+    away: frozenset[str] = frozenset()  # cells of such servers that do not answer
 
     def others(self, provider: str, server: str) -> int:
         """Members of the group there, besides this server."""
@@ -52,7 +54,8 @@ async def look_around(stores: Stores, request: ResourceRequest) -> Surroundings:
         return NOBODY
     members = await _members(stores, request.group) if request.group is not None else {}
     named = sorted({server for name in NEIGHBOURS for server in request.hints.get(name, ())})
-    return Surroundings(members, await _hosts(stores, named) if named else {})
+    hosts, away = await _hosts(stores, named) if named else ({}, frozenset())
+    return Surroundings(members, hosts, away)
 
 
 async def _members(stores: Stores, rule: GroupRule) -> dict[str, frozenset[str]]:
@@ -66,7 +69,9 @@ async def _members(stores: Stores, rule: GroupRule) -> dict[str, frozenset[str]]
     return {provider: frozenset(servers) for provider, servers in found.items()}
 
 
-async def _hosts(stores: Stores, servers: list[str]) -> dict[str, str]:
+async def _hosts(stores: Stores, servers: list[str]) -> tuple[dict[str, str], frozenset[str]]:
+    """And the cells that do not answer; their servers are surely on no host of another cell."""
+
     async def mapped(tx: Tx) -> Sequence[Row]:
         return await tx.all(_MAPPED, ids=servers)
 
@@ -75,10 +80,16 @@ async def _hosts(stores: Stores, servers: list[str]) -> dict[str, str]:
         if row["cell"] is not None:
             by_cell.setdefault(row["cell"], []).append(row["server_id"])
     found: dict[str, str] = {}
+    away = set()
     for name, ids in by_cell.items():
 
         async def where(tx: Tx, ids: list[str] = ids) -> Sequence[Row]:
             return await tx.all(_WHERE, ids=ids)
 
-        found |= {row["id"]: row["host"] for row in await stores.cell(name).read(where, few=True) if row["host"]}
-    return found
+        try:
+            rows = await stores.cell(name).read(where, few=True)
+        except StoreError:
+            away.add(name)
+        else:
+            found |= {row["id"]: row["host"] for row in rows if row["host"]}
+    return found, frozenset(away)

@@ -11,7 +11,7 @@ from kilonova.scheduler.request import ResourceRequest
 class Verdict(msgspec.Struct, frozen=True):
     host: str
     filter: str
-    passed: bool
+    passed: bool | None  # None: unknown (law 18)
     sentence: str
 
 
@@ -21,6 +21,7 @@ class FilterCount(msgspec.Struct, frozen=True):
     filter: str
     passed: int
     rejected: int
+    unknown: int = 0
 
 
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,6 +53,9 @@ class Decision(msgspec.Struct, frozen=True):
     rule: str = ""  # why the chosen host and not another that fits
     shortage: str = ""  # for a refusal, in words that its owner may read: only the request's own numbers
     largest: str = ""  # for a refusal: the largest flavor that would fit
+    unknown: int = 0  # hosts that may fit: nothing that is known speaks against them
+    unheard: tuple[str, ...] = ()  # the first of them whose cell answers
+    away: tuple[str, ...] = ()  # the cells of the others
 
     def candidates(self) -> list[Candidate]:
         """What to claim, best first."""
@@ -64,4 +68,11 @@ class Decision(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """For the administrator: the counts in one line."""
         rejected = ", ".join(f"{count.filter} rejects {count.rejected}" for count in self.counts if count.rejected)
-        return f"{self.fitting} of {self.considered} hosts fit" + (f"; {rejected}" if rejected else "")
+        unknown = f", {self.unknown} may fit" if self.unknown else ""
+        return f"{self.fitting} of {self.considered} hosts fit{unknown}" + (f"; {rejected}" if rejected else "")
+
+    def awaited(self) -> str:
+        """Whose answer would settle whether the unknown hosts fit."""
+        hosts = [f"{', '.join(self.unheard)} to be heard"] if self.unheard else []
+        cells = [f"the database of {', '.join(self.away)} to answer"] if self.away else []
+        return " or ".join(hosts + cells)

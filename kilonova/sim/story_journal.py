@@ -14,7 +14,7 @@ STEPS = (
     "result, error, open"
 )
 OPERATIONS = (
-    "id, kind, server_id, state, waiting_for, error, superseded_by, live, "
+    "id, kind, server_id, state, ordinal, waiting_for, error, superseded_by, live, "
     "json_extract(facts, '$.migration') AS migration, json_extract(params, '$.servers') AS servers"
 )
 

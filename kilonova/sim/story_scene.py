@@ -38,7 +38,9 @@ class Scene:
         """A server that is nowhere is missing; one that has no cell yet is `placing`."""
         found: dict[str, Any] = {}
         for row in self.records.table("build_requests"):
-            found[self.names.of(row["server_id"])] = {"status": "placing"}
+            behind = self.watch.operations.get(("control", row["operation_id"] or "")) or {}
+            waits_for = self.names.told(behind.get("waiting_for") or "")
+            found[self.names.of(row["server_id"])] = {"status": "placing", "waits_for": waits_for}
         for row in self.records.table("servers"):
             if not row["hidden"]:
                 found[self.names.of(row["id"])] = self._server(row)

@@ -41,6 +41,7 @@ class Watch:
     _open: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)  # steps under way
     _debts: set[tuple[str, str, int]] = field(default_factory=set)
     _quarantined: set[tuple[str, str, int]] = field(default_factory=set)
+    _waits: dict[str, tuple[int, str]] = field(default_factory=dict)  # by operation: the step and what it waited for
     _host_rows: list[tuple[dict[str, Any], list[Observation]]] = field(default_factory=list)  # with who listens
 
     def start(self) -> None:
@@ -170,6 +171,10 @@ class Watch:
         if before is None:
             return "accepted"
         if state == "waiting" and _words(row["waiting_for"]) != _words(before["waiting_for"]):
+            waits = (row["ordinal"], _words(row["waiting_for"]))
+            if self._waits.get(row["id"]) == waits:  # it was looked at in between, in vain
+                return ""
+            self._waits[row["id"]] = waits
             return f"waits for {self.names.told(row['waiting_for'])}"
         if state == was:
             return ""

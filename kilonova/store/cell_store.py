@@ -1,9 +1,10 @@
-"""A cell's database as everybody uses it. While it does not answer, everybody hears so at once, and one task looks now
-and then whether it is back: a cell that is down costs the others nothing, and returns by itself."""
+"""A cell's database as everybody uses it. While it does not answer, everybody hears so at once, and one task tries
+twice a second whether it is back: a cell that is down costs the others nothing, and is used again within a second."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from kilonova.world import Body, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds between two looks at a database that is down
+PAUSE = 0.5  # seconds between two tries to reach a database that is down
+TRIES_AT_ONCE = 10  # one that hangs must not keep the next from finding the database back
 
 
 class DroppableStore(Store, Protocol):
@@ -61,6 +63,7 @@ class CellStore:
         self._opener = opener
         self._check = check
         self._looking: asyncio.Task[None] | None = None
+        self._on_return: list[Callable[[str], None]] = []
 
     @property
     def stats(self) -> Stats:
@@ -120,16 +123,35 @@ class CellStore:
         said = "is not the one this cloud knows" if is_wrong else "does not answer"
         logger.warning("%s: its database %s, the rest of the cloud goes on: %s", self.name, said, why)
 
+    def on_return(self, call: Callable[[str], None]) -> None:
+        """Call with its name whenever it answers again."""
+        self._on_return.append(call)
+
     async def _look_until_back(self) -> None:
-        pause = FIRST_PAUSE
-        while not await self._is_back():
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+        """A try begins every half second, whether the one before has ended or hangs."""
+        back, tries = asyncio.Event(), set[asyncio.Task[None]]()
+        try:
+            while not back.is_set():
+                at_once = TRIES_AT_ONCE if self._store is not None else 1  # opening may change the schema
+                if len(tries) < at_once:
+                    tries.add(one := asyncio.create_task(self._try(back)))
+                    one.add_done_callback(tries.discard)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PAUSE):
+                        await back.wait()
+        finally:
+            for one in list(tries):
+                one.cancel()
+        self._returned()
+
+    def _returned(self) -> None:
         assert self.outage is not None
         logger.warning("%s: its database answers again, after %.0f s", self.name, self._clock.now() - self.outage.since)
         self.outage = None
+        for call in self._on_return:
+            call(self.name)
 
-    async def _is_back(self) -> bool:
+    async def _try(self, back: asyncio.Event) -> None:
         try:
             if self._store is None:
                 assert self._opener is not None
@@ -137,12 +159,11 @@ class CellStore:
             await self._store.read(_look)
             if self._check is not None:
                 await self._check(self._store)
+            back.set()
         except StoreError as why:
             logger.debug("%s: %s", self.name, why)
             if isinstance(why, WrongStore) and self.outage is not None and self.outage.why != str(why):
                 self._note(why, self.outage.since)
-            return False
-        return True
 
     async def close(self) -> None:
         self._stop_looking()

@@ -60,6 +60,7 @@ class OpenStores:
         self._rows: dict[str, Row] = {}
         self._addresses = dict(addresses or {})
         self._names: tuple[str, ...] = ()
+        self._on_return: list[Callable[[str], None]] = []
         self._journals: tuple[Store, ...] = (control,)
 
     @property
@@ -69,6 +70,7 @@ class OpenStores:
 
     def add_cell(self, name: str, store: CellStore) -> None:
         self._cells[name] = store
+        store.on_return(self._returned)
         self._count_cells()
 
     def _count_cells(self) -> None:
@@ -100,11 +102,9 @@ class OpenStores:
             self.complaints[name] = why
 
     def destinations(self) -> Sequence[str]:
-        return [name for name in self._names if name != CELL0 and not self._is_closed(name)]
-
-    def _is_closed(self, name: str) -> bool:
-        row = self._rows.get(name)
-        return self._cells[name].outage is not None or (row is not None and bool(row["disabled"]))
+        """Also those that could not be opened: control knows them, and nobody knows what could be built there."""
+        names = sorted({*self._names, *self._rows} - {CELL0})
+        return [name for name in names if name not in self._rows or not self._rows[name]["disabled"]]
 
     def bus_prefix(self, name: str) -> str:
         row = self._rows.get(name)
@@ -148,6 +148,13 @@ class OpenStores:
     async def list_stores(self) -> None:
         """Control lists the stores that got their badges lately: from now on they are expected to be there."""
         await self.roll.list_all(self.control)
+
+    def on_return(self, call: Callable[[str], None]) -> None:
+        self._on_return.append(call)
+
+    def _returned(self, name: str) -> None:
+        for call in self._on_return:
+            call(name)
 
     def journals(self) -> Sequence[Store]:
         return self._journals

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from kilonova.domain.details import Details, details_from
-from kilonova.domain.errors import NotYet, NoValidHost
+from kilonova.domain.errors import NotKnown, NotYet, NoValidHost, Unreachable
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context
 from kilonova.engine.model import Place, Target
@@ -16,7 +16,11 @@ from kilonova.operations.steps.group import group_of
 from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.request import Image, ResourceRequest
 from kilonova.scheduler.service import Placing
-from kilonova.scheduler.verdict import Choice
+from kilonova.scheduler.verdict import Choice, Decision
+from kilonova.world import Tx
+
+T = TypeVar("T")
+LOOKED_AT_AGAIN = 5.0  # seconds, unless somebody answers before
 
 # From the second attempt on: the first destination was chosen by whoever handed the operation over.
 ELSEWHERE = Place("control", lambda facts: [Target("")] if facts.get("tried") else [])
@@ -35,13 +39,45 @@ async def choose(
     assert ctx.scheduler is not None
     request = request_for(ctx, flavor, excluded, wanted, await group_of(ctx, dead_host))
     attempts = ctx.limits.max_attempts
-    placing = await ctx.scheduler.place(request, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
+    asking = ctx.scheduler.place(request, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
+    placing = await unless_away(ctx, asking)
     decision = msgspec.to_builtins(placing.decision)
     if placing.decision.chosen is None:
-        if placing.on_their_way and ctx.scheduler.may_wait(ctx.operation_id):
-            raise NotYet(f"{', '.join(placing.on_their_way[:5])} to be heard: no other host fits", 1.0)
+        await wait_for_answers(ctx, placing.decision)
         raise NoValidHost(f"No valid host was found. {placing.decision.sentence()}", details={"decision": decision})
     return {"decision": decision, "candidates": candidates(placing, flavor)}
+
+
+async def wait_for_answers(ctx: Context, decision: Decision) -> None:
+    """Nothing fits now. Return when that is certain; else raise `NotYet` or, after `unknown_wait`, `NotKnown`."""
+    if not decision.unknown:
+        return
+    facts = {"decision": msgspec.to_builtins(decision)}
+    await _wait(ctx, f"{decision.awaited()}: no other host fits", facts)
+
+
+async def unless_away(ctx: Context, asking: Awaitable[T]) -> T:
+    """Nobody knows what fits while placement or control does not answer either."""
+    try:
+        return await asking
+    except Unreachable as why:
+        await _wait(ctx, f"a database to answer: {why}", {})
+
+
+async def _wait(ctx: Context, text: str, facts: dict[str, Any]) -> NoReturn:
+    limit = ctx.limits.unknown_wait
+    if ctx.rehearsing or await _age(ctx) < limit:
+        raise NotYet(text, LOOKED_AT_AGAIN, for_answer=True, facts=facts)
+    raise NotKnown(f"For {limit:.0f} s it was not known whether a host fits. It waited for {text}", details=facts)
+
+
+async def _age(ctx: Context) -> float:
+    """Seconds since the operation was accepted, by the clock of its journal."""
+
+    async def now(tx: Tx) -> float:
+        return await tx.now()
+
+    return await ctx.journal.read(now, few=True) - ctx.accepted_at
 
 
 def request_for(

@@ -15,6 +15,7 @@ ABSENT = "!"  # asks that no aggregate has this key
 
 class AggregateInstanceExtraSpecsFilter(Filter):
     name = "AggregateInstanceExtraSpecsFilter"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         asked = _asked(request)

@@ -13,6 +13,7 @@ KEY = "filter_tenant_id"
 
 class AggregateMultiTenancyIsolation(Filter):
     name = "AggregateMultiTenancyIsolation"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         def takes(values: Values) -> bool:

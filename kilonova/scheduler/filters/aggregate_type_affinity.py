@@ -13,6 +13,7 @@ KEY = "instance_type"
 
 class AggregateTypeAffinityFilter(Filter):
     name = "AggregateTypeAffinityFilter"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         name = request.flavor.name

@@ -10,6 +10,7 @@ from kilonova.scheduler.request import ResourceRequest
 
 class AllHostsFilter(Filter):
     name = "AllHostsFilter"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         return None

@@ -14,6 +14,7 @@ class Filter(ABC):
     name: str  # as operators write it in [filter_scheduler] enabled_filters
 
     about_state = False  # it speaks of the host's state; what one such stage has said, the others do not repeat
+    needs_cell = True  # it judges by what only the host's cell knows; False: by the request, placement or control
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -28,4 +29,8 @@ class Filter(ABC):
 
     def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
         """What would have to change for host number `at` to pass; None: nothing that anybody could do now."""
+        return None
+
+    def unknown(self, field: Field, request: ResourceRequest) -> Bools | None:
+        """Hosts about which it proves nothing that they do not pass; None: there are none."""
         return None

@@ -16,12 +16,19 @@ REMEDIES = {
 }
 
 
+NOT_KNOWN = ("unknown", "returning")  # a host in such a state may be up in a moment
+
+
 class ComputeFilter(Filter):
     name = "ComputeFilter"
     about_state = True
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         return field.hosts.up if field.hosts.odd else None
+
+    def unknown(self, field: Field, request: ResourceRequest) -> Bools | None:
+        hosts = [at for at, odd in field.hosts.odd.items() if odd.state in NOT_KNOWN]
+        return field.places(hosts) if hosts else None
 
     def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
         odd = field.hosts.odd.get(at)

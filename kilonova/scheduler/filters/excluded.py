@@ -10,6 +10,7 @@ from kilonova.scheduler.request import ResourceRequest
 
 class Excluded(Filter):
     name = "excluded"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         if not request.excluded:

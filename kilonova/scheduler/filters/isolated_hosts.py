@@ -10,6 +10,7 @@ from kilonova.scheduler.request import ResourceRequest
 
 class IsolatedHostsFilter(Filter):
     name = "IsolatedHostsFilter"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         options = self.settings.filter_scheduler

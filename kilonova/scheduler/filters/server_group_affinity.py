@@ -12,6 +12,7 @@ POLICY = "affinity"
 
 class ServerGroupAffinityFilter(Filter):
     name = "ServerGroupAffinityFilter"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         there = _hosts(field, request)

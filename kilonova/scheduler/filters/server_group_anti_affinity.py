@@ -12,6 +12,7 @@ POLICY = "anti-affinity"
 
 class ServerGroupAntiAffinityFilter(Filter):
     name = "ServerGroupAntiAffinityFilter"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         rule = request.group

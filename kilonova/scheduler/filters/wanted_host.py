@@ -10,6 +10,7 @@ from kilonova.scheduler.request import ResourceRequest
 
 class WantedHost(Filter):
     name = "wanted_host"
+    needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         return None if request.only_host is None else field.only(request.only_host)

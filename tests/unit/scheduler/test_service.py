@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from kilonova.placement.aggregates import join_aggregate
+from kilonova.domain.errors import Unreachable
 from kilonova.placement.inventories import set_accepting
+from kilonova.placement.traits import set_disabled
 from kilonova.settings import FilterOptions, Settings
 from kilonova.store import rows
 from kilonova.store.tables import cell
@@ -72,16 +74,83 @@ def test_who_asks_together_shares_one_look(run: Run) -> None:
     run(story)
 
 
-def test_a_silent_host_is_on_its_way_until_it_surely_is_not(run: Run) -> None:
+def test_a_host_whose_state_proves_nothing_is_unknown(run: Run) -> None:
     async def story(lab: Lab) -> None:
-        await add_host(lab.stores, "a", seen=100)
-        placing = await lab.scheduler.place(SMALL, ["cell1"])
-        assert placing.decision.chosen is None and placing.on_their_way == ("a",)
-        assert lab.scheduler.may_wait("op")
-        lab.clock.at += 61
-        assert not lab.scheduler.may_wait("op")
+        ids = await add_host(lab.stores, "a", seen=100)
+        decision = (await lab.scheduler.place(SMALL, ["cell1"])).decision
+        assert decision.chosen is None and (decision.unknown, decision.unheard) == (1, ("a",))
+        assert decision.awaited() == "a to be heard"
+        assert [one.passed for one in decision.verdicts] == [None]
+        (count,) = (one for one in decision.counts if one.filter == "ComputeFilter")
+        assert (count.passed, count.rejected, count.unknown) == (0, 0, 1)
+        await lab.change(cell.hosts, {"last_seen": time.time(), "returning": 1}, name="a")
+        assert (await lab.scheduler.place(SMALL, ["cell1"])).decision.unknown == 1
+        await lab.change(cell.hosts, {"returning": 0}, name="a")
+        await set_accepting(lab.stores.placement, ids["provider_id"], False)
+        assert (await lab.scheduler.place(SMALL, ["cell1"])).decision.unknown == 1, "between two commits of its return"
+        for closed in ({"disabled": 1}, {"disabled": 0, "forced_down": 1}):
+            await lab.change(cell.hosts, closed, name="a")
+            assert (await lab.scheduler.place(SMALL, ["cell1"])).decision.unknown == 0, closed
 
     run(story)
+
+
+def test_hosts_of_a_cell_that_is_away_are_unknown_unless_placement_speaks_against_them(run: Run) -> None:
+    """Also to a scheduler that has never read that cell: control knows its hosts, placement what they have."""
+
+    async def story(lab: Lab) -> None:
+        await add_host(lab.stores, "a")
+        ids = await add_host(lab.stores, "b")
+        large = asked(flavor=FLAVOR.__class__(name="l", vcpus=10_000, memory_mb=128, disk_gb=1))
+        fresh = Lab(lab.stores, lab.scheduler.settings)
+        assert await lab.chosen() == "a"
+        outage = _Away(lab.stores)
+        lab.clock.at += 2
+        for scheduler in (lab.scheduler, fresh.scheduler):
+            decision = (await scheduler.place(SMALL, ["cell1"])).decision
+            assert decision.chosen is None and (decision.unknown, decision.away) == (2, ("cell1",))
+            assert decision.awaited() == "the database of cell1 to answer"
+            assert {(one.filter, one.passed) for one in decision.verdicts} == {("cell", None)}
+            decision = (await scheduler.place(large, ["cell1"])).decision
+            assert decision.chosen is None and decision.unknown == 0, "placement knows that nobody has so many"
+            named = msgspec.structs.replace(SMALL, wanted_host="c")
+            assert (await scheduler.place(named, ["cell1"])).decision.unknown == 0, "control knows no such host"
+            forced = msgspec.structs.replace(SMALL, forced_host="a")
+            decision = (await scheduler.place(forced, ["cell1"])).decision
+            assert decision.chosen is None and decision.unknown == 1, "nor is a forced host taken blindly"
+        await set_disabled(lab.stores.placement, ids["provider_id"], True)
+        assert (await lab.scheduler.place(SMALL, ["cell1"])).decision.unknown == 1, "its trait says that b is disabled"
+        outage.end()
+        assert await lab.chosen() == "a" and await fresh.chosen() == "a"
+
+    run(story)
+
+
+def test_several_servers_wait_only_where_all_of_them_could_fit(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        for name, seen in (("a", 0), ("b", 100)):
+            await add_host(lab.stores, name, seen=seen)
+        big = asked(flavor=FLAVOR.__class__(name="b", vcpus=5, memory_mb=128, disk_gb=1))
+        for number, unknown in ((2, 1), (3, 0)):
+            requests = [msgspec.structs.replace(big, server=f"s{n}") for n in range(number)]
+            last = (await lab.scheduler.place_many(requests, ["cell1"]))[-1].decision
+            assert last.chosen is None and last.unknown == unknown, number
+
+    run(story)
+
+
+class _Away:
+    """cell1 does not answer until `end`."""
+
+    def __init__(self, stores: Any) -> None:
+        self.cell = stores.cell("cell1")
+        self.read, self.cell.read = self.cell.read, self._refuse
+
+    async def _refuse(self, body: Any, *, few: bool = False) -> Any:
+        raise Unreachable("cell1 is away")
+
+    def end(self) -> None:
+        self.cell.read = self.read
 
 
 def test_a_zone_counts_as_soon_as_it_is_made(run: Run) -> None:
