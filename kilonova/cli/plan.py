@@ -92,7 +92,7 @@ def _hints(given: list[str]) -> dict[str, Any]:
 def lines(plan: dict[str, Any]) -> list[str]:
     """A line per server, what each needs besides, what is left of the quota, and why."""
     problem, decision = plan["problem"], plan["decision"]
-    found = [f"it would fail: {problem['message']}"] if problem else [_server(one) for one in plan["servers"]]
+    found = [_failure(problem)] if problem else [_server(one) for one in plan["servers"]]
     found += [_port(port) for port in plan["ports"]]
     found += [_volume(volume) for volume in plan["volumes"]]
     found += [_left(name, amounts) for name, amounts in plan["quota"].items() if amounts["limit"] >= 0]
@@ -103,6 +103,11 @@ def lines(plan: dict[str, Any]) -> list[str]:
         *(["of the last one:"] if len(plan["servers"]) > 1 and not problem else []),
         *decision_lines(decision),
     ]
+
+
+def _failure(problem: dict[str, Any]) -> str:
+    waits = problem["code"] in ("not_known", "not_yet")
+    return str(problem["message"]) if waits else f"it would fail: {problem['message']}"
 
 
 def _server(one: dict[str, Any]) -> str:

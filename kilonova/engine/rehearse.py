@@ -69,7 +69,8 @@ async def plan_only(
         return await first.do(ctx) or {}, None
     except NotYet as wait:
         code = "not_known" if "decision" in wait.facts else "not_yet"
-        return {}, Problem(code=code, message=f"waits for {wait.waiting_for}", step=first.name, details=wait.facts)
+        text = f"it would wait for {wait.waiting_for}"
+        return {}, Problem(code=code, message=text, step=first.name, details=wait.facts)
     except Failed as error:
         return {}, Problem(code=error.code, message=error.message, step=first.name, details=error.details)
 

@@ -22,7 +22,8 @@ def decision_lines(decision: dict[str, Any], *, whole: bool = False) -> list[str
 def _taken(decision: dict[str, Any]) -> list[str]:
     chosen = decision.get("chosen")
     if not chosen:
-        return ["chosen: none"]
+        unknown = decision.get("unknown")
+        return [f"chosen: none; of {unknown} hosts it is not known whether they fit" if unknown else "chosen: none"]
     rule = decision.get("rule")
     lines = [f"chosen: {_weight(chosen)}" + (f"; {rule}" if rule else "")]
     if decision.get("alternates"):
@@ -47,9 +48,13 @@ def _matrix(hosts: Verdicts) -> list[str]:
     width = max((len(host) for host in hosts), default=0)
     lines = []
     for host, against in hosts.items():
-        reasons = [f"{one['filter']}: {one['sentence']}" for one in against] or ["passes every filter"]
+        reasons = [f"{_judge(one)}: {one['sentence']}" for one in against] or ["passes every filter"]
         lines += [f"{host:<{width}}  {reason}" for reason in reasons]
     return lines
+
+
+def _judge(verdict: dict[str, Any]) -> str:
+    return f"{verdict['filter']} (unknown)" if verdict["passed"] is None else str(verdict["filter"])
 
 
 def _unclaimed(counts: dict[str, int]) -> list[str]:
@@ -60,12 +65,18 @@ def _unclaimed(counts: dict[str, int]) -> list[str]:
 def _counts(decision: dict[str, Any], hosts: Verdicts) -> list[str]:
     """How many hosts each filter rejects, with the nearest one as an example; then the nearest hosts themselves."""
     lines = [f"{decision['fitting']} of {decision['considered']} hosts fit"]
-    for count in sorted(decision["counts"], key=lambda one: -int(one["rejected"])):
-        if count["rejected"]:
-            near = (one for against in hosts.values() for one in against if one["filter"] == count["filter"])
-            example = next((f", the nearest {one['host']}: {one['sentence']}" for one in near), "")
-            lines.append(f"{count['filter']} rejects {count['rejected']}{example}")
+    for verb, passed in (("rejects", False), ("is unknown of", None)):
+        kind = "rejected" if passed is False else "unknown"
+        for count in sorted(decision["counts"], key=lambda one: -int(one.get(kind, 0))):
+            if count.get(kind):
+                example = _example(hosts, count["filter"], passed)
+                lines.append(f"{count['filter']} {verb} {count[kind]}{example}")
     rejected = {host: against for host, against in hosts.items() if against}
     lines += _matrix(dict(list(rejected.items())[:NEAREST]))
     left = len(rejected) - NEAREST
     return [*lines, f"and {left} more hosts that are stored; --whole shows them"] if left > 0 else lines
+
+
+def _example(hosts: Verdicts, name: str, passed: bool | None) -> str:
+    near = (one for against in hosts.values() for one in against if one["filter"] == name and one["passed"] is passed)
+    return next((f", the nearest {one['host']}: {one['sentence']}" for one in near), "")

@@ -21,6 +21,7 @@ from kilonova.operations.rehearse_create import rehearse_create
 from kilonova.quota.resources import UNLIMITED
 
 RULE, SEES_ALL = "os_compute_api:servers:create", "kilonova:plans"
+WAITS = "It is not known whether a host fits; the request would wait."
 NOT_THE_OWNERS = ("host", "cell", "alternates", "claims")  # of each server
 
 
@@ -44,7 +45,9 @@ async def plan_create(call: Call, engine: Engine, body: dict[str, Any]) -> dict[
 
 def _for_the_owner(shown: dict[str, Any], safe_words: str) -> dict[str, Any]:
     servers = [{name: value for name, value in one.items() if name not in NOT_THE_OWNERS} for one in shown["servers"]]
-    problem = shown["problem"] and {"code": shown["problem"]["code"], "message": safe_words}
+    problem = shown["problem"]
+    if problem:
+        problem = {"code": problem["code"], "message": WAITS if problem["code"] == "not_known" else safe_words}
     return {**shown, "servers": servers, "decision": None, "problem": problem}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kilonova.placement.aggregates import join_aggregate
 from kilonova.domain.errors import Unreachable
+from kilonova.placement.aggregates import join_aggregate
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
 from kilonova.settings import FilterOptions, Settings
