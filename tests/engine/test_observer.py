@@ -1,0 +1,68 @@
+"""Silence counts only while the observer was listening without a gap (law 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kilonova.store.hosts import judge_all
+
+
+def states(cloud: Any) -> dict[str, str]:
+    """Of the hosts of cell1, by the records alone."""
+
+    async def look(stores: Any) -> dict[str, str]:
+        found = await stores.cell("cell1").read(lambda tx: judge_all(tx, cloud.shape.limits.service_down_time))
+        return {name: state.word for name, state in found.items()}
+
+    return cloud.alone(look, "the hosts", faulty=False)  # type: ignore[no-any-return]
+
+
+def seen_during(cloud: Any, seconds: float) -> list[dict[str, str]]:
+    found = []
+    for _ in range(int(seconds * 4)):
+        cloud.loop.run_for(0.25)
+        found.append(states(cloud))
+    return found
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_suspended_machine_wakes_up(cloud: Any, hosts: int) -> None:
+    """Everybody stood still together. The conductor runs again before the first heartbeat comes."""
+    made = cloud(hosts=hosts)
+    roles = [made.roles[name].process for name in ("conductor1", "api", *(f"host{n + 1}" for n in range(hosts)))]
+    for process in roles:
+        made.loop.freeze(process)
+    made.loop.run_for(600.0)
+    conductor, *others = roles
+    made.loop.thaw(conductor)
+    assert {word for seen in seen_during(made, 5.0) for word in seen.values()} == {"unknown"}
+    for process in others:
+        made.loop.thaw(process)
+    made.loop.run_for(15.0)
+    assert set(states(made).values()) == {"up"}
+
+
+def test_hosts_beat_while_nobody_can_record_it(cloud: Any) -> None:
+    """The database is away for longer than a host may be silent: when it is back, what was heard meanwhile counts."""
+    made = cloud(hosts=2)
+    made.outages.begin("cell1")
+    made.loop.run_for(75.0)
+    assert set(states(made).values()) == {"unknown"}
+    made.outages.end("cell1")
+    after = seen_during(made, 8.0)
+    assert not any("down" in seen.values() for seen in after)
+    assert set(after[3].values()) == {"up"}, "a second is enough: nobody waits for the next heartbeat"
+
+
+def test_a_host_that_died_meanwhile_is_not_heard(cloud: Any) -> None:
+    made = cloud(hosts=2)
+    made.outages.begin("cell1")
+    made.hardware.switch_power("host1", False)
+    made.loop.run_for(75.0)
+    made.outages.end("cell1")
+    after = seen_during(made, 50.0)
+    assert {seen["host1"] for seen in after} == {"unknown"}, "nobody has listened for long enough"
+    made.loop.run_for(20.0)
+    assert states(made) == {"host1": "down", "host2": "up"}
