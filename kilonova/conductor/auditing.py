@@ -36,6 +36,8 @@ async def audit_all(engine: Engine) -> None:
         logger.warning("audit: %s: use of %s in project %s", one.outcome, one.user, one.project)
     for sentence in report.hardware:
         logger.warning("audit: found: %s", sentence)
+    for sentence in report.abandoned:
+        logger.warning("audit: left: %s", sentence)
     for cell, why in report.unreachable.items():
         logger.warning("audit: %d consumers are unknown, cell %s: %s", len(report.unknown), cell, why)
     await forget_before(db.placement, clock.now() - engine.limits.ledger_days * DAY)

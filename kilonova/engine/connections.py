@@ -14,15 +14,16 @@ async def with_connections(world: World, guest: GuestSpec | None, host: str) -> 
     if guest is None or not guest.volumes or world.volume is None:
         return guest
     volumes = [await _connected(world.volume, one, host) for one in guest.volumes]
-    return msgspec.structs.replace(guest, volumes=volumes)
+    return msgspec.structs.replace(guest, volumes=[one for one in volumes if one is not None])
 
 
-async def _connected(volumes: Volume, one: GuestVolume, host: str) -> GuestVolume:
-    """Without a connection where there is none, or only another host's: that one's secret is nobody else's."""
+async def _connected(volumes: Volume, one: GuestVolume, host: str) -> GuestVolume | None:
+    """Without a connection where there is none, or only another host's: that one's secret is nobody else's. None: an
+    administrator has removed the attachment (os-force_detach), so the guest goes without; not without its root disk."""
     try:
         connection = await volumes.connection(one.attachment)
     except Refused:
-        return one
+        return one if one.is_root else None
     if connection.get("data", {}).get("host") != host:
         return one
     return msgspec.structs.replace(one, connection=connection)

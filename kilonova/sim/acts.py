@@ -21,6 +21,8 @@ KINDS = {
     "revert_resize": 3,
     "evacuate": 4,
     "cancel": 3,
+    "abandon": 3,
+    "resume": 1,
     "stop": 3,
     "start": 3,
     "reboot": 1,
@@ -37,6 +39,8 @@ NEMESES = {
     "power": 2,
     "link": 2,
     "driver": 3,
+    "broken": 2,
+    "refusal": 5,
     "declare": 2,
     "deaf": 1,
     "disaster": 4,
@@ -48,6 +52,8 @@ PORTS = (0, 0, 1, 1, 2)
 ADDRESSES = (0, 2, 16, 16)
 STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
 JUMPS = (-3600.0, -40.0, -0.5, 0.02, 5.0, 40.0, 3600.0)  # seconds that a clock is ahead afterwards
+REFUSED = ("stop", "stop", "start", "migrate", "revert_resize", "rebuild", "attach_volume", "detach_volume", "restore")
+BROKEN_FOR = (20.0, 120.0, 400.0)  # seconds; ten tries take about 240
 DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
 LYING = 3  # volumes that lie there, where there are volumes at all
 # What a new server wants of volumes: to boot from one that is made for it, one that is made for its data (with a `!`
@@ -125,7 +131,7 @@ def draw(seed: str, length: int = 40) -> History:
 
 def _with_wishes(source: random.Random, act: Act) -> Act:
     """What new servers want, and which volume is meant, should it come to that."""
-    if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush"):
+    if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush", "refusal"):
         return act
     wishes: dict[str, Any] = {
         "ports": source.choice(PORTS),
@@ -133,7 +139,7 @@ def _with_wishes(source: random.Random, act: Act) -> Act:
         "volumes": source.choice(VOLUMES),
         "group": source.choice(POLICIES) if source.random() < 0.4 else "",
     }
-    if act.do in ("attach_volume", "detach_volume"):
+    if act.do in ("attach_volume", "detach_volume", "refusal"):
         wishes = {"volumes": (source.choice(("1", "2", "2!", "3", "shared")),)}
     elif act.do == "create_many":
         wishes["number"] = source.choice((2, 2, 3))
@@ -155,6 +161,10 @@ def _act(source: random.Random, roles: list[str], servers: int, nemesis: float, 
         word, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
         number, seconds = source.randint(1, 12), source.choice(STALLS)
         return Act(after=after, do=do, server=server, word=word, number=number, seconds=seconds)
+    if do == "refusal":
+        word = f"{source.choice(REFUSED)} {source.choice(('*', 'ensure_power', 'ensure_power', 'ensure_defined'))}"
+        seconds = source.choice((2.0, 10.0, 40.0, 90.0))
+        return Act(after=after, do=do, server=source.randrange(servers), word=word, seconds=seconds)
     return Act(after=after, do=do, **_strike(source, do, roles, cells))
 
 
@@ -167,6 +177,10 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
         return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}"}
+    if do == "broken":
+        how = source.choice(("error", "refuse", "refuse"))
+        seconds = source.choice(BROKEN_FOR)
+        return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}", "seconds": seconds}
     if do == "disaster":
         return {"who": source.choice(hosts), "word": source.choice(("power", "power", "link", "declare", "whole"))}
     if do == "outage":

@@ -10,6 +10,7 @@ import msgspec
 
 from kilonova.domain.details import Details
 from kilonova.domain.errors import KilonovaError
+from kilonova.engine.abandon import abandon
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
@@ -139,6 +140,27 @@ def retrying(cloud: SimCloud) -> None:
 def retrying_and_deleting(cloud: SimCloud) -> None:
     retrying(cloud)
     _ask(cloud, "delete", {})
+
+
+def refused(kind: str, **params: Any) -> Callable[[SimCloud], None]:
+    """Its host refuses to switch the guest, and to switch it back: the operation waits for an operator (law 17)."""
+
+    def act(cloud: SimCloud) -> None:
+        for host in cloud.hardware.hosts():
+            cloud.hardware.fail(host, "ensure_power", 1000, "refuse")
+        asked(kind, **params)(cloud)
+
+    return act
+
+
+def abandoning(cloud: SimCloud) -> None:
+    waiting = next(row for row in read_records(cloud).table("operations") if row["state"] == "waiting")
+    cause = cloud.cause()
+
+    async def ask(engine: Engine) -> None:
+        await abandon(engine, engine.world.db.cell(waiting["database"]), waiting["id"], cause, "it will never work")
+
+    cloud.ask(ask).add_done_callback(_no_matter)
 
 
 def host_dies(cloud: SimCloud) -> None:
@@ -277,6 +299,10 @@ SCENARIOS = [
     Scenario(
         "evacuate_with_volumes", [created, attached, host_dies], asking("evacuate"), _one_server("active"), STORED
     ),
+    Scenario(
+        "abandon_a_rebuild", [created, refused("rebuild", image="another")], abandoning, _one_server("active"), PLAIN
+    ),
+    Scenario("abandon_a_migration", [created, refused("migrate")], abandoning, _one_server("active"), NETWORKED),
     Scenario("no_room", [], creating, _failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
     Scenario("no_address", [], creating, _failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
 ]

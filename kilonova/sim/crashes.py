@@ -12,7 +12,7 @@ from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Process
 from kilonova.sim.moments import Moments, OpenDatabases
 from kilonova.sim.records import Records, is_idle
-from kilonova.sim.rest import come_to_rest
+from kilonova.sim.rest import come_to_rest_settled
 
 
 @dataclass
@@ -69,7 +69,7 @@ def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: Fres
     cloud.loop.crash_when(moments.at(offset) if databases else cloud.loop.points + offset, strike)
     scenario.act(cloud)
     _until_ended(cloud)
-    records = come_to_rest(cloud)
+    records = come_to_rest_settled(cloud)
     crashed.found = [*violations(records, cloud, at_rest=True), *scenario.outcome(records)]
     cloud.close()
     return crashed

@@ -20,7 +20,7 @@ from kilonova.sim.flavors import BOARD, OFFER, VCPUS
 from kilonova.sim.history_player import Player
 from kilonova.sim.invariants import overbooked, under_way, violations
 from kilonova.sim.records import Records, read_records
-from kilonova.sim.rest import audited, come_to_rest
+from kilonova.sim.rest import audited, come_to_rest, come_to_rest_settled
 
 LOOK_EVERY = 4  # acts
 
@@ -84,6 +84,9 @@ def _play(cloud: SimCloud, history: History) -> Told:
         seen += [f"after act {number}: {what}" for what in hardware_claims.at_any_time(cloud)]
     player.stop()
     records = come_to_rest(cloud)
+    if records.unsettled():
+        seen += [f"before findings are settled: {what}" for what in violations(records, cloud, at_rest=True)]
+        records = come_to_rest_settled(cloud)
     found = [*seen, *violations(records, cloud, at_rest=True), *overbooked(records), *player.lost(records)]
     found += [*player.done_twice(), *player.wrong, *audited(cloud)]
     return Told(history, found, digest(records), len(records.table("operations")), records)

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from kilonova.domain.cause import Cause
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
+from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
@@ -18,6 +20,18 @@ from kilonova.sim.cloud import SimCloud
 from kilonova.sim.history_trouble import Trouble
 from kilonova.sim.history_wishes import new_servers, volume_named
 from kilonova.sim.records import Records
+from kilonova.world import Store
+
+
+async def _abandon(engine: Engine, journal: Store, operation: str, cause: Cause) -> None:
+    await abandon(engine, journal, operation, cause, "history")
+
+
+async def _cancel(engine: Engine, journal: Store, operation: str, cause: Cause) -> None:
+    await cancel(engine, journal, operation, cause.user_id)
+
+
+WORDS = {"cancel": _cancel, "abandon": _abandon, "resume": resume}
 
 
 class Player:
@@ -46,8 +60,8 @@ class Player:
     def request(self, act: Act) -> None:
         if act.do in ("create", "create_many"):
             self._create(act)
-        elif act.do == "cancel":
-            self._cancel(act)
+        elif act.do in WORDS:
+            self._say(act)
         elif act.server in self.ids:
             self._submit(act, self.ids[act.server])
 
@@ -131,15 +145,16 @@ class Player:
         if key is not None:
             self.answers[key.key].add((key.body_hash, accepted.operation_id))
 
-    def _cancel(self, act: Act) -> None:
-        operation = self.newest.get(act.server)
+    def _say(self, act: Act) -> None:
+        """A word about the newest operation of the server."""
+        operation, cause = self.newest.get(act.server), self.cloud.cause()
         if operation is None:
             return
 
         async def everywhere(engine: Engine) -> None:
             for journal in engine.world.db.journals():
                 try:
-                    await cancel(engine, journal, operation, "history")
+                    await WORDS[act.do](engine, journal, operation, cause)
                 except (Refused, CommitFailed):  # not this journal's, or too late, or its database is away
                     continue
 

@@ -17,6 +17,8 @@ from kilonova.sim.cloud import SimCloud
 from kilonova.sim.faults import Weather
 from kilonova.sim.loop import Process, current_process
 
+MANY = 100_000  # times; more often than anybody tries
+
 
 class Asks(Protocol):
     """Who asks the api; see history_player.py."""
@@ -105,6 +107,27 @@ class Trouble:
     def driver(self, act: Act) -> None:
         verb, how = act.word.split(":")
         self.cloud.hardware.fail(act.who, verb, 1, how)
+
+    def broken(self, act: Act) -> None:
+        """A host cannot do one thing for a while: what it is to undo there is refused again and again (law 17)."""
+        verb, how = act.word.split(":")
+        self.cloud.hardware.fail(act.who, verb, MANY, how)
+        self.cloud.loop.call_later(act.seconds, self.cloud.hardware.heal, act.who)
+
+    def refusal(self, act: Act) -> None:
+        """Every host refuses to do one thing, or anything, for good: what is asked for now fails, and so does its undo.
+        Later an operator abandons it, and only then the hosts are mended (law 17)."""
+        kind, verb = act.word.split()
+        hosts, loop = list(self.cloud.hardware.hosts()), self.cloud.loop
+        for host in hosts:
+            self.cloud.hardware.fail(host, verb, MANY, "refuse")
+        self.people.request(msgspec.structs.replace(act, do=kind, word=""))
+        for later in (0.0, 1.0, 2.0):  # as many entries as are stuck
+            loop.call_later(
+                act.seconds + later, self.people.request, msgspec.structs.replace(act, do="abandon", word="")
+            )
+        for host in hosts:
+            loop.call_later(act.seconds + 5.0, self.cloud.hardware.heal, host)
 
     def declare(self, act: Act) -> None:
         """The operator's word; to keep it honest the host is switched off before it is declared down."""

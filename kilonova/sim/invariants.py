@@ -146,7 +146,9 @@ def _all_ended(records: Records) -> Iterator[str]:
 
 
 def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """At rest: exactly the runner runs what should run; nothing else does."""
+    """At rest: exactly the runner runs what should run; nothing else does. A start that was abandoned is tried again
+    when the operator has settled it."""
+    left = records.unsettled()
     quarantined = _quarantined(records)
     for server in records.table("servers"):
         places = cloud.hardware.running(server["id"])
@@ -158,9 +160,9 @@ def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
             continue
         if server["vm_state"] in HAS_A_GUEST and runner[0] is None:
             yield f"server {server['id']} is {server['vm_state']} and nobody may run it"
-        if server["vm_state"] == ACTIVE and running != [runner]:
+        if server["vm_state"] == ACTIVE and running != [runner] and server["id"] not in left:
             yield f"server {server['id']} is active, runs on {running}, should run on {runner}"
-        if server["vm_state"] in IS_OFF and running:
+        if server["vm_state"] in IS_OFF and running and server["id"] not in left:
             yield f"server {server['id']} is {server['vm_state']} but runs on {running}"
         if any(place != runner for place in running):
             yield f"server {server['id']} runs on {running}, only {runner} may run it"

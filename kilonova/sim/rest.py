@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kilonova.audit.run import audit
+from kilonova.engine.findings import settle
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
+from kilonova.world import Stores
 
 PATIENCE = 3600.0  # virtual seconds; leases, deadlines and backoffs all fit several times
 LOOK_EVERY = 15.0
@@ -44,6 +46,30 @@ def is_at_rest(records: Records, cloud: SimCloud) -> bool:
         if row is None or row["returning"] or role is None or role.part is None or role.part.epoch != row["epoch"]:
             return False
     return True
+
+
+def come_to_rest_settled(cloud: SimCloud) -> Records:
+    """As `come_to_rest`; then an operator settles what abandoned steps left, and it comes to rest again."""
+    records = come_to_rest(cloud)
+    if not records.unsettled():
+        return records
+    _settle_all(cloud, records)
+    return come_to_rest(cloud)
+
+
+def _settle_all(cloud: SimCloud, records: Records) -> None:
+    """An operator has seen to all that abandoned steps left (law 17); an audit frees what that still holds."""
+    left = [row for row in records.table("findings") if row["open"]]
+    cause = cloud.cause()
+
+    async def settle_each(stores: Stores) -> None:
+        for row in left:
+            name = row["database"]
+            store = stores.control if name == "control" else stores.cell(name)
+            await settle(store, row["id"], cause, "at rest", cloud.clock.now())
+        await audit(stores, cloud.clock, mend=True)
+
+    cloud.alone(settle_each, "an operator", faulty=False)
 
 
 def audited(cloud: SimCloud) -> list[str]:

@@ -6,12 +6,17 @@ import pytest
 from kilonova.audit.run import audit
 from kilonova.domain.errors import Failed, Refused
 from kilonova.engine.abandon import abandon, resume
+from kilonova.engine.accept import Ask
 from kilonova.engine.findings import settle
 from kilonova.operations import REGISTRY
-from kilonova.operations.hosts import declare_down
+from kilonova.operations.hosts import declare_down, disable, enable
 from kilonova.operations.migrate import Migrate
+from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
+from kilonova.operations.retry import rebuild_unplaced
 from kilonova.placement import claims
+from kilonova.services.volume.servers import ServerVolumes
 from kilonova.sim.invariants import check
+from kilonova.sim.story_operator import ADMIN
 
 
 def word(cloud, verb, operation, *reason, database="cell1"):
@@ -288,6 +293,38 @@ def test_a_copy_that_is_not_whole_leaves_the_server_in_error(cloud, monkeypatch)
     assert check(cloud) == []
 
 
+def test_a_server_without_a_copy_that_may_run_is_in_error(cloud):
+    """A rebuild from cell0 that cannot be undone: the server is building no more."""
+    cloud = cloud(hosts=2)
+    for said in (disable, enable):
+        for host in cloud.hardware.hosts():
+            cloud.do(lambda engine, said=said, host=host: said(engine, host))
+        if said is disable:
+            server, _ = cloud.make()
+    cloud.loop.run_for(10.0)
+    step = RebuildInCell0.steps[0]
+    kept = step.do, step.undo
+
+    async def refuse(ctx):
+        raise Failed("broken", "the volumes are out of order", final=True)
+
+    ask = Ask(kind="rebuild", server_id=server, cause=cloud.cause())
+    try:
+        for name in ("do", "undo"):
+            object.__setattr__(step, name, refuse)
+        operation = cloud.do(lambda engine: rebuild_unplaced(engine, ask)).operation_id
+        cloud.loop.run_for(10.0)
+        assert cloud.server(server)["vm_state"] == "building"
+        word(cloud, abandon, operation, "enough", database="cell0")
+    finally:
+        object.__setattr__(step, "do", kept[0])
+        object.__setattr__(step, "undo", kept[1])
+    cloud.loop.run_for(10.0)
+    after = cloud.server(server)
+    assert (after["vm_state"], after["task_state"], after["operation_id"]) == ("error", None, None)
+    assert cloud.operation(operation, "cell0")["state"] == "failed"
+
+
 def test_a_copy_on_a_host_that_was_declared_down_becomes_a_debt(cloud):
     """Between the word and the next look at the host: abandoning does the same as waiting for that look."""
     cloud = cloud(hosts=2)
@@ -347,3 +384,45 @@ def test_a_guest_that_could_not_be_stopped_is_kept(cloud):
     assert cloud.operation(operation)["state"] == "failed"
     assert (records.table("debts"), [row["state"] for row in records.table("copies")]) == ([], ["whole"])
     assert records.server(server)["vm_state"] == "stopped"
+
+
+def forced_off(cloud):
+    """What an administrator does with os-force_detach."""
+
+    async def ask(engine):
+        attachments = cloud.roles["api"].volumes.attachments
+        await attachments.detach(ADMIN, cloud.stock.volumes[0], None, force=True)
+
+    return cloud.ask(ask)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["a move", "a move that is undone"])
+def test_a_volume_that_is_forced_off_in_the_middle_holds_nothing_up(cloud, monkeypatch, fails):
+    """After a move has listed the server's attachments one of them is gone: nothing is left to connect."""
+    cloud = cloud(volumes=1)
+    server, _ = cloud.make(host="host1")
+    cloud.submit("attach_volume", server, id="bdm", volume_id=cloud.stock.volumes[0])
+    cloud.loop.run_for(10.0)
+    listed = ServerVolumes.attached
+    forced = []
+
+    async def attached(self, servers):
+        found = await listed(self, servers)
+        if not forced:
+            forced.append(True)
+            await forced_off(cloud)
+        return found
+
+    monkeypatch.setattr(ServerVolumes, "attached", attached)
+    for host in ("host2", "host3") if fails else ():
+        cloud.hardware.fail(host, "ensure_power", 1, "refuse")
+    operation = cloud.submit("migrate", server).operation_id
+    cloud.loop.run_for(30.0)
+    assert forced
+    assert cloud.operation(operation)["state"] == ("undone" if fails else "done")
+    assert cloud.server(server)["vm_state"] == ("active" if fails else "resized")
+    assert len(cloud.hardware.running(server)) == 1
+    cloud.submit("detach_volume", server, volume_id=cloud.stock.volumes[0])
+    cloud.loop.run_for(10.0)
+    assert cloud.server(server)["volume_info"] == "[]", "the record can be put right"
+    assert check(cloud) == []

@@ -28,6 +28,19 @@ def test_histories_hold_the_invariants():
     assert operations > 5 * COUNT
 
 
+def test_histories_in_which_operators_give_up_hold_the_invariants(monkeypatch):
+    """Law 17: hosts refuse for good, operations wait, somebody abandons them, and what is left is settled at last."""
+    monkeypatch.setitem(acts.NEMESES, "refusal", 30)
+    abandoned = 0
+    for number in range(4, 20):
+        told = run(draw(f"test-{number}", 60))
+        assert told.found == []
+        abandoned += sum(step["state"] == "abandoned" for step in told.records.table("steps"))
+        if abandoned >= 4:
+            return
+    raise AssertionError(f"only {abandoned} steps were abandoned")
+
+
 DIGEST = """
 import logging; logging.disable(logging.CRITICAL)
 from kilonova.sim.histories import draw, run

@@ -210,7 +210,7 @@ async def give_volume_back(host: HostContext) -> Facts:
     """Undoes a detach. An attachment that an administrator removed meanwhile (os-force_detach) connects the volume to
     this host no more: there is nothing to give, and the guest must not keep what it cannot open."""
     attachment = host.facts["attachment"]
-    if not any(one.attachment == attachment and one.connection for one in host.spec.volumes):
+    if not any(one.attachment == attachment for one in host.spec.volumes):
         await take_volume(host)
         return {"gone": True}
     await give_volume(host)

@@ -1,0 +1,212 @@
+"""Cancel at every step of every operation, while the step is under way and has had its effect.
+
+From the point of no return on it is refused; before it, everything is undone and the books balance. Which step that
+point is stands here once more, by hand: an operation that forgets to mark it is noticed.
+"""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from kilonova.domain.errors import Refused
+from kilonova.engine.cancel import cancel
+from kilonova.operations import REGISTRY
+from kilonova.operations.hosts import find_host
+from kilonova.operations.quarantine import adopt_quarantined
+from kilonova.operations.submit import evacuate_host
+from kilonova.sim import crash_scenarios as scenes
+from kilonova.sim.cloud import SimCloud
+from kilonova.sim.crash_scenarios import PLAIN, SERVER, STORED, asked, asking, buried, created, host_dies
+from kilonova.sim.invariants import violations
+from kilonova.sim.records import is_idle, read_records
+from kilonova.sim.rest import come_to_rest
+from kilonova.store import rows
+from kilonova.store.tables.cell import servers
+from kilonova.store.tables.journal import operations
+
+ALWAYS = "as soon as it is accepted"
+# The step from which on an operation can only go on; None: it can be undone until its end.
+POINTS = {
+    "place": "hand_over",
+    "place_many": "start_placing",
+    "build": None,
+    "delete": "list_what_exists",
+    "soft_delete": None,
+    "restore": None,
+    "delete_unplaced": ALWAYS,
+    "migrate": None,
+    "confirm_resize": "confirm_resize",
+    "revert_resize": "grant_runner",
+    "evacuate": "grant_runner",
+    "evacuate_host": "start_children",
+    "start": None,
+    "stop": None,
+    "reboot": "reboot_instance",
+    "hard_reboot": "reboot_instance",
+    "rebuild": "remove_old_copy",
+    "rebuild_in_cell0": "rebuild_instance_in_cell0",
+    "attach_volume": None,
+    "detach_volume": "release_volume",
+    "adopt": "adopt_copy",
+}
+EVERYTHING = scenes.EVERYTHING
+LOST = 700  # the number of a copy that the records do not know
+
+
+def evacuating_host(cloud):
+    host = read_records(cloud).server(SERVER)["host"]
+    cause = cloud.cause()
+
+    async def ask(engine):
+        journal, _ = await find_host(engine, host)
+        return await evacuate_host(engine, journal, host, cause)
+
+    cloud.ask(ask)
+
+
+def deleting_unplaced(cloud):
+    """The delete comes while no conductor is there to place the server."""
+    cloud.kill("conductor1")
+    scenes.creating(cloud)
+    cloud.loop.run_for(1.0)
+    asking("delete")(cloud)
+    cloud.loop.run_for(1.0)
+    cloud.start("conductor1")
+
+
+def unknown_copy(cloud):
+    """The server's disk is lost, and another host has a copy that nobody recorded."""
+    host = read_records(cloud).server(SERVER)["host"]
+    other = next(name for name in cloud.hardware.hosts() if name != host)
+    cloud.hardware.plant(other, SERVER, LOST, "off")
+    cloud.kill(other)
+    cloud.start(other)
+    cloud.loop.run_for(20.0)
+    cloud.hardware.lose(host, SERVER)
+
+    async def body(tx):
+        await rows.change(tx, servers, {"vm_state": "error"}, id=SERVER)
+
+    cloud.alone(lambda stores: stores.cell("cell1").write(body), "the records")
+
+
+def adopting(cloud):
+    host = next(found.host for found in cloud.hardware.survey(SERVER) if found.copy == LOST)
+    cloud.ask(lambda engine: adopt_quarantined(engine, host, SERVER, None, cloud.cause()))
+
+
+# What is there before, what is asked, and the shape of the cloud.
+SCENES = {
+    "place": ([], scenes.creating, EVERYTHING),
+    "place_many": ([], scenes.creating_many, EVERYTHING),
+    "build": ([], scenes.creating, EVERYTHING),
+    "delete": ([created], asking("delete"), EVERYTHING),
+    "soft_delete": ([created], asking("soft_delete"), PLAIN),
+    "restore": ([created, asked("soft_delete")], asking("restore"), PLAIN),
+    "delete_unplaced": ([], deleting_unplaced, EVERYTHING),
+    "migrate": ([created], asking("migrate"), EVERYTHING),
+    "confirm_resize": ([created, asked("migrate")], asking("confirm_resize"), EVERYTHING),
+    "revert_resize": ([created, asked("migrate")], asking("revert_resize"), EVERYTHING),
+    "evacuate": ([created, host_dies], asking("evacuate"), EVERYTHING),
+    "evacuate_host": ([created, host_dies], evacuating_host, PLAIN),
+    "start": ([created, asked("stop")], asking("start"), PLAIN),
+    "stop": ([created], asking("stop"), PLAIN),
+    "reboot": ([created], asking("reboot"), PLAIN),
+    "hard_reboot": ([created], asking("hard_reboot"), PLAIN),
+    "rebuild": ([created], asking("rebuild", image="another"), PLAIN),
+    "rebuild_in_cell0": ([buried], scenes.retrying, EVERYTHING),
+    "attach_volume": ([created, scenes.attached], scenes.attaching, STORED),
+    "detach_volume": ([created, scenes.attached], scenes.detaching, STORED),
+    "adopt": ([created, unknown_copy], adopting, EVERYTHING),
+    # steps that only a server in cell0 has
+    "place leave_cell0": ([buried], scenes.retrying, EVERYTHING),
+    "delete recall_rebuild": ([buried], asking("delete"), EVERYTHING),
+    "delete remove_rows": ([buried], asking("delete"), EVERYTHING),
+}
+# Only where a first host failed; nothing is done there but choosing another one.
+NOT_HERE = {("build", "select_destinations")}
+STEPS = [
+    (kind, step.name)
+    for kind, operation in REGISTRY.items()
+    for step in operation.steps
+    if (kind, step.name) not in NOT_HERE
+]
+
+
+def test_every_operation_is_here():
+    assert POINTS.keys() == REGISTRY.keys() <= SCENES.keys()
+    for kind, point in POINTS.items():
+        assert point in (None, ALWAYS) or point in [step.name for step in REGISTRY[kind].steps]
+
+
+def is_past(kind, name):
+    """Whether the point of no return was taken when this step is under way."""
+    point, names = POINTS[kind], [step.name for step in REGISTRY[kind].steps]
+    return point is not None and (point == ALWAYS or names.index(name) >= names.index(point))
+
+
+class Interruption:
+    """Asks once for the cancellation of all live operations of a kind, from inside one of their steps."""
+
+    def __init__(self, cloud, kind, work):
+        self.cloud, self.kind, self.work = cloud, kind, work
+        self.said, self.operation = [], ""
+
+    async def do(self, ctx):
+        result = await self.work(ctx)
+        if not self.said:
+            self.said.append("under way")
+            self.said[0] = await self.cloud.ask(self.ask)
+        return result
+
+    async def ask(self, engine):
+        for journal in engine.world.db.journals():
+            for row in await journal.read(self.live):
+                self.operation = row["id"]
+                try:
+                    await cancel(engine, journal, row["id"], "somebody")
+                except Refused as why:
+                    return why.code
+                return "accepted"
+        return "there was none"
+
+    async def live(self, tx):
+        return await rows.fetch_all(tx, operations, kind=self.kind, live=1)
+
+
+@pytest.fixture
+def quiet():
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("kind", "name"), STEPS, ids=[f"{kind} {name}" for kind, name in STEPS])
+def test_cancel_is_refused_once_the_point_of_no_return_was_taken(kind, name):
+    before, act, shape = SCENES.get(f"{kind} {name}") or SCENES[kind]
+    cloud = SimCloud(replace(shape, conductors=1), seed=f"{kind} {name}")
+    step = REGISTRY[kind].step(name)
+    work = step.do
+    try:
+        cloud.start_all()
+        cloud.loop.run_for(15.0)
+        for prepare in before:
+            prepare(cloud)
+        interruption = Interruption(cloud, kind, work)
+        object.__setattr__(step, "do", interruption.do)
+        act(cloud)
+        for _ in range(60):
+            cloud.loop.run_for(1.0)
+            if interruption.said and is_idle(cloud):
+                break
+        assert interruption.said == ["no_return" if is_past(kind, name) else "accepted"]
+        records = come_to_rest(cloud)
+        ids = kind, interruption.operation
+        ended = [row["state"] for row in records.table("operations") if (row["kind"], row["id"]) == ids]
+        assert ended == ["done" if is_past(kind, name) else "cancelled"]
+        assert kind == "adopt" or violations(records, cloud, at_rest=True) == []
+    finally:
+        object.__setattr__(step, "do", work)
+        cloud.close()

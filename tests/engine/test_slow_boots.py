@@ -1,0 +1,62 @@
+"""A guest that takes longer to boot than any deadline: no clock fails a step that may have left it running (law 3).
+
+Every operation that starts a guest is here; what would fail it by the clock would start the guest twice, or nowhere.
+"""
+
+import pytest
+
+from kilonova.operations import REGISTRY
+from kilonova.sim.crash_scenarios import SPARING
+from kilonova.sim.invariants import check
+
+BOOT = 660.0  # seconds; the longest deadline of a step that starts a guest is 600
+WAIT = 1.5 * BOOT
+# What is asked before, and then.
+ASKED = {
+    "build": [],
+    "start": ["stop", "start"],
+    "restore": ["soft_delete", "restore"],
+    "reboot": ["reboot"],
+    "hard_reboot": ["hard_reboot"],
+    "rebuild": ["rebuild"],
+    "migrate": ["migrate"],
+    "revert_resize": ["migrate", "revert_resize"],
+    "evacuate": ["evacuate"],
+}
+
+
+def test_every_operation_that_starts_a_guest_is_here():
+    starting = {kind for kind, operation in REGISTRY.items() if any(step.starts_guest for step in operation.steps)}
+    assert starting == ASKED.keys()
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_a_slow_boot_fails_nothing(cloud, kind):
+    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING)
+    server, operation = cloud.make(host="host1", wait=WAIT)
+    for word in ASKED[kind]:
+        if word == "evacuate":
+            cloud.hardware.switch_power("host1", False)
+            cloud.loop.run_for(100.0)
+        operation = cloud.submit(word, server, **({"image": "another"} if word == "rebuild" else {})).operation_id
+        for _ in range(int(WAIT / 90)):
+            cloud.loop.run_for(90.0)
+            assert len(cloud.hardware.running(server)) <= 1
+    assert cloud.operation(operation)["state"] == "done"
+    assert {state for _, _, _, state in cloud.steps(operation)} == {"done"}, "tried once, and never given up"
+    assert len(cloud.hardware.running(server)) == 1
+    assert check(cloud, at_rest=kind != "evacuate") == []
+
+
+def test_a_slow_boot_while_undoing_fails_nothing(cloud):
+    """A migration whose destination refuses: the source starts its guest again, slowly."""
+    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING)
+    server, _ = cloud.make(host="host1", wait=WAIT)
+    cloud.hardware.fail("host2", "ensure_power", 1, "refuse")
+    operation = cloud.submit("migrate", server).operation_id
+    cloud.loop.run_for(WAIT)
+    assert cloud.operation(operation)["state"] == "undone"
+    undone = [(name, state) for name, way, _, state in cloud.steps(operation) if way == "undo"]
+    assert undone.count(("resize_instance", "done")) == 1 and {state for _, state in undone} == {"done"}
+    assert cloud.hardware.running(server) == [("host1", 1)]
+    assert check(cloud) == []
