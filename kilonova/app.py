@@ -40,6 +40,7 @@ from kilonova.parts import (
     keeping_volumes,
     look,
     make_engine,
+    make_policy,
     make_room,
     make_seal,
     make_service,
@@ -271,6 +272,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
     from kilonova.conductor.service import Conductor
     from kilonova.operations.hosts import fence_absent
 
+    policy = make_policy(data.path)
     async with contextlib.AsyncExitStack() as closing:
         clouds = clouds_of(data.path, hosts=MACHINES_NAME)
         opening = open_all(settings, data.path, embedded=True, witnesses=clouds)
@@ -297,7 +299,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
             return f"waiting for {some} to register" if awaited else ""
 
         engine = make_engine(make_world(MemoryBus(hub, "api"), stores, settings=settings), settings, seal)
-        service = make_service(engine, settings, data.path, url, unready, backend)
+        service = make_service(engine, settings, data.path, url, unready, policy, backend)
         await _prepare(service, data, settings)
         async with keeping_volumes(service, data.path):
             yield service
@@ -308,6 +310,7 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
 
     stopping = stop_signal()
     with DataDirectory(path) as data:
+        policy = make_policy(path)
         async with contextlib.AsyncExitStack() as closing:
             opening = open_all(settings, path, embedded=False, witnesses=clouds_of(path))
             stores = await closing.enter_async_context(opening)
@@ -324,7 +327,7 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
                 return ""
 
             engine = make_engine(make_world(bus, stores, settings=settings), settings, seal_of(settings))
-            service = make_service(engine, settings, path, listener.url, unready, backend)
+            service = make_service(engine, settings, path, listener.url, unready, policy, backend)
             await _prepare(service, data, settings)
             learning = asyncio.create_task(service.cells.keep_learning(settings.conductor.poll_seconds))
             closing.callback(learning.cancel)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kilonova.engine.core import Engine
     from kilonova.engine.limits import Limits
     from kilonova.engine.secrets import Seal
+    from kilonova.policy.enforcer import Policy
     from kilonova.services.identity.service import Identity
     from kilonova.services.image.uploads import Caps
     from kilonova.services.volume.service import Volumes
@@ -43,12 +44,12 @@ def make_service(
     path: Path,
     url: str,
     unready: Callable[[], Awaitable[str]],
+    policy: Policy,
     backend: str = "",
 ) -> Service:
     """What the HTTP handlers work with; the embedded services keep their records in the control database. `backend`:
     whose volumes lie in this data directory."""
     from kilonova.api.service import Service
-    from kilonova.policy.enforcer import Policy
     from kilonova.quota.service import Quotas
     from kilonova.services.compute.aggregate_book import AggregateBook
     from kilonova.services.compute.aggregates import Aggregates
@@ -64,7 +65,6 @@ def make_service(
     assert isinstance(world.db, OpenStores)
     stores = world.db
     parts = (world.db.control, world.clock, world.ids)
-    policy_file = path / POLICY_NAME
     return Service(
         engine=engine,
         identity=make_identity(parts, settings, engine.seal),
@@ -78,11 +78,19 @@ def make_service(
         server_groups=ServerGroups(*parts),
         cells=Cells(stores, world.clock, world.ids, world.bus, engine.seal, settings.database.spare),
         quotas=Quotas(world.db.control, engine.limits.quota),
-        policy=Policy(file=policy_file if policy_file.is_file() else None),
+        policy=policy,
         public_url=url,
         unready=unready,
         pci_aliases=settings.pci.alias,
     )
+
+
+def make_policy(path: Path) -> Policy:
+    """Before anything is started: a policy.yaml that cannot be used is the only thing that is said then."""
+    from kilonova.policy.enforcer import Policy
+
+    file = path / POLICY_NAME
+    return Policy(file=file if file.is_file() else None)
 
 
 def make_identity(parts: tuple[Store, Clock, Ids], settings: Settings, seal: Seal) -> Identity:

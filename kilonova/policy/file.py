@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from kilonova.domain.errors import Refused
 _REFERENCES = re.compile(r"(?<![\w.:])rule:([^\s()]+)")
 
 
-def read_rules(file: Path) -> dict[str, str]:
-    """Raises `Refused` with one sentence."""
+def read_rules(file: Path, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Raises `Refused` with one sentence. A name is one of the `defaults`, or of a rule that another one refers to."""
     import yaml
 
     try:
@@ -34,7 +35,18 @@ def read_rules(file: Path) -> dict[str, str]:
             raise refused(file, f"the check of {name} must be a text in quotes")
         if "http:" in check or "https:" in check:
             raise refused(file, f"the check of {name} asks another server, which is not supported")
+    _check_names(file, found, defaults)
     return found
+
+
+def _check_names(file: Path, found: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """A misspelt name would change nothing, and nobody would hear of it."""
+    used = {other for check in found.values() for other in _REFERENCES.findall(check)}
+    for name in found:
+        if name not in defaults and name not in used:
+            close = get_close_matches(name, list(defaults), n=1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise refused(file, f"there is no rule {name}, and no other rule refers to it{meant}")
 
 
 def parsed(file: Path | None, checks: Mapping[str, str]) -> Any:

@@ -1,8 +1,11 @@
-"""The rules and their defaults: Nova's names, and our own for what Nova has not."""
+"""The rules and their defaults: the names of Nova, Neutron, Cinder, Placement, Keystone and Glance, and our own for
+what none of them has."""
 
 from __future__ import annotations
 
 from kilonova.policy.compute import COMPUTE
+from kilonova.policy.identity import IDENTITY, IDENTITY_BASE
+from kilonova.policy.image import IMAGE
 from kilonova.policy.network import NETWORK
 from kilonova.policy.placement import PLACEMENT, PLACEMENT_BASE
 from kilonova.policy.volume import VOLUME
@@ -36,7 +39,13 @@ OWN = {
     "kilonova:token_keys": "rule:context_is_admin",
 }
 
-DEFAULTS: dict[str, str] = {**BASE, **PLACEMENT_BASE, **COMPUTE, **NETWORK, **VOLUME, **PLACEMENT, **OWN}
+_SERVICES = (COMPUTE, NETWORK, VOLUME, PLACEMENT, IDENTITY, IMAGE, OWN)
+DEFAULTS: dict[str, str] = {
+    **BASE,
+    **PLACEMENT_BASE,
+    **IDENTITY_BASE,
+    **{k: v for rules in _SERVICES for k, v in rules.items()},
+}
 
 # Rules that also hold for tokens without a project.
-SCOPE_FREE = frozenset(OWN)
+SCOPE_FREE = frozenset((*OWN, *IDENTITY))

@@ -1,15 +1,13 @@
-"""Who may do what in identity: Keystone's defaults in essence, in one table. A rule holds if one of its checks does."""
+"""Which of Keystone's rules a request asks, by what it is about and how; the checks are in policy/identity.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kilonova.api.call import Call
 from kilonova.api.rejected import Rejected
-from kilonova.domain.caller import Caller
+from kilonova.policy.identity import with_aliases
 from kilonova.services.identity.records import Record
-from kilonova.services.identity.roles import MANAGER, MEMBER, READER, SERVICE
 
 
 @dataclass(frozen=True)
@@ -22,113 +20,65 @@ class Target:
     actor_domain_id: str | None = None  # the domain of the user or group that gets a role, or of who joins a group
     role: str | None = None  # the name of that role; None for one that belongs to a domain
 
+    def attributes(self) -> dict[str, str]:
+        """As the rules call them."""
+        named = {
+            "target.domain_id": self.domain_id,
+            "target.project.id": self.project_id,
+            "target.user.id": self.user_id,
+            "target.actor.domain_id": self.actor_domain_id,
+            "target.role.name": self.role,
+        }
+        return {name: value for name, value in named.items() if value is not None}
 
-Check = Callable[[Caller, Target], bool]
+
 NOTHING = Target()
-MANAGED = (MANAGER, MEMBER, READER)  # the roles that the manager of a domain may give
+_WRITES = {"POST": "create", "PATCH": "update", "PUT": "create", "DELETE": "delete"}
+_GRANTS = {"PUT": "create", "DELETE": "revoke"}
+_MEMBERS = {"PUT": "add_user_to_group", "DELETE": "remove_user_from_group"}
+_NOUNS = {"policies": "policy", "credentials": "credential", "domains": "domain", "projects": "project"}
+_NOUNS |= {"users": "user", "groups": "group", "roles": "role"}
 
 
-def anyone(caller: Caller, target: Target) -> bool:
-    return True
-
-
-def admin(caller: Caller, target: Target) -> bool:
-    return caller.is_admin
-
-
-def service(caller: Caller, target: Target) -> bool:
-    return SERVICE in caller.roles
-
-
-def system_reader(caller: Caller, target: Target) -> bool:
-    return caller.system and READER in caller.roles
-
-
-def owner(caller: Caller, target: Target) -> bool:
-    return target.user_id == caller.user_id
-
-
-def domain_reader(caller: Caller, target: Target) -> bool:
-    return caller.domain is not None and READER in caller.roles and target.domain_id == caller.domain.id
-
-
-def domain_manager(caller: Caller, target: Target) -> bool:
-    return caller.domain is not None and MANAGER in caller.roles and target.domain_id == caller.domain.id
-
-
-def of_domain(caller: Caller, target: Target) -> bool:
-    homes = [place for place in (caller.domain, caller.project) if place is not None]
-    return any(target.domain_id == (place.id if place is caller.domain else place.domain_id) for place in homes)
-
-
-def of_project(caller: Caller, target: Target) -> bool:
-    return caller.project is not None and target.project_id == caller.project.id
-
-
-def manager_of_role(caller: Caller, target: Target) -> bool:
-    return caller.domain is not None and MANAGER in caller.roles and target.role in MANAGED
-
-
-def reader_of_both(caller: Caller, target: Target) -> bool:
-    return domain_reader(caller, target) and target.actor_domain_id == target.domain_id
-
-
-def manager_of_both(caller: Caller, target: Target) -> bool:
-    return domain_manager(caller, target) and target.actor_domain_id == target.domain_id
-
-
-def grants_manager(caller: Caller, target: Target) -> bool:
-    return manager_of_both(caller, target) and target.role in MANAGED
-
-
-_READ = (admin, system_reader, domain_reader)
-_MANAGE = (admin, domain_manager)
-
-RULES: dict[str, tuple[Check, ...]] = {
-    "validate_token": (admin, system_reader, service, owner),
-    "revoke_token": (admin, owner),
-    "get_domain": (admin, system_reader, of_domain),
-    "list_domains": _READ,
-    "manage_domains": (admin,),
-    "get_project": (*_READ, of_project),
-    "list_projects": _READ,
-    "list_user_projects": (*_READ, owner),
-    "manage_projects": _MANAGE,
-    "get_user": (*_READ, owner),
-    "list_users": _READ,
-    "manage_users": _MANAGE,
-    "get_group": _READ,
-    "list_groups": _READ,
-    "list_groups_for_user": (*_READ, owner),
-    "manage_groups": _MANAGE,
-    "get_members": (admin, system_reader, reader_of_both),
-    "manage_members": (admin, manager_of_both),
-    "get_role": (admin, system_reader, manager_of_role),
-    "list_roles": (admin, system_reader, domain_manager),
-    "manage_roles": (admin,),
-    "get_implied_roles": (admin, system_reader),
-    "list_grants": (admin, system_reader, reader_of_both),
-    "manage_grants": (admin, grants_manager),
-    "list_system_grants": (admin, system_reader),
-    "manage_system_grants": (admin,),
-    "list_role_assignments": _READ,
-    "list_catalog": (admin, system_reader),
-    "list_regions": (anyone,),
-    "manage_catalog": (admin,),
-    "get_credential": (admin, system_reader, owner),
-    "manage_credentials": (admin, owner),
-    "get_policy": (admin, system_reader),
-    "manage_policies": (admin,),
-}
+def name_of(rule: str, method: str, path: str) -> str:
+    """Keystone's name of one of the rules that handlers ask."""
+    is_one = path.endswith("}")
+    if rule in ("manage_grants", "list_grants"):
+        verb = _GRANTS.get(method, "check")
+        return f"{verb}_grant" if method in _GRANTS or is_one else "list_grants"
+    if rule in ("manage_system_grants", "list_system_grants"):
+        actor = "user" if "/users/" in path else "group"
+        verb = _GRANTS.get(method, "check" if is_one else "list")
+        return f"{verb}_system_grant{'s' if verb == 'list' else ''}_for_{actor}"
+    if rule in ("manage_members", "get_members"):
+        return _MEMBERS.get(method, "check_user_in_group" if is_one else "list_users_in_group")
+    if rule == "get_implied_roles":
+        shown = "get_implied_role" if is_one else "list_implied_roles"
+        return "list_role_inference_rules" if "inferences" in path else shown
+    if rule == "manage_roles" and "/implies/" in path:
+        return f"{_WRITES[method]}_implied_role"
+    if rule in ("list_catalog", "list_regions"):
+        words = path.split("/")[1]
+        return f"get_{words.removesuffix('s')}" if is_one else f"list_{words}"
+    if rule == "manage_catalog":
+        return f"{_WRITES[method]}_{path.split('/')[1].removesuffix('s')}"
+    if rule in ("get_credential", "get_policy") and not is_one:
+        return f"list_{path.split('/')[1]}"
+    if rule.startswith("manage_"):
+        verb = "update" if "/tags" in path else _WRITES[method]
+        return f"{verb}_{_NOUNS[rule.removeprefix('manage_')]}"
+    return rule
 
 
 def may(call: Call, rule: str, target: Target = NOTHING) -> bool:
-    return any(check(call.caller, target) for check in RULES[rule])
+    name = f"identity:{name_of(rule, call.route.method, call.route.path)}"
+    return call.service.policy.allows_on(name, call.caller, with_aliases(target.attributes()))
 
 
 def require(call: Call, rule: str, target: Target = NOTHING) -> None:
     if not may(call, rule, target):
-        raise Rejected(403, f"You are not allowed to do this (identity:{rule}).")
+        name = name_of(rule, call.route.method, call.route.path)
+        raise Rejected(403, f"You are not allowed to do this (identity:{name}).")
 
 
 def own_domain(call: Call) -> str | None:

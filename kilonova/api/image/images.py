@@ -21,7 +21,7 @@ from kilonova.services.image.image import ACTIVE, DEACTIVATED, Image
 async def image_of(call: Call, rule: str) -> Image:
     """The image of the address, if the caller may see it and this rule allows what it wants."""
     image = await call.service.images.find(call.caller, call.path["image"])
-    rules.require(call.caller, rule, image)
+    rules.require(call, rule, image)
     return image
 
 
@@ -31,14 +31,14 @@ async def create(call: Call) -> Response:
     image = new_image(call.body, caller.project_id)
     if image.owner != caller.project_id and not caller.is_admin:
         raise Rejected(403, "You are not permitted to create images owned by another project.")
-    rules.require(caller, "add_image", image)
-    rules.require_visibility(caller, image, image.visibility)
+    rules.require(call, "add_image", image)
+    rules.require_visibility(call, image, image.visibility)
     made = await call.service.images.create(image)
     return answer(image_view(made), 201, {"Location": call.url(f"/v2/images/{made.id}")})
 
 
 async def list_(call: Call) -> Response:
-    rules.require(call.caller, "get_images")
+    rules.require(call, "get_images")
     wanted = wanted_of(call.query)
     found = await call.service.images.list_(call.caller, wanted._replace(limit=wanted.limit + 1))
     shown = found[: wanted.limit]  # one more was asked for, to know whether there is a next page
@@ -63,9 +63,9 @@ async def update(call: Call) -> Response:
     caller = call.caller
 
     def edit(image: Image) -> Image:
-        rules.require(caller, "modify_image", image)
+        rules.require(call, "modify_image", image)
         for change in changes:
-            image = apply(change, image, caller)
+            image = apply(change, image, call)
         return image
 
     return answer(image_view(await call.service.images.change(caller, call.path["image"], edit)))
@@ -73,7 +73,7 @@ async def update(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     def check(image: Image) -> None:
-        rules.require(call.caller, "delete_image", image)
+        rules.require(call, "delete_image", image)
 
     await call.service.images.delete(call.caller, call.path["image"], check)
     return nothing()
@@ -91,7 +91,7 @@ async def reactivate(call: Call) -> Response:
 
 async def _switch(call: Call, rule: str, before: str, after: str) -> None:
     def edit(image: Image) -> Image:
-        rules.require(call.caller, rule, image)
+        rules.require(call, rule, image)
         if image.status not in (before, after):
             raise Rejected(403, f"Not allowed to {rule} an image that is {image.status}.")
         return msgspec.structs.replace(image, status=after)

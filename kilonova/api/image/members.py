@@ -16,7 +16,7 @@ async def _shared_image(call: Call, rule: str, status: int = 403) -> Image:
     image = await image_of(call, "get_image")
     if image.visibility != SHARED:
         raise Rejected(status, "Only shared images have members.")
-    rules.require(call.caller, rule, image)
+    rules.require(call, rule, image)
     return image
 
 

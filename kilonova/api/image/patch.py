@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.requests import Request
 
+from kilonova.api.call import Call
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import FIELDS, MOST_SHOWN, check_settable, with_attribute
 from kilonova.api.image.schemas import IMAGE_FORM
 from kilonova.api.reading import parsed, read_body
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER
-from kilonova.domain.caller import Caller
 from kilonova.services.image.image import QUEUED, Image
 
 OLD, NEW = "application/openstack-images-v2.0-json-patch", "application/openstack-images-v2.1-json-patch"
@@ -88,9 +88,9 @@ def _name_in(pointer: Any) -> str:
     return name
 
 
-def apply(change: Change, image: Image, caller: Caller) -> Image:
+def apply(change: Change, image: Image, call: Call) -> Image:
     if change.name in FIELDS:
-        return _with_attribute(change, image, caller)
+        return _with_attribute(change, image, call)
     properties, is_there = dict(image.properties), change.name in image.properties
     if change.operation == "add":
         if is_there and change.only_new:
@@ -104,18 +104,18 @@ def apply(change: Change, image: Image, caller: Caller) -> Image:
     return msgspec.structs.replace(image, properties=properties)
 
 
-def _with_attribute(change: Change, image: Image, caller: Caller) -> Image:
+def _with_attribute(change: Change, image: Image, call: Call) -> Image:
     name, value = change.name, change.value
     if change.operation == "remove":
         raise Rejected(403, f"Property {name} may not be removed.")
     if change.operation == "add" and change.only_new:
         raise _already(name)
-    if name == "owner" and not caller.is_admin:
+    if name == "owner" and not call.caller.is_admin:
         raise Rejected(403, "Owner can't be updated by non admin.")
     if name in FORMATS and image.status != QUEUED:
         raise Rejected(403, f"Attribute {name} can be only replaced for a queued image.")
     if name == "visibility":
-        rules.require_visibility(caller, image, value)
+        rules.require_visibility(call, image, value)
     return with_attribute(image, name, value)
 
 

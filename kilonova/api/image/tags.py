@@ -18,7 +18,7 @@ async def add(call: Call) -> Response:
     IMAGE_FORM.check({"tags": [tag]}, EVER)
 
     def edit(image: Image) -> Image:
-        rules.require(call.caller, "modify_image", image)
+        rules.require(call, "modify_image", image)
         return msgspec.structs.replace(image, tags=tuple(sorted({*image.tags, tag})))
 
     await call.service.images.change(call.caller, call.path["image"], edit)
@@ -29,7 +29,7 @@ async def remove(call: Call) -> Response:
     tag = call.path["tag"]
 
     def edit(image: Image) -> Image:
-        rules.require(call.caller, "modify_image", image)
+        rules.require(call, "modify_image", image)
         if tag not in image.tags:
             raise Rejected(404, "The image has no such tag.")
         return msgspec.structs.replace(image, tags=tuple(one for one in image.tags if one != tag))

@@ -13,6 +13,7 @@ from kilonova.api.face import Face
 from kilonova.api.identity.manner import IdentityManner, RootManner
 from kilonova.api.identity.routes import ROOT_ROUTES, ROUTES
 from kilonova.api.port import Port
+from kilonova.policy.enforcer import Policy
 from kilonova.production import Uuids
 from tests.unit.services.identity.home import Home, at_home
 
@@ -85,10 +86,13 @@ class Asking:
         return answer.headers["X-Subject-Token"]
 
 
+POLICY = Policy()  # oslo.policy takes its time to load: once for all
+
+
 def asking(story: Callable[[Asking], Awaitable[None]]) -> None:
     async def whole(home: Home) -> None:
         world = SimpleNamespace(ids=Uuids(), clock=home.clock)
-        service: Any = SimpleNamespace(identity=home.identity, public_url=URL, world=world, policy=None)
+        service: Any = SimpleNamespace(identity=home.identity, public_url=URL, world=world, policy=POLICY)
         faces = {
             "/identity": Face(service, ROOT_ROUTES, RootManner()),
             "/identity/v3": Face(service, ROUTES, IdentityManner()),

@@ -15,6 +15,7 @@ from kilonova.api.image.manner import ImageManner
 from kilonova.api.image.routes import ROUTES
 from kilonova.api.port import Port
 from kilonova.domain.caller import Caller, Named
+from kilonova.policy.enforcer import Policy
 from kilonova.production import Uuids
 from kilonova.services.image.service import Images
 from kilonova.services.image.uploads import CAPS
@@ -65,11 +66,14 @@ class SteppingClock:
         await asyncio.sleep(seconds)
 
 
+POLICY = Policy()  # oslo.policy takes its time to load: once for all
+
+
 class Glance:
     def __init__(self, images: Images, folder: Path) -> None:
         self.images, self.folder = images, folder
         world = SimpleNamespace(ids=Uuids())
-        service: Any = SimpleNamespace(world=world, identity=Tokens(), images=images, public_url=URL)
+        service: Any = SimpleNamespace(world=world, identity=Tokens(), images=images, public_url=URL, policy=POLICY)
         self.app = Port({"/image": Face(service, ROUTES, ImageManner())}, service)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=URL)
 
