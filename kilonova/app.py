@@ -24,6 +24,7 @@ from kilonova.cli import (
     findings,
     host,
     identity,
+    image,
     keygen,
     operations,
     plan,
@@ -75,7 +76,7 @@ app = App(
     help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
     help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
 )
-for commands in (operations, findings, plan, host, cell, identity, database, simulation):
+for commands in (operations, findings, plan, host, cell, image, identity, database, simulation):
     app.command(commands.app)
 app.command(host.quarantine)
 app.command(explain.explain)

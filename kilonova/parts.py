@@ -5,6 +5,7 @@ Only what a role needs is imported, and only when it is made.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
     from kilonova.store.open import OpenStores
+    from kilonova.store.reserve import DiskReserve
     from kilonova.world import Bus, Clock, Ids, Store, Stores, Tx, World
 
 IMAGES_NAME = "images"
@@ -65,10 +67,11 @@ def make_service(
     assert isinstance(world.db, OpenStores)
     stores = world.db
     parts = (world.db.control, world.clock, world.ids)
+    reserve = make_reserve(world, settings, path)
     return Service(
         engine=engine,
         identity=make_identity(parts, settings, engine.seal),
-        images=Images(*parts, path / IMAGES_NAME, _caps_of(settings)),
+        images=Images(*parts, path / IMAGES_NAME, _caps_of(settings), reserve),
         networks=Networks(*parts),
         volumes=make_volumes(world, settings, engine.seal, backend),
         flavors=Flavors(*parts),
@@ -82,6 +85,7 @@ def make_service(
         public_url=url,
         unready=unready,
         pci_aliases=settings.pci.alias,
+        reserve=reserve,
     )
 
 
@@ -213,12 +217,14 @@ async def keeping_volumes(service: Service, path: Path) -> AsyncIterator[None]:
 
     bus, options = service.world.bus, service.world.settings.volume
     limits = {"tasks": options.file_tasks, "seconds": options.file_task_timeout}
-    keeper = service.volumes.keeper(Files(path / VOLUMES_NAME), service.images, **limits)
+    keeper = service.volumes.keeper(Files(path / VOLUMES_NAME, service.reserve), service.images, **limits)
+    watching = asyncio.create_task(service.reserve.watch())
     try:
         await keeper.start(bus)
         await service.volumes.contents.serve(bus)
         yield
     finally:
+        watching.cancel()
         await keeper.stop()
 
 
@@ -255,10 +261,21 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
+def make_reserve(world: World, settings: Settings, path: Path) -> DiskReserve:
+    """Of the disks that this process writes to; databases of a fleet are on disks of their own."""
+    from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
+
+    folders = {IMAGES: path / IMAGES_NAME, VOLUMES: path / VOLUMES_NAME}
+    if not settings.database.is_set:
+        folders = {DATABASES: path, **folders}
+    return DiskReserve(settings.default.disk_reserve_mb * MEBIBYTE, folders, world.free_bytes)
+
+
 def _caps_of(settings: Settings) -> Caps:
     from kilonova.services.image.uploads import Caps
 
-    return Caps(settings.image.image_size_cap, settings.image.virtual_size_cap)
+    options = settings.image
+    return Caps(options.image_size_cap, options.virtual_size_cap, options.quota_bytes)
 
 
 def _quota_of(settings: Settings) -> dict[str, int]:

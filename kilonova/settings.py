@@ -58,6 +58,7 @@ class Default(Section, frozen=True, kw_only=True):
     default_schedule_zone: Word = ""
     internal_service_availability_zone: Word = "internal"
     max_local_block_devices: Limit = 3
+    disk_reserve_mb: Amount = 256
 
 
 class ApiOptions(Section, frozen=True, kw_only=True):
@@ -202,6 +203,7 @@ class Secrets(Section, frozen=True, kw_only=True):
 class ImageOptions(Section, frozen=True, kw_only=True):
     image_size_cap: Count = 1024**4
     virtual_size_cap: Count = 16 * 1024**4
+    quota_bytes: Limit = 100 * 1024**3
 
 
 class TokenOptions(Section, frozen=True, kw_only=True):

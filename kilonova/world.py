@@ -6,9 +6,11 @@ Production, tests and the simulator pass different worlds to the same code. Noth
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from kilonova.domain.guest import Copy as Copy
@@ -311,6 +313,14 @@ class Fence(Protocol):
     async def fence(self, host: str) -> str: ...
 
 
+def free_bytes(folder: Path) -> int:
+    """Bytes left on the disk that a folder is on, or will be on once it is made."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
 @dataclass
 class World:
     """Everything a role may touch. Parts a role does not have are None: an agent has no stores."""
@@ -326,6 +336,7 @@ class World:
     fence: Fence | None = None
     network: Network | None = None
     volume: Volume | None = None
+    free_bytes: Callable[[Path], int] = free_bytes
     extras: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from kilonova.api.call import Call, answer
 from kilonova.api.faults import DEFAULT, STATUS
+from kilonova.api.full_disk import refuse_writes
 from kilonova.api.reading import parsed
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, EVER, PUBLIC, Route, Router, Version
@@ -120,6 +121,7 @@ class Face:
         if route.action:
             call.route = route = self._by_action(fitting, call.body)
         self._admit(call)
+        refuse_writes(call)
         return await route.handler(call)
 
     def _raise_missing(self, request: Request, route: Route, routes: Sequence[Route], version: Version) -> NoReturn:

@@ -54,4 +54,5 @@ STATUS = {
     "cell_unreachable": 409,
     "too_many_logins": 429,
     "no_answer": 503,
+    "storage_reserve": 507,  # not 503: clients would try again, and only a delete or a larger disk helps
 }

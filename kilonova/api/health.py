@@ -14,7 +14,8 @@ async def healthz(request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    reason = await request.app.state.service.unready()
+    service = request.app.state.service
+    reason = await service.unready() or service.reserve.shortage
     return answer({"ready": False, "reason": reason}, 503) if reason else answer({"ready": True})
 
 

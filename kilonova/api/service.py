@@ -21,6 +21,7 @@ from kilonova.services.identity.service import Identity
 from kilonova.services.image.service import Images
 from kilonova.services.network.service import Networks
 from kilonova.services.volume.service import Volumes
+from kilonova.store.reserve import DiskReserve
 from kilonova.world import World
 
 
@@ -63,6 +64,7 @@ class Service:
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end
     unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is
     pci_aliases: Sequence[PciAlias] = ()
+    reserve: DiskReserve = field(default_factory=lambda: DiskReserve(0))
     faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port
 
     @property

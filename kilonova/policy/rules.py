@@ -35,6 +35,7 @@ OWN = {
     "kilonova:servers:show:would_fit": "rule:context_is_admin",
     "kilonova:hosts": "rule:context_is_admin",
     "kilonova:cells": "rule:context_is_admin",
+    "kilonova:image_quotas": "rule:context_is_admin",
     "kilonova:simulated": "rule:context_is_admin",
     "kilonova:token_keys": "rule:context_is_admin",
 }

@@ -107,6 +107,7 @@ BODIES: dict[str, Value] = {
     "POST /cells/{cell}": lambda world: {"disabled": True},
     "DELETE /cells/{cell}": lambda world: b"",
     "POST /cells/{cell}/hosts": lambda world: {"host": compute.VICTIM},
+    "POST /image-quotas/{project}": lambda world: {"limit": None},
     "POST /hosts/{host}": lambda world: {"disabled": False},
     "POST /hosts/{host}/quarantine/{server}": lambda world: {"action": "remove"},
     "POST /simulated/hosts/{host}": lambda world: {"power": "on", "link": "up"},

@@ -19,6 +19,7 @@ STATUS = {
     "image_limit": 413,
     "image_member_exists": 409,
     "image_member_not_found": 404,
+    "image_over_quota": 413,
     "image_not_active": 409,
     "image_not_found": 404,
     "image_not_queued": 409,

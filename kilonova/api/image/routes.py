@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kilonova.api.image import file, images, members, schemas, tags, versions
+from kilonova.api.image import file, images, members, schemas, tags, usage, versions
 from kilonova.api.routes import ANY_TOKEN, PUBLIC, Route
 
 IMAGE = "/v2/images/{image}"
@@ -33,5 +33,6 @@ ROUTES = [
     ),
     Route(method="DELETE", path=f"{IMAGE}/members/{{member}}", handler=members.remove, rule=ANY_TOKEN),
     Route(method="GET", path="/v2/schemas/{schema}", handler=schemas.show, rule=ANY_TOKEN),
+    Route(method="GET", path="/v2/info/usage", handler=usage.show, rule=ANY_TOKEN),
     Route(method="GET", path="/v2/info/import", handler=schemas.import_methods, rule=ANY_TOKEN),
 ]

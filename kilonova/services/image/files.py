@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from kilonova.domain.errors import Refused
 from kilonova.store.directory import sync_directory
 from kilonova.store.lost_found import file_names, remove_expired, set_aside, unfinished
+from kilonova.store.reserve import IMAGES, DiskReserve
 from kilonova.threads import FILES
 
 logger = logging.getLogger(__name__)
@@ -38,20 +39,21 @@ class Facts(NamedTuple):
 
 
 class Files:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, reserve: DiskReserve | None = None) -> None:
+        self.folder, self._reserve = folder, reserve or DiskReserve(0)
 
     def path(self, name: str) -> Path:
         return self.folder / name
 
-    async def begin(self, name: str) -> Draft:
-        """An empty file that survives a crash from now on, so that the next start finds what was not finished."""
+    async def begin(self, name: str, *, tiny: bool = False) -> Draft:
+        """An empty file that survives a crash from now on, so that the next start finds what was not finished. `tiny`:
+        it may use the reserve of the disk."""
         with _storage():
-            return await FILES.run(self._begin, name)
+            return await FILES.run(self._begin, name, DiskReserve(0) if tiny else self._reserve)
 
-    def _begin(self, name: str) -> Draft:
+    def _begin(self, name: str, reserve: DiskReserve) -> Draft:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = Draft(self.path(name))
+        draft = Draft(self.path(name), reserve)
         try:
             sync_directory(self.folder)
         except OSError:
@@ -89,8 +91,8 @@ class Files:
 class Draft:
     """A file on its way. Batches, not chunks, go to a thread: a chunk of a request is small."""
 
-    def __init__(self, final: Path) -> None:
-        self.size = 0
+    def __init__(self, final: Path, reserve: DiskReserve) -> None:
+        self.size, self._reserve = 0, reserve
         self.name = final.name + PART
         self._final = final
         self._path = final.with_name(self.name)
@@ -115,6 +117,7 @@ class Draft:
 
     def _write(self, batch: list[bytes]) -> None:
         with self._busy:
+            self._reserve.check(IMAGES)
             for chunk in batch:
                 self._md5.update(chunk)
                 self._sha512.update(chunk)

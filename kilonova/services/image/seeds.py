@@ -68,7 +68,7 @@ async def _plant(control: Store, clock: Clock, files: Files, owner: str, name: s
 
 
 async def _write(files: Files, name: str, content: bytes) -> Facts:
-    draft = await files.begin(name)
+    draft = await files.begin(name, tiny=True)  # a cloud starts on a full disk, too
     try:
         await draft.add(content)
         return await draft.finish()

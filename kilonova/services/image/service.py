@@ -16,6 +16,7 @@ from kilonova.services.image.image import Image, no_such_image
 from kilonova.services.image.members import Members
 from kilonova.services.image.records import fetch_image, insert_image, remove_image, save_image
 from kilonova.services.image.uploads import CAPS, Caps, Uploads
+from kilonova.store.reserve import DiskReserve
 from kilonova.world import Clock, Ids, Store, Tx
 
 
@@ -25,10 +26,19 @@ class ImageFile(NamedTuple):
 
 
 class Images:
-    def __init__(self, control: Store, clock: Clock, ids: Ids, folder: Path, caps: Caps = CAPS) -> None:
+    def __init__(
+        self,
+        control: Store,
+        clock: Clock,
+        ids: Ids,
+        folder: Path,
+        caps: Caps = CAPS,
+        reserve: DiskReserve | None = None,
+    ) -> None:
         self._control, self._clock, self._ids = control, clock, ids
-        self._files = Files(folder)
+        self._files = Files(folder, reserve)
         self._uploads = Uploads(control, clock, ids, self._files, caps)
+        self.quotas = self._uploads.quotas
         self.members = Members(control, clock)
 
     async def prepare(self, owner: str) -> None:

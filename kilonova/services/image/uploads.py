@@ -16,6 +16,7 @@ from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
 from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, Files
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
 from kilonova.services.image.inspection import inspect
+from kilonova.services.image.quotas import UNLIMITED, ImageQuotas
 from kilonova.services.image.seeds import IDS as SEEDS
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -27,31 +28,57 @@ LOOK_BYTES = 64 * 1024**2  # between two looks whether the image is still wanted
 
 
 class Caps(NamedTuple):
-    """The most bytes of one image, and of the disk that it holds."""
+    """The most bytes of one image, of the disk that it holds, and of all images of a project by default."""
 
     size: int = 1024**4
     virtual_size: int = 16 * 1024**4
+    project: int = UNLIMITED
 
 
 CAPS = Caps()
+
+
+class _Counted:
+    """What one upload counts for while it is under way."""
+
+    def __init__(self, quotas: ImageQuotas, project_id: str | None) -> None:
+        self._quotas, self._project_id, self._amount = quotas, project_id, 0
+
+    async def grow(self, amount: int) -> None:
+        more = max(0, amount - self._amount)
+        self._amount += more
+        await self._quotas.admit(self._project_id, more)
+
+    def end(self) -> None:
+        self._quotas.forget(self._project_id, self._amount)
 
 
 class Uploads:
     def __init__(self, control: Store, clock: Clock, ids: Ids, files: Files, caps: Caps) -> None:
         self._control, self._clock, self._ids = control, clock, ids
         self._files = files
-        self._caps = caps
+        self._caps, self.quotas = caps, ImageQuotas(control, caps.project)
 
     async def receive(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
         """`told_size` is what the client says will come; nothing is kept when something else does."""
         _check_may_start(image)
         if told_size is not None and told_size > self._caps.size:
             raise self._too_large()
+        counted = _Counted(self.quotas, image.owner)
+        try:
+            await counted.grow(told_size or 0)
+            await self._receive(image, chunks, told_size, counted)
+        finally:
+            counted.end()
+
+    async def _receive(
+        self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None, counted: _Counted
+    ) -> None:
         name = self._ids.uuid()
         draft = await self._files.begin(name)
         try:
             await self._start(image, name)
-            await self._fill(image, name, draft, chunks, told_size)
+            await self._fill(image, name, draft, chunks, told_size, counted)
             disk_size = await draft.judge(lambda path: inspect(path, image.disk_format, self._caps.virtual_size))
             facts = await draft.finish()
         except BaseException:
@@ -73,7 +100,13 @@ class Uploads:
         await self._control.write(body)
 
     async def _fill(
-        self, image: Image, name: str, draft: Draft, chunks: AsyncIterator[bytes], told_size: int | None
+        self,
+        image: Image,
+        name: str,
+        draft: Draft,
+        chunks: AsyncIterator[bytes],
+        told_size: int | None,
+        counted: _Counted,
     ) -> None:
         looked_at = 0
         async for chunk in chunks:
@@ -83,6 +116,7 @@ class Uploads:
             if draft.size - looked_at >= LOOK_BYTES:
                 looked_at = draft.size
                 await self._check_wanted(image, name)
+                await counted.grow(draft.size)
         if told_size is not None and draft.size != told_size:
             raise Refused("image_size_differs", f"{told_size} bytes were announced and {draft.size} came.")
 
@@ -108,6 +142,7 @@ class Uploads:
         }
 
         async def body(tx: Tx) -> bool:
+            await self.quotas.check(tx, image.owner, facts.size)
             return bool(await rows.change(tx, images, values, id=image.id, status=SAVING, file=name))
 
         try:

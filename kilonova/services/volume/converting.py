@@ -25,11 +25,11 @@ MOST_SAID = 4096  # bytes of an answer that are believed
 _PDEATHSIG = 1  # of prctl
 
 
-async def convert(image: int, target: int, most: int) -> None:
+async def convert(image: int, target: int, most: int, reserve: int = 0) -> None:
     """Write the disk of the qcow2 that is open as `image` to the empty file `target`. Raises `Failed`, also if the disk
-    has more than `most` bytes. Cancelled, it ends the process."""
+    has more than `most` bytes or the disk below it has only `reserve` left. Cancelled, it ends the process."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__, str(image), str(target), str(most), str(os.getpid())),
+        *(sys.executable, "-m", __name__, str(image), str(target), str(most), str(reserve), str(os.getpid())),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         pass_fds=(image, target),
@@ -48,12 +48,16 @@ async def convert(image: int, target: int, most: int) -> None:
         raise Failed("image_unreadable", f"the conversion of the image ended with code {code}", final=True)
 
 
-def write_disk(image: BinaryIO, target: int, most: int) -> None:
+def write_disk(image: BinaryIO, target: int, most: int, reserve: int = 0) -> None:
     disk = Qcow2.open(image)
     if disk.size > most:
         text = f"the image is a disk of {disk.size} bytes, the volume has {most}"
         raise Failed("volume_too_small", text, final=True)
     for offset, content in disk.pieces():
+        left = os.fstatvfs(target)
+        if left.f_bavail * left.f_frsize < reserve:
+            text = f"the disk of the volumes has less than the {reserve >> 20} MB left that are kept for deletes"
+            raise Failed("volume_storage_full", text, final=True)
         rest = memoryview(content)
         while rest:
             written = os.pwrite(target, rest, offset)
@@ -62,7 +66,7 @@ def write_disk(image: BinaryIO, target: int, most: int) -> None:
     os.fsync(target)
 
 
-def main(image: int, target: int, most: int, parent: int) -> int:
+def main(image: int, target: int, most: int, reserve: int, parent: int) -> int:
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before this process could be bound to it
         return 1
@@ -71,7 +75,7 @@ def main(image: int, target: int, most: int, parent: int) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     try:
         with os.fdopen(image, "rb") as source:
-            write_disk(source, target, most)
+            write_disk(source, target, most, reserve)
     except Failed as why:
         answer = {"code": why.code, "message": why.message}
     except OSError as error:

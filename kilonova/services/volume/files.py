@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from kilonova.domain.errors import Failed
+from kilonova.domain.errors import Failed, Refused
 from kilonova.services.image.files import FULL
 from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.services.image.service import ImageFile
@@ -22,6 +22,7 @@ from kilonova.services.volume.converting import convert
 from kilonova.services.volume.packing import Packing
 from kilonova.store.directory import sync_directory
 from kilonova.store.lost_found import file_names, remove_expired, set_aside, unfinished
+from kilonova.store.reserve import VOLUMES, DiskReserve
 from kilonova.threads import COPIES, FILES
 
 logger = logging.getLogger(__name__)
@@ -109,8 +110,8 @@ class NoBytes:
 
 
 class Files:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, reserve: DiskReserve | None = None) -> None:
+        self.folder, self._reserve = folder, reserve or DiskReserve(0)
         self._stopping = threading.Event()
 
     async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
@@ -126,7 +127,7 @@ class Files:
         try:
             part, target = await FILES.run(self._begin, name)
             try:
-                await convert(source, target, size)
+                await convert(source, target, size, self._reserve.amount)
                 await FILES.run(os.ftruncate, target, size)
             except BaseException:
                 part.unlink(missing_ok=True)
@@ -138,6 +139,7 @@ class Files:
         await FILES.run(self._finish, part)
 
     def _begin(self, name: str) -> tuple[Path, int]:
+        self._check_reserve()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self.folder / f"{name}{PART}"
         return part, os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -190,10 +192,17 @@ class Files:
             while at < end:
                 if stop.is_set() or self._stopping.is_set():
                     raise Failed("stopping", "the copy was interrupted; it is begun again at the next start")
+                self._check_reserve()
                 batch = os.pread(source, min(BATCH, end - at), at)
                 if not batch:
                     return
                 at += _write_all(target, batch, at)
+
+    def _check_reserve(self) -> None:
+        try:
+            self._reserve.check(VOLUMES)
+        except Refused as why:
+            raise Failed("volume_storage_full", why.message, final=True) from None
 
     async def grow(self, name: str, size_gb: int) -> None:
         with _storage():

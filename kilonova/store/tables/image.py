@@ -66,6 +66,14 @@ image_members = Table(
 )
 Index("image_members_member", image_members.c.member_id)
 
+# Bytes that a project may have, where an administrator said so; the row is also the lock of those who count.
+image_limits = Table(
+    "image_limits",
+    metadata,
+    Column("project_id", Text, primary_key=True),
+    Column("hard_limit", BigInteger),  # null: the default
+)
+
 # The images of the first start, so that one which an administrator deleted does not come back.
 image_seeds = Table(
     "image_seeds",

@@ -238,6 +238,12 @@ def upgrade() -> None:
     )
     op.create_table("image_ids", sa.Column("id", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("id"))
     op.create_table(
+        "image_limits",
+        sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("hard_limit", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("project_id"),
+    )
+    op.create_table(
         "image_members",
         sa.Column("image_id", sa.Text(), nullable=False),
         sa.Column("member_id", sa.Text(), nullable=False),

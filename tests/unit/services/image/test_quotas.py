@@ -1,0 +1,93 @@
+"""Bytes of images per project: refused before they fill the disk, also when several come at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilonova.domain.errors import Refused
+from kilonova.production import SystemClock, Uuids
+from kilonova.services.image import uploads
+from kilonova.services.image.image import Image
+from kilonova.services.image.service import Images
+from kilonova.services.image.uploads import CAPS
+from tests.unit.services.image.cloud import ALICE, OWNER, Life, life, pieces, run
+
+
+def limited(lived: Life, limit: int) -> Life:
+    caps = CAPS._replace(project=limit)
+    lived.images = Images(lived.store, SystemClock(), Uuids(), lived.folder, caps)
+    return lived
+
+
+async def refused(lived: Life, image: Image, *contents: bytes, size: int | None = None) -> str:
+    with pytest.raises(Refused) as why:
+        await lived.images.upload(image, pieces(*contents), size)
+    assert (await lived.find(image)).status == "queued"
+    return why.value.code
+
+
+def test_a_project_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "LOOK_BYTES", 100)
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            limited(lived, 1000)
+            first = await lived.uploaded(bytes(900))
+            image = await lived.create()
+            assert await refused(lived, image, bytes(101), size=101) == "image_over_quota"
+            assert await refused(lived, image, bytes(101)) == "image_over_quota"
+            endless = [bytes(60)] * 1000
+            assert await refused(lived, image, *endless) == "image_over_quota"
+            assert lived.files() == [first.file]
+            await lived.images.upload(image, pieces(bytes(100)), 100)
+            other = await lived.create(owner="bolt")
+            await lived.images.upload(other, pieces(bytes(500)))
+            assert await lived.images.quotas.show(OWNER) == (1000, 1000, 2)
+            await lived.images.delete(ALICE, first.id, lambda _: None)
+            await lived.uploaded(bytes(900))
+            assert not +lived.images.quotas._coming, "nothing is on its way any more"
+
+    run(story)
+
+
+def test_an_administrator_says_otherwise(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            quotas = limited(lived, 10).images.quotas
+            assert (await quotas.set(OWNER, 50)).limit == 50
+            image = await lived.uploaded(bytes(40))
+            assert (await quotas.set(OWNER, 20)).limit == 20, "what is there stays"
+            assert image.size == 40 and await refused(lived, await lived.create(), b"x") == "image_over_quota"
+            await quotas.set(OWNER, -1)
+            await lived.uploaded(bytes(1000))
+            assert (await quotas.set(OWNER, None)).limit == 10
+
+    run(story)
+
+
+def test_uploads_at_once_count_together(tmp_path: Path) -> None:
+    """Announced or not, one of two that fit only alone is refused, and both end."""
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            limited(lived, 1000)
+            images = [await lived.create() for _ in range(2)]
+            both = asyncio.Barrier(2)
+
+            async def slow() -> AsyncIterator[bytes]:
+                yield bytes(300)
+                await both.wait()
+                yield bytes(300)
+
+            ends = await asyncio.gather(
+                *(lived.images.upload(image, slow()) for image in images), return_exceptions=True
+            )
+            assert sorted(type(end).__name__ for end in ends) == ["NoneType", "Refused"]
+            announced = await lived.create()
+            assert await refused(lived, announced, size=500) == "image_over_quota"
+
+    run(story)
