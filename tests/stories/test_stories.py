@@ -113,7 +113,7 @@ def test_unknown_then(story: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "says"),
     [
-        ("explode: host1", ":6: unknown verb 'explode'; there are when, attach"),
+        ("explode: host1", ":6: unknown verb 'explode'; there are when, abandon"),
         ("when: {step: claim}", ":6: a step is one verb, or `when` with `do`, not when"),
         ("{when: {step: claim}, do: {wait: 3}}", "`wait` lets time pass"),
         ("power: {host1: maybe}", ":6: power: say on or off, not 'maybe'"),
