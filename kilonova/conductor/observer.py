@@ -97,7 +97,9 @@ class Observer:
     def _follows(self, now: float) -> bool:
         """Nothing was heard in a gap between two flushes: this process stood still, or the whole machine was suspended
         (law 9). An only host would count as down after it, since nobody else is there to be heard."""
-        return self.flushed is not None and now - self.flushed[0] <= self.engine.limits.service_down_time / 2
+        limits = self.engine.limits
+        longest = max(limits.service_down_time / 2, 3 * limits.flush_seconds)
+        return self.flushed is not None and now - self.flushed[0] <= longest
 
     def _has_jumped(self, now: float, here: float) -> bool:
         """The database's clock was set since the last flush, or this machine was asleep: what it says of the past

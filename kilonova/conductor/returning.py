@@ -146,6 +146,8 @@ async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:
                 )
             return row
         other = await rows.fetch(tx, cell.hosts, identity=identity)
+        if other is not None and other["name"] == message.host:  # inserted since the look above, by another conductor
+            return other
         if other is not None:
             raise Refused(
                 "host_renamed",
