@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from kilonova.audit.differences import Difference
 from kilonova.audit.reading import Reading, Standing
 from kilonova.placement.books import Imbalance
 
@@ -73,10 +74,13 @@ class Report(msgspec.Struct, frozen=True):
     foreign: list[str]  # hold something, and never were a server or migration of this cloud
     hardware: list[str] = []  # host claims that cannot be
     abandoned: list[str] = []  # steps whose remains nobody has settled; nothing of them is freed
+    differences: list[Difference] = []  # of hosts, ports and volumes from the servers' records; never repaired
+    silent: list[str] = []  # hosts that did not say what they hold
 
     @property
     def is_clean(self) -> bool:
-        return not (self.findings or self.unbalanced or self.miscounted or self.hardware or self.abandoned)
+        books = self.findings or self.unbalanced or self.miscounted
+        return not (books or self.hardware or self.abandoned or self.differences)
 
 
 def finding_of(reading: Reading, consumer: str) -> Finding:

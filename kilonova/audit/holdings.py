@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kilonova.audit.surroundings import AskHost
 from kilonova.bus import in_cell, question_subject
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.guest import CopyReport
@@ -12,6 +13,15 @@ from kilonova.world import Bus, Stores
 
 ANSWER_SECONDS = 5.0
 _QUESTION = msgspec.json.encode(HoldingsQuestion())
+
+
+def asking(bus: Bus, stores: Stores) -> AskHost:
+    """Ask any host, for an audit."""
+
+    async def ask(cell: str, host: str) -> list[CopyReport] | None:
+        return await ask_host(bus, stores, cell, host)
+
+    return ask
 
 
 async def ask_host(bus: Bus, stores: Stores, cell: str, host: str) -> list[CopyReport] | None:

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, delete, func, select
 from kilonova.audit.findings import Finding, Miscounted, Outcome, Report, Unbalanced, finding_of
 from kilonova.audit.reading import Reading, read_all
 from kilonova.audit.repair import recount, repair
+from kilonova.audit.surroundings import AskHost, find_differences
 from kilonova.placement.books import balance
 from kilonova.quota import usage
 from kilonova.store import rows
@@ -22,8 +23,8 @@ _FORGET = Sql(
 _NEWEST = Sql(select(audits.c.report).order_by(audits.c.id.desc()).limit(bindparam("limit")))
 
 
-async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
-    """Raises StoreError when placement or control cannot be read."""
+async def audit(stores: Stores, clock: Clock, *, mend: bool, ask: AskHost | None = None) -> Report:
+    """`ask`: hosts are asked what they hold, too. Raises StoreError when placement or control cannot be read."""
     began = clock.now()
     first = await read_all(stores)
     second = await read_all(stores) if first.suspects() or first.hardware else first
@@ -38,6 +39,7 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
         findings = [await _repaired(stores, second, finding) for finding in findings]
         unbalanced = [await _recounted(stores, found) for found in unbalanced]
         miscounted = [await _counted_again(stores, found) for found in miscounted]
+    differences, silent = await find_differences(stores, ask)
     return Report(
         began=began,
         ended=clock.now(),
@@ -51,6 +53,8 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool) -> Report:
         foreign=foreign,
         hardware=sorted(first.hardware & second.hardware),
         abandoned=second.abandoned,
+        differences=differences,
+        silent=silent,
     )
 
 

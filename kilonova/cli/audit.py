@@ -11,6 +11,7 @@ from kilonova.cli.operations import cloud_of
 from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 
 CLEAN, DIFFERENCES = 0, 6  # exit codes
+COUNTED = ("findings", "unbalanced", "miscounted", "hardware", "differences", "abandoned")
 
 
 def audit(
@@ -46,7 +47,10 @@ def told(found: dict[str, Any]) -> list[str]:
         for one in found["miscounted"]
     ]
     lines += [f"found: {sentence}" for sentence in found["hardware"]]
+    lines += [f"found: {one['kind']}: {one['sentence']}" for one in found["differences"]]
     lines += [f"left: {sentence}" for sentence in found["abandoned"]]
+    if found["silent"]:
+        lines.append(f"hosts that did not say what they hold: {', '.join(found['silent'])}")
     for cell, why in found["unreachable"].items():
         lines.append(f"cell {cell} does not answer: {why}")
     if found["unknown"]:
@@ -58,7 +62,7 @@ def told(found: dict[str, Any]) -> list[str]:
 
 
 def _count(found: dict[str, Any]) -> int:
-    return sum(len(found[kind]) for kind in ("findings", "unbalanced", "miscounted", "hardware", "abandoned"))
+    return sum(len(found[kind]) for kind in COUNTED)
 
 
 def _amounts(amounts: dict[str, int]) -> str:

@@ -7,6 +7,7 @@ import logging
 
 from sqlalchemy import bindparam, delete
 
+from kilonova.audit.holdings import asking
 from kilonova.audit.run import audit, keep
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.core import Engine
@@ -23,7 +24,7 @@ _FORGET_KEYS = Sql(delete(idempotency_keys).where(idempotency_keys.c.created_at 
 
 async def audit_all(engine: Engine) -> None:
     db, clock = engine.world.db, engine.world.clock
-    report = await audit(db, clock, mend=True)
+    report = await audit(db, clock, mend=True, ask=asking(engine.world.bus, db))
     await keep(db, report)
     for finding in report.findings:
         logger.warning("audit: %s: %s (%s)", finding.outcome, finding.sentence, finding.why or finding.kind)
@@ -34,6 +35,8 @@ async def audit_all(engine: Engine) -> None:
         )
     for one in report.miscounted:
         logger.warning("audit: %s: use of %s in project %s", one.outcome, one.user, one.project)
+    for difference in report.differences:
+        logger.warning("audit: found: %s: %s", difference.kind, difference.sentence)
     for sentence in report.hardware:
         logger.warning("audit: found: %s", sentence)
     for sentence in report.abandoned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kilonova.audit.run import audit
+from kilonova.domain.guest import CopyReport
 from kilonova.engine.findings import settle
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
@@ -74,6 +75,11 @@ def _settle_all(cloud: SimCloud, records: Records) -> None:
 
 def audited(cloud: SimCloud) -> list[str]:
     """What an operator would be told: nothing, once all is at rest."""
-    report = cloud.alone(lambda stores: audit(stores, cloud.clock, mend=False), "an audit", faulty=False)
-    found = [*report.findings, *report.unbalanced, *report.miscounted]
+
+    async def ask(cell: str, host: str) -> list[CopyReport]:
+        at = cloud.hardware.host(host)
+        return [cloud.hardware.report(at, guest) for guest in at.guests.values()]
+
+    report = cloud.alone(lambda stores: audit(stores, cloud.clock, mend=False, ask=ask), "an audit", faulty=False)
+    found = [*report.findings, *report.unbalanced, *report.miscounted, *report.differences]
     return [f"the audit finds {getattr(one, 'sentence', one)}" for one in found] + report.hardware

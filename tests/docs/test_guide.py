@@ -10,6 +10,7 @@ import msgspec
 
 from kilonova import app
 from kilonova.api.first import PASSWORD_NAMES
+from kilonova.audit.differences import KINDS
 from kilonova.cli.database import EMBEDDED
 from kilonova.domain.host import HOST_STATES
 from kilonova.settings import FILE_NAME, SECTIONS, Settings
@@ -55,6 +56,11 @@ def test_host_states_are_told_in_the_words_of_the_code() -> None:
     hosts = GUIDE.partition("\n## Hosts\n")[2]
     rows = table(hosts.partition("\n### ")[0], "state", "meaning")
     assert {code(row["state"]): row["meaning"] for row in rows} == HOST_STATES
+
+
+def test_differences_of_an_audit_are_told_in_the_words_of_the_code() -> None:
+    rows = table(GUIDE, "difference", "meaning")
+    assert {code(row["difference"]): row["meaning"] for row in rows} == KINDS
 
 
 def test_exit_codes_are_told() -> None:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import decode, limit_of, read_body
 from kilonova.audit.findings import Report
+from kilonova.audit.holdings import asking
 from kilonova.audit.run import audit, keep, kept
 
 
@@ -20,7 +21,8 @@ class AuditBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def run(call: Call) -> Response:
     """Compare the books now, and repair what is safe."""
     wish = decode(await read_body(call.request), AuditBody)
-    report = await audit(call.db, call.engine.world.clock, mend=wish.repair)
+    world = call.engine.world
+    report = await audit(call.db, world.clock, mend=wish.repair, ask=asking(world.bus, call.db))
     await keep(call.db, report)
     return answer({"audit": _view(report)})
 
