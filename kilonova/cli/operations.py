@@ -74,6 +74,11 @@ def show(
         if shown[label]:
             value = shown[label]
             print(f"  {label}: {value['message'] if label == 'error' else value}")
+    for said in shown["interventions"]:
+        print(f"  {said['verb']} by {said['by']}{': ' + said['reason'] if said['reason'] else ''}")
+    for finding in shown["findings"]:
+        state = f"settled by {finding['settled_by']}" if finding["settled_by"] else "not settled"
+        print(f"  finding {finding['id']}: {finding['step']} was abandoned; {state}")
     for step in shown["steps"]:
         print(_step(step))
 

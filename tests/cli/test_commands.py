@@ -94,6 +94,8 @@ def test_an_operation_that_waits_is_abandoned_with_the_command_that_it_says(clou
     abandoned = ask(cloud, *typed)
     assert (abandoned.returncode, abandoned.stderr) == (0, ""), abandoned.stderr
     assert cloud.http.ended(operation)["error"]["code"] == "abandoned"
+    shown = ask(cloud, "op", "show", operation).stdout
+    assert ": it is broken" in shown and "stop_instance was abandoned; not settled" in shown
     left = ask(cloud, "finding", "list").stdout
     assert "undo of stop_instance on host1" in left and made["server"] in left
     audited = ask(cloud, "audit")
