@@ -94,6 +94,13 @@ def creating(cloud: SimCloud) -> None:
     cloud.ask(lambda engine: create(engine, _new(cloud), cloud.cause())).add_done_callback(_no_matter)
 
 
+def cell_goes_away(cloud: SimCloud) -> None:
+    """The only one, for half a minute."""
+    cloud.outages.begin("cell1")
+    cloud.loop.call_later(30.0, cloud.outages.end, "cell1")
+    cloud.loop.run_for(2.0)
+
+
 def creating_many(cloud: SimCloud) -> None:
     new = [_one_of_many(cloud, number) for number in range(1, MANY + 1)]
     wanted = NewServers(flavor=SMALL, least=MANY, most=MANY, make=lambda count: new)
@@ -252,6 +259,7 @@ def _failed(records: Records) -> Iterator[str]:
 SCENARIOS = [
     Scenario("create", [], creating, _created_or_never, NETWORKED),
     Scenario("create_many", [], creating_many, _all_or_none, PLAIN),
+    Scenario("create_while_its_cell_is_away", [cell_goes_away], creating, _created_or_never, PLAIN),
     Scenario("delete", [created], asking("delete"), _one_server("active", "deleted"), NETWORKED),
     Scenario("create_with_everything", [], creating, _whole_or_never, EVERYTHING),
     Scenario("create_many_with_everything", [], creating_many, _all_whole_or_none, EVERYTHING),

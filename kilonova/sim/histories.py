@@ -18,7 +18,7 @@ from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.faults import CommitLuck, Weather
 from kilonova.sim.flavors import BOARD, OFFER, VCPUS
 from kilonova.sim.history_player import Player
-from kilonova.sim.invariants import overbooked, under_way, violations
+from kilonova.sim.invariants import overbooked, refused_blindly, under_way, violations
 from kilonova.sim.records import Records, read_records
 from kilonova.sim.rest import audited, come_to_rest, come_to_rest_settled
 
@@ -88,6 +88,7 @@ def _play(cloud: SimCloud, history: History) -> Told:
         seen += [f"before findings are settled: {what}" for what in violations(records, cloud, at_rest=True)]
         records = come_to_rest_settled(cloud)
     found = [*seen, *violations(records, cloud, at_rest=True), *overbooked(records), *player.lost(records)]
+    found += refused_blindly(records)
     found += [*player.done_twice(), *player.wrong, *audited(cloud)]
     return Told(history, found, digest(records), len(records.table("operations")), records)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kilonova.domain.owned import left_by, may_hold, owned_by
-from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED
+from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED, from_json
 from kilonova.sim import closed_hosts, groups, hardware_claims, ports, quotas, volumes
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
@@ -50,6 +50,19 @@ def overbooked(records: Records) -> list[str]:
         for row in records.table("inventories")
         if row["used"] > row["capacity"]
     ]
+
+
+def refused_blindly(records: Records) -> list[str]:
+    """Where no host comes or goes: a create was refused although not every host had said no (law 18)."""
+    hosts, found = len(records.table("hosts")), []
+    for step in records.table("steps"):
+        problem = from_json(step["error"]) or {}
+        if step["database"] == "control" and problem.get("code") == "no_valid_host" and problem.get("details"):
+            decision = problem["details"]["decision"]
+            if decision["unknown"] or decision["considered"] != hosts:
+                unknown = f"{decision['unknown']} of {decision['considered']} hosts unknown, {hosts} are there"
+                found.append(f"server {step['server_id']} was refused with {unknown}")
+    return found
 
 
 def _live(records: Records) -> dict[tuple[str, str], dict[str, Any]]:
