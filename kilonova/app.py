@@ -64,6 +64,7 @@ from kilonova.store.modes import PRIVATE
 if TYPE_CHECKING:
     from kilonova.api.listening import Listener
     from kilonova.api.service import Service
+    from kilonova.conductor.service import Conductor
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
 
@@ -158,7 +159,7 @@ def serve(
         raise Refused("bad_configuration", "a cloud with 0 hosts can run nothing; say --hosts 1 or more")
     with listening(listen, public_url, settings.wsgi) as listener:
         database.refuse_newer(database.addresses(settings, data))
-        run(_serve(data, settings, listener))
+        run(_serve(data, settings, listener), settings)
 
 
 @app.command
@@ -176,7 +177,7 @@ def api(
 
     settings = load_for_fleet(data, config, overrides or [])
     with listening(listen, public_url, settings.wsgi) as listener:
-        run(_api(data, settings, listener))
+        run(_api(data, settings, listener), settings)
 
 
 @app.command
@@ -206,7 +207,7 @@ def placement(
     settings = load(data, config, overrides or [])
     with listening(listen, public_url, settings.wsgi) as listener:
         refuse_noauth(auth, listener.socket)
-        run(serve_placement(data, settings, listener, auth=auth, profile=profile))
+        run(serve_placement(data, settings, listener, auth=auth, profile=profile), settings)
 
 
 @app.command
@@ -214,7 +215,8 @@ def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ov
     """Run a conductor of a fleet. Any number may run; each takes over from one that dies."""
     from kilonova.settings import load_for_fleet
 
-    run(_conductor(load_for_fleet(data, config, overrides or [])))
+    settings = load_for_fleet(data, config, overrides or [])
+    run(_conductor(settings), settings)
 
 
 @app.command
@@ -249,7 +251,7 @@ def agent(
     if settings.simulated.shared_storage:
         text = "[simulated] shared_storage needs all its hosts in one process: use kilonova serve"
         raise Refused("bad_configuration", text)
-    run(_agent(host, place, settings))
+    run(_agent(host, place, settings), settings)
 
 
 # -- wiring -----------------------------------------------------------------------------------------------------------
@@ -288,6 +290,7 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
         works = Conductor(make_engine(conducting, settings, seal, worker=Uuids().uuid()), alone=True)
         closing.push_async_callback(works.stop)
         await works.start()
+        _log_hosts(works, closing)
         room = make_room(hardware, settings, lambda host: MemoryBus(hub, host))
         closing.push_async_callback(room.stop)
         await room.start(MemoryBus(hub, "machines"))
@@ -344,6 +347,7 @@ async def _answer(
     from kilonova.api.connections import Connections
     from kilonova.api.cors import with_cors
     from kilonova.api.first import known_passwords
+    from kilonova.api.seen import Seen
     from kilonova.api.web import serve_web
     from kilonova.store.clouds import welcome, write_clouds
 
@@ -356,7 +360,8 @@ async def _answer(
     ready = f"kilonova: ready on {listener.address}"
     say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)
     app = with_cors(make_app(service), settings.cors.allowed_origin, settings.cors.allow_headers)
-    await serve_web(app, listener.socket, stopping, Connections(listener.options), listener.certificate)
+    seen = Seen(app, access_log=listener.options.access_log)
+    await serve_web(seen, listener.socket, stopping, Connections(listener.options), listener.certificate)
 
 
 async def _prepare(service: Service, data: DataDirectory, settings: Settings) -> None:
@@ -374,6 +379,14 @@ async def _prepare(service: Service, data: DataDirectory, settings: Settings) ->
     await service.volumes.prepare()
 
 
+def _log_hosts(works: Conductor, closing: contextlib.AsyncExitStack) -> None:
+    from kilonova.conductor.host_log import HostLog
+
+    engine = works.engine
+    looking = asyncio.create_task(HostLog(engine).keep_looking(engine.limits.poll_seconds))
+    closing.callback(looking.cancel)
+
+
 async def _conductor(settings: Settings) -> None:
     from kilonova.conductor.service import Conductor
 
@@ -385,6 +398,7 @@ async def _conductor(settings: Settings) -> None:
         works = Conductor(make_engine(make_world(bus, stores), settings, seal, worker=worker))
         closing.push_async_callback(works.stop)
         await works.start()
+        _log_hosts(works, closing)
         print(f"kilonova: conductor {worker} works", flush=True)
         await stopping.wait()
 

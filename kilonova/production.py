@@ -6,14 +6,16 @@ import asyncio
 import base64
 import contextlib
 import gc
-import logging
 import os
 import resource
 import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kilonova.settings import Settings
 
 NEW_OBJECTS = 10_000  # between two looks for garbage; they hold a few MB at most
 
@@ -44,12 +46,13 @@ def new_password() -> str:
     return base64.b32encode(os.urandom(15)).decode().lower()
 
 
-def run(role: Coroutine[Any, Any, None]) -> None:
+def run(role: Coroutine[Any, Any, None], settings: Settings) -> None:
     """One role, or all of them, in this process until it ends."""
     import uvloop
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("kilonova").setLevel(logging.INFO)
+    from kilonova.logs import set_up
+
+    set_up(settings.default.log_level, use_json=settings.default.use_json)
     _allow_files()
     # Python looks for circles of garbage after every 700 new objects, and a request makes thousands: 4 % of a create.
     gc.set_threshold(NEW_OBJECTS, 20, 20)

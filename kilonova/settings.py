@@ -40,6 +40,7 @@ Word = Annotated[str, Meta(description="a text")]
 Words = Annotated[tuple[str, ...], Meta(description="a list of texts; behind --set divided by commas")]
 Factor = Annotated[float, Meta(description="a number; below 0 turns the order around")]
 Address = Annotated[str, Meta(description="an address in quotes")]
+Level = Annotated[str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR")]
 Strategy = Annotated[str, Meta(pattern="^(depth|breadth)-first$", description='"depth-first" or "breadth-first"')]
 Addresses = Annotated[dict[str, str], Meta(description="addresses by name, as in [database.cells]")]
 
@@ -59,6 +60,8 @@ class Default(Section, frozen=True, kw_only=True):
     internal_service_availability_zone: Word = "internal"
     max_local_block_devices: Limit = 3
     disk_reserve_mb: Amount = 256
+    use_json: Flag = False
+    log_level: Level = "INFO"
 
 
 class ApiOptions(Section, frozen=True, kw_only=True):
@@ -77,6 +80,7 @@ class HttpOptions(Section, frozen=True, kw_only=True):
     trusted_proxies: Words = ()
     ssl_cert_file: Word = ""
     ssl_key_file: Word = ""
+    access_log: Flag = False
 
 
 class SchedulerOptions(Section, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -23,6 +24,7 @@ from kilonova.world import Stores
 if TYPE_CHECKING:
     from kilonova.api.service import Service
 
+logger = logging.getLogger(__name__)
 OPERATION_HEADER = "X-Kilonova-Operation"
 DEFAULTS = Settings()
 
@@ -38,6 +40,11 @@ def written(text: bytes, status: int = 200) -> Response:
 
 def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Response:
     return Response(b"", status, headers)
+
+
+def tell_declared(call: Call, host: str, *, down: bool) -> None:
+    """An administrator's word about a host is said in the log."""
+    logger.warning("host declared %s: host=%s user=%s", "down" if down else "up", host, call.caller.user_id)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
 
 from kilonova.api.call import Call, answer
 from kilonova.api.faults import DEFAULT, STATUS
@@ -27,6 +28,7 @@ MAX_BODY = 114688  # bytes; as Nova's max_request_body_size
 NUL_IN_ADDRESS = "%00"
 WITH_BODY = ("POST", "PUT", "PATCH")
 REQUEST_ID = "kilonova.request_id"  # in the scope
+ROUTE = "kilonova.route"  # in the scope: its template
 SAFE_IN_LOGS = "/%:@!$&'()*+,;=?"
 
 
@@ -84,6 +86,7 @@ class Face:
         request = Request(scope, receive)
         request_id = f"req-{self.service.world.ids.uuid()}"
         scope[REQUEST_ID] = request_id
+        bind_contextvars(request_id=request_id)
         version = EVER
         try:
             version = self.manner.version(request)
@@ -111,6 +114,7 @@ class Face:
         fitting = [route for route in same_method if route.answers(version)]
         route = fitting[0] if fitting else same_method[0]
         prefix = self.manner.prefix
+        request.scope[ROUTE] = prefix + route.path
         call = Call(self.service, request, route, parameters, version, request_id, prefix)
         await self._know_caller(call, project)
         if not fitting:

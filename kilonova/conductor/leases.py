@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Float, bindparam, delete, or_, select, update
 
 from kilonova.engine.core import Engine
+from kilonova.measures import LEASES
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time, in_list
 from kilonova.store.tables.control import workers
@@ -107,4 +108,6 @@ async def take_over(journal: Store, living: set[str]) -> int:
     async def body(tx: Tx) -> int:
         return await tx.run(_FREE, gone=gone)
 
-    return await journal.write(body)
+    freed = await journal.write(body)
+    LEASES.inc(freed)
+    return freed

@@ -13,7 +13,7 @@ from kilonova.domain.errors import CommitFailed, CommitUnknown, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.engine.context import Context, ServerRow
-from kilonova.engine.journal import Op
+from kilonova.engine.journal import ENDED, Op, tell_end
 from kilonova.engine.limits import Limits
 from kilonova.engine.lookout import Lookout
 from kilonova.engine.model import Operation, Registry, Target
@@ -59,7 +59,7 @@ class Engine:
         pause, tries = 0.05, 0
         while True:
             try:
-                return await journal.write(body)
+                return await self._write_and_tell(journal, body)
             except (CommitUnknown, CommitFailed) as error:
                 tries += 1
                 cell_is_away = isinstance(error, Unreachable) and has_servers(journal)
@@ -67,6 +67,20 @@ class Engine:
                     raise
                 await self.world.clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _write_and_tell(self, journal: Store, body: Body[T]) -> T:
+        """A line for every operation that the transaction has ended, once it is committed."""
+        ended: list[Op] = []
+
+        async def noted(tx: Tx) -> T:
+            ended.clear()  # of an earlier try
+            ENDED.set(ended)
+            return await body(tx)
+
+        found = await journal.write(noted)
+        for op in ended:
+            tell_end(op, self.world.clock.now())
+        return found
 
 
 def has_servers(journal: Store) -> bool:

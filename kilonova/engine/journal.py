@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -13,11 +15,13 @@ from kilonova.domain.operation import LIVE_STATES, may_follow
 from kilonova.domain.server import from_json, to_json
 from kilonova.engine.course import Course, Go
 from kilonova.engine.model import Step, Target
+from kilonova.measures import OPERATIONS
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
 from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Row, Tx
 
+logger = logging.getLogger(__name__)
 _STANDING = Sql(
     select(*operations.c["ordinal", "turn", "state", "committed", "live"])
     .where(operations.c.id == bindparam("id"))
@@ -94,6 +98,27 @@ async def is_unchanged(tx: Tx, op: Op) -> bool:
     return standing == (op.ordinal, op.turn, op.state, int(op.committed))
 
 
+ENDED: ContextVar[list[Op] | None] = ContextVar("operations that this transaction ends", default=None)
+
+
+def tell_end(op: Op, now: float) -> None:
+    problem, seconds = op.course.problem, max(0.0, now - op.created_at) if op.created_at else None
+    if seconds is not None:
+        OPERATIONS.labels(op.kind, op.state).observe(seconds)
+    logger.info(
+        "operation ended: operation=%s kind=%s state=%s seconds=%s server=%s request=%s user=%s through=%s error=%s",
+        op.id,
+        op.kind,
+        op.state,
+        None if seconds is None else round(seconds, 3),
+        op.server_id,
+        op.request_id,
+        op.cause.user_id,
+        op.cause.through,
+        None if problem is None else f"{problem.step}: {problem.message}",
+    )
+
+
 async def insert(tx: Tx, op: Op) -> None:
     await rows.put(
         tx,
@@ -151,6 +176,8 @@ async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, values: d
     stamped = ("updated_at",) if op.is_live else ("updated_at", "ended_at")
     if not await rows.change(tx, operations, standing | values, stamped, id=op.id, ordinal=was_ordinal, live=1):
         raise Superseded(f"operation {op.id} moved on from ordinal {was_ordinal}")
+    if not op.is_live and (ended := ENDED.get()) is not None:
+        ended.append(op)
 
 
 async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None) -> None:

@@ -6,6 +6,7 @@ register again: `returned` (conductor/returning.py) is the one place that makes 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Any
 
@@ -22,6 +23,7 @@ from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
 
+logger = logging.getLogger(__name__)
 _DEBTS_OF = Sql(select(func.count().label("number")).where(cell.debts.c.host == bindparam("host")))
 
 
@@ -41,6 +43,7 @@ async def fence(engine: Engine, host: str) -> str:
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     proof = await engine.world.fence.fence(host)
     await _set(engine, journal, host, epoch=True, fenced=to_json({"proof": proof, "at": engine.world.clock.now()}))
+    logger.warning("host fenced: host=%s proof=%s", host, proof)
     return proof
 
 

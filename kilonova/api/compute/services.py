@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer, nothing
+from kilonova.api.call import Call, answer, nothing, tell_declared
 from kilonova.api.compute.ids import Asked
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.compute.schemas.types import is_true
@@ -212,6 +212,7 @@ def _refuse_other(binary: str) -> None:
 async def _force(call: Call, host: str, down: bool) -> None:
     try:
         await (declare_down if down else declare_up)(call.engine, host)
+        tell_declared(call, host, down=down)
     except Refused as why:
         raise Rejected(404 if why.code == "no_such_host" else 400, why.message) from why
 

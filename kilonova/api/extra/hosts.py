@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer
+from kilonova.api.call import Call, answer, tell_declared
 from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
@@ -58,6 +58,7 @@ async def change(call: Call) -> Response:
         raise Refused("bad_request", "say forced_down or disabled, true or false")
     if wish.forced_down is not None:
         await (declare_down if wish.forced_down else declare_up)(engine, host)
+        tell_declared(call, host, down=wish.forced_down)
     if wish.disabled:
         await disable(engine, host, wish.reason)
     elif wish.disabled is False:

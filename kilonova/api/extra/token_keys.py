@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import decode, read_body
+
+logger = logging.getLogger(__name__)
 
 
 class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,4 +27,6 @@ async def list_(call: Call) -> Response:
 async def rotate(call: Call) -> Response:
     """Sign tokens with a new key from now on."""
     wish = decode(await read_body(call.request) or b"{}", RotateBody)
-    return answer({"token_key": await call.service.identity.rotate_keys(revoke=wish.revoke)}, 201)
+    key = await call.service.identity.rotate_keys(revoke=wish.revoke)
+    logger.warning("token keys rotated: key=%s revoked=%s user=%s", key, wish.revoke, call.caller.user_id)
+    return answer({"token_key": key}, 201)

@@ -8,6 +8,7 @@ from typing import Any
 from kilonova.domain.errors import Failed
 from kilonova.domain.server import Flavor, to_json
 from kilonova.engine.context import Context
+from kilonova.measures import CONFLICTS
 from kilonova.placement import claims
 from kilonova.placement.claims import Candidate, Claimed, NotClaimed
 from kilonova.store import rows
@@ -40,6 +41,7 @@ def claim_ended(ctx: Context, servers: Iterable[str]) -> None:
 
 
 def refused(outcome: NotClaimed, candidates: list[dict[str, Any]], for_whom: str = "") -> Failed:
+    CONFLICTS.inc()
     why = outcome.sentence()
     for candidate in candidates:  # people know hosts, not providers
         why = why.replace(f"provider {candidate['provider']}", candidate["host"])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kilonova.domain.caller import Caller
-from kilonova.domain.errors import KilonovaError, StoreError
+from kilonova.domain.errors import KilonovaError, Refused, StoreError
 from kilonova.services.identity import tokens
 from kilonova.services.identity.assignments import Assignments
 from kilonova.services.identity.documents import Credentials, Policies
@@ -118,7 +118,18 @@ class Identity:
         return caller
 
     async def authenticate(self, login: Login) -> Issued:
-        """Raises `Refused`: unauthorized, or not_found for a token that is no longer good."""
+        """Raises `Refused`: unauthorized, too_many_logins, or not_found for a token that is no longer good."""
+        try:
+            return await self._authenticate(login)
+        except Refused as why:
+            who = login.user or Which()
+            text = "login refused: user=%r domain=%r address=%s reason=%s"
+            logger.warning(
+                text, (who.id or who.name)[:80], (who.domain_id or who.domain_name)[:80], login.address, why.code
+            )
+            raise
+
+    async def _authenticate(self, login: Login) -> Issued:
         await self.look()
         began = self._now()
         earlier = self._snapshot.read(login.token, began, self._expiration) if login.token else None

@@ -1,0 +1,27 @@
+"""Counters of this process, for /metrics. Gauges of the cloud are read from its databases when somebody asks."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+REGISTRY = CollectorRegistry()
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+
+OPERATIONS = Histogram(
+    "kilonova_operation_seconds",
+    "Operations that ended in this process, by kind and state, and how long they took.",
+    ("kind", "state"),
+    buckets=BUCKETS,
+    registry=REGISTRY,
+)
+LEASES = Counter("kilonova_leases_expired", "Steps that were freed since their worker is gone.", registry=REGISTRY)
+CONFLICTS = Counter(
+    "kilonova_placement_conflicts", "Claims that found every candidate taken meanwhile.", registry=REGISTRY
+)
+HTTP_REQUESTS = Counter(
+    "kilonova_http_requests",
+    "Requests by method, template of the route and status.",
+    ("method", "route", "code"),
+    registry=REGISTRY,
+)
+HTTP_SECONDS = Counter("kilonova_http_seconds", "Time spent on all of them.", registry=REGISTRY)
