@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,13 +51,28 @@ def wait_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     raise RuntimeError(f"kilonova serve was not ready within {PATIENCE:g} s:\n{log.read_text()[-2000:]}")
 
 
+def syncs_per_second(pid: int) -> float | None:
+    """How often it waits for the disk; None where strace is missing or may not look."""
+    tracer = shutil.which("strace")
+    if tracer is None:
+        return None
+    command = [tracer, "-f", "-qq", "-e", "trace=fdatasync,fsync", "-p", str(pid)]
+    tracing = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    time.sleep(WINDOW)
+    tracing.terminate()
+    lines = tracing.communicate()[1].splitlines()
+    if any("denied" in line or "not permitted" in line for line in lines):
+        return None
+    return sum("sync(" in line for line in lines) / WINDOW
+
+
 def resident_of_all(pid: int) -> float:
     return sum(resident_mb(each) for each in (pid, *children(pid)))
 
 
 def measure(scratch: Path) -> Report:
     report = Report("idle")
-    shares, memory = [], 0.0
+    shares, memory, syncs = [], 0.0, None
     fresh, again = [], []
     for number in range(STARTS):
         with serving(scratch / f"data{number}") as (_, seconds):
@@ -70,9 +86,12 @@ def measure(scratch: Path) -> Report:
                     time.sleep(WINDOW)
                     shares.append((cpu_of(pid) - cpu) / (time.perf_counter() - at) * 100)
                 memory = resident_of_all(pid)
+                syncs = syncs_per_second(pid)
     report.add("hosts", HOSTS)
     report.at_most("CPU while idle", median(shares), "% of a core", 1.0, f"{rounds(shares)}, {WINDOW:g} s each")
     report.at_most("memory", memory, "MB", 170.0)
+    if syncs is not None:
+        report.at_most("fdatasync while idle", syncs, "per second", 1.0, f"by strace, {WINDOW:g} s")
     report.at_most("ready, from an empty directory", median(fresh), "s", 7.0, rounds(fresh))
     report.at_most("ready, from an existing one", median(again), "s", 4.0, rounds(again))
     return report

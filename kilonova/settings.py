@@ -153,7 +153,7 @@ class PlacementOptions(Section, frozen=True, kw_only=True):
 
 
 class ConductorOptions(Section, frozen=True, kw_only=True):
-    lease_seconds: Seconds = 30.0
+    lease_seconds: Seconds = 6.0
     poll_seconds: Seconds = 5.0
     evacuations_per_destination: Count = 4
 

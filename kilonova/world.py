@@ -54,6 +54,10 @@ class Bus(Protocol):
     async def serve(self, subject: str, handler: Handler, *, shared: bool = False) -> None:
         """Answer questions asked on `subject`; with `shared`, each message reaches one of those who serve it."""
 
+    async def stop_serving(self) -> None:
+        """No more questions reach this end, so others who share them get them; returns when those that have come are
+        answered, or after a moment. It may still ask and tell."""
+
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
         """Ask and wait; raises `NoAnswer` when nobody answered in time or the handler failed."""
 

@@ -71,6 +71,9 @@ class MemoryHub:
 
     def _silence(self, end: MemoryBus) -> None:
         end.gone = True
+        self.remove_servers(end)
+
+    def remove_servers(self, end: MemoryBus) -> None:
         for subject in end.subjects:
             self._servers[subject] = [server for server in self._servers[subject] if server.end is not end]
 
@@ -135,6 +138,10 @@ class MemoryBus:
         subject = self._prefix + subject
         self.subjects.add(subject)
         self._hub.add(_Server(self, subject, handler, shared, contextvars.copy_context()))
+
+    async def stop_serving(self) -> None:
+        self._hub.remove_servers(self)
+        await self.tasks.settle()
 
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
         check_size(subject, body)

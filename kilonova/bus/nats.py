@@ -16,9 +16,10 @@ from typing import Any
 from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from kilonova.bus import token
-from kilonova.bus.serving import Reply, Tasks, check_size, run_handler
+from kilonova.bus.serving import SETTLE_SECONDS, Reply, Tasks, check_size, run_handler
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer
 from kilonova.world import Handler
 
@@ -53,6 +54,7 @@ class NatsBus:
         self._client: Client | None = None
         self._up = asyncio.Event()
         self._served: list[_Served] = []
+        self._subscriptions: list[Subscription] = []
         self._subscribing = asyncio.Lock()
         self._tasks = Tasks()
         self._watcher: asyncio.Task[None] | None = None
@@ -83,6 +85,15 @@ class NatsBus:
             self._served.append(served)
             if self._client is not None:
                 await self._subscribe(self._client, [served])
+
+    async def stop_serving(self) -> None:
+        async with self._subscribing:
+            self._served = []
+            subscriptions, self._subscriptions = self._subscriptions, []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await asyncio.gather(*map(_drained, subscriptions), return_exceptions=True)
+        await self._tasks.settle()
 
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
         check_size(subject, body)
@@ -128,7 +139,8 @@ class NatsBus:
     async def _subscribe(self, client: Client, served: list[_Served]) -> None:
         """Returns when the broker knows, so that who is told "I serve this" can ask at once."""
         for one in served:
-            await client.subscribe(one.subject, queue=one.queue, cb=self._receiver(one, client))
+            receiver = self._receiver(one, client)
+            self._subscriptions.append(await client.subscribe(one.subject, queue=one.queue, cb=receiver))
         if client.is_connected:
             with contextlib.suppress(errors.Error, OSError):  # lost again: nats-py repeats subscriptions
                 await client.flush(FLUSH_SECONDS)
@@ -176,7 +188,7 @@ class NatsBus:
             await _abandon(old)
         client = await self._connect()
         async with self._subscribing:
-            self._client = client
+            self._client, self._subscriptions = client, []
             await self._subscribe(client, self._served)
 
     async def _connect(self) -> Client:
@@ -227,6 +239,10 @@ class NatsBus:
         self._up.set()
         self._complaint = ""
         log.warning("connected to %s again", self._shown_url)
+
+
+async def _drained(subscription: Subscription) -> None:
+    await subscription.drain()  # type: ignore[no-untyped-call]
 
 
 def _reply_in(message: Msg) -> Reply:

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY = 1024 * 1024 - 4096  # what NATS takes by default, less headers; the same everywhere, so that tests see it
 MAX_FAILURE_TEXT = 4000
+SETTLE_SECONDS = 0.3  # for answers under way when nothing new is answered any more
 CANCEL_SECONDS = 5.0  # a handler that does not let go must not hold up the end of the process
 
 
@@ -64,6 +65,12 @@ class Tasks:
         task = asyncio.create_task(work, context=context)
         self._running.add(task)
         task.add_done_callback(self._forget)
+
+    async def settle(self) -> None:
+        """Wait for the handlers that run, but only for a moment."""
+        others = self._running - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=SETTLE_SECONDS)
 
     async def cancel(self) -> None:
         others = self._running - {asyncio.current_task()}

@@ -229,7 +229,11 @@ class Agent:
         self._woken = False
         has = [running.key for running in self._running.values()]
         beat = Beat(host=self.host, session=self.session, epoch=self._epoch, has=has, pull=pull)
-        orders = await self._ask("conductor.beat", beat, Orders)
+        try:
+            orders = await self._ask("conductor.beat", beat, Orders)
+        except NoAnswer:
+            self._woken = self._woken or pull  # what it was woken for is still there
+            raise
         if orders.register_again:
             self._epoch = 0
             self._woken = True

@@ -35,6 +35,12 @@ _FREE = Sql(
     .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken", in_list(steps.c.worker, "gone"))
     .values(state="ready", worker=None)
 )
+_HAND_BACK = Sql(
+    update(steps)
+    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken", steps.c.worker == bindparam("me"))
+    .values(state="ready", worker=None)
+    .returning(steps.c.operation_id)
+)
 _MINE = Sql(
     select(steps.c.operation_id, steps.c.ordinal).where(
         steps.c.open == 1,
@@ -49,15 +55,15 @@ _MINE = Sql(
 )
 
 
-async def renew(engine: Engine) -> set[str]:
-    """This worker lives; returns all that do."""
+async def renew(engine: Engine, seconds: float) -> set[str]:
+    """This worker lives for that long; returns all that do."""
 
     async def body(tx: Tx) -> set[str]:
         now = await tx.now()
-        until: dict[str, Any] = {"lease_until": now + engine.limits.lease_seconds}
+        until: dict[str, Any] = {"lease_until": now + seconds}
         if not await rows.change(tx, workers, until, id=engine.worker):
             await rows.put(tx, workers, id=engine.worker, kind="conductor", started_at=now, **until)
-        latest = now + AT_MOST * engine.limits.lease_seconds
+        latest = now + AT_MOST * seconds
         await tx.run(_FORGET, before=now - LISTED_AFTER_DEATH, latest=latest)
         return {row["id"] for row in await tx.all(_LIVE, now=now, latest=latest)}
 
@@ -93,6 +99,24 @@ async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
         return count
 
     return await journal.write(body)
+
+
+async def hand_back(engine: Engine, journal: Store) -> list[str]:
+    """All steps of this worker, which stops, are ready again; returns their operations."""
+
+    async def body(tx: Tx) -> list[str]:
+        return [row["operation_id"] for row in await tx.all(_HAND_BACK, me=engine.worker)]
+
+    return await journal.write(body)
+
+
+async def leave(engine: Engine) -> None:
+    """This worker has stopped: whatever it still holds is anybody's."""
+
+    async def body(tx: Tx) -> None:
+        await rows.remove(tx, workers, id=engine.worker)
+
+    await engine.world.db.control.write(body)
 
 
 async def take_over(journal: Store, living: set[str]) -> int:

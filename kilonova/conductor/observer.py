@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from kilonova.engine.core import Engine
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import hosts, observers
-from kilonova.world import Store, Tx
+from kilonova.world import Row, Store, Tx
 
 _SEEN = Sql(
     update(hosts)
@@ -26,13 +27,17 @@ _SEEN = Sql(
 _NOT_AHEAD = Sql(update(hosts).where(hosts.c.last_seen > bindparam("now")).values(last_seen=bindparam("silent")))
 FORGOTTEN_AFTER = 3600.0  # seconds; conductors that are gone
 _FORGET = Sql(delete(observers).where(observers.c.until < bindparam("before")))
+QUIET_FLUSHES = 2  # of so many one is written while nothing is heard
+SLACK_SECONDS = 0.1
 _ALL = Sql(select(*hosts.c["name", "session", "epoch", "returning", "last_seen"]))
+
+Known = dict[str, tuple[str | None, int]]  # host: session and epoch
 
 
 class Flushed(NamedTuple):
     now: float
     since: float
-    known: dict[str, tuple[str | None, int]]
+    known: Known
     has_news: bool
 
 
@@ -43,7 +48,7 @@ class Observer:
     engine: Engine
     journal: Store
     heard: dict[str, tuple[str, float]] = field(default_factory=dict)  # host: session, and when; not recorded yet
-    known: dict[str, tuple[str | None, int]] = field(default_factory=dict)  # host: session and epoch
+    known: Known = field(default_factory=dict)
     since: float | None = None  # by the database's clock
     last_heard: float = float("-inf")  # by this process', as all below
     heard_at: dict[str, tuple[str, float]] = field(default_factory=dict)  # host: session, when
@@ -54,10 +59,14 @@ class Observer:
         self.heard[host] = self.heard_at[host] = (session, self.last_heard)
 
     async def flush(self, echo_works: bool) -> bool:
-        """One transaction for all hosts heard since the last one. True: one of them had been silent for too long."""
+        """One transaction for all hosts heard since the last one. True: one of them had been silent for too long.
+        Where nothing is to be written, nothing is: a cell without hosts needs no observer, and a quiet one is told only
+        now and then that it is listened to."""
         heard, self.heard = self.heard, {}
         here, down_after = self.engine.world.clock.monotonic(), self.engine.limits.service_down_time
         receiving = echo_works and (len(self.known) < 2 or here - self.last_heard <= down_after / 2)
+        if not heard and not await self._is_due(receiving, here):
+            return False
 
         async def body(tx: Tx) -> Flushed:
             now = await tx.now()
@@ -72,9 +81,8 @@ class Observer:
             follows = receiving and not jumped and self._follows(now)
             since = self.since if follows and self.since is not None else now
             await self._listening(tx, since, now)
-            known = {row["name"]: (None if row["returning"] else row["session"], row["epoch"]) for row in before}
             has_news = any(row["name"] in heard and now - row["last_seen"] > down_after for row in before)
-            return Flushed(now, since, known, has_news)
+            return Flushed(now, since, _known_in(before), has_news)
 
         try:
             flushed = await self.journal.write(body)
@@ -101,6 +109,19 @@ class Observer:
         longest = max(limits.service_down_time / 2, 3 * limits.flush_seconds)
         return self.flushed is not None and now - self.flushed[0] <= longest
 
+    async def _is_due(self, receiving: bool, here: float) -> bool:
+        """Nothing was heard: whether it is time to say how long this observer has been listening."""
+        try:
+            self.known = await self.journal.read(_known)
+        except KilonovaError:
+            self.since = None
+            return False
+        if not receiving:
+            self.since = None
+        limits = self.engine.limits
+        quiet = min(QUIET_FLUSHES * limits.flush_seconds, limits.service_down_time / 8)
+        return bool(self.known) and (self.flushed is None or here - self.flushed[1] > quiet - SLACK_SECONDS)
+
     def _has_jumped(self, now: float, here: float) -> bool:
         """The database's clock was set since the last flush, or this machine was asleep: what it says of the past
         proves no silence (law 16)."""
@@ -122,3 +143,11 @@ class Observer:
         if not await rows.change(tx, observers, values, id=self.engine.worker):
             await tx.run(_FORGET, before=now - FORGOTTEN_AFTER)
             await rows.put(tx, observers, id=self.engine.worker, **values)
+
+
+async def _known(tx: Tx) -> Known:
+    return _known_in(await tx.all(_ALL))
+
+
+def _known_in(found: Sequence[Row]) -> Known:
+    return {row["name"]: (None if row["returning"] else row["session"], row["epoch"]) for row in found}

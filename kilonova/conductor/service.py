@@ -11,7 +11,7 @@ import msgspec
 from kilonova.bus import CELLS_CHANGED, HOSTS_ANSWER, token
 from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.desk import Desk
-from kilonova.conductor.leases import forget_others, give_back, renew, take_over
+from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
 from kilonova.conductor.reclaiming import reclaim
 from kilonova.conductor.rounds import Rounds
 from kilonova.domain.errors import KilonovaError, NoAnswer, Unreachable
@@ -25,6 +25,9 @@ from kilonova.world import Store
 
 logger = logging.getLogger(__name__)
 MOST_BETWEEN_RECLAIMS = 60.0  # seconds
+ALONE_SECONDS = 60.0  # lease of a conductor from which nobody can take over: it only shows that it lives
+GRACE_SECONDS = 0.4  # that steps under way get when a conductor stops; then another one does them
+ALONE_GRACE_SECONDS = 10.0  # when there is no other
 
 
 class Conductor:
@@ -38,7 +41,9 @@ class Conductor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._left: set[tuple[str, str]] = set()  # for others, since this one stops
         self._living: set[str] = set()
+        self._renewed_at = float("-inf")
         self._echo_works = False
         self._finding = Rounds(self._find_work)
         self._freeing = Rounds(self._free_steps)
@@ -74,15 +79,44 @@ class Conductor:
             self._loops.append(asyncio.create_task(self._audit_now_and_then(limits.audit_interval)))
 
     async def stop(self) -> None:
-        """Takes no more steps and waits for those under way."""
+        """Takes no more steps, waits a moment for those under way, and gives the others back at once."""
         self._stopping = True
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        if not self._alone:
+            await self.engine.world.bus.stop_serving()
         for rounds in (self._finding, self._freeing, self._flushing, self._watching, self._reclaiming):
             await rounds.stop()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=10.0)
+        await self._end_drives()
+        if not self._alone:
+            await self._hand_over()
+
+    async def _end_drives(self) -> None:
+        if not self._tasks:
+            return
+        tasks = set(self._tasks)
+        await asyncio.wait(tasks, timeout=ALONE_GRACE_SECONDS if self._alone else GRACE_SECONDS)
+        self._left |= self._driving
+        for task in tasks:
+            task.cancel()  # as if it had been killed here; whoever goes on finds what was done (law 2)
+        await asyncio.wait(tasks)
+
+    async def _hand_over(self) -> None:
+        """What this conductor held or was woken for, another one is woken for."""
+        for journal in self.engine.world.db.journals():
+            try:
+                given = await hand_back(self.engine, journal)
+            except KilonovaError as error:
+                logger.warning("steps in %s stay taken until the lease of this conductor ends: %s", journal.name, error)
+                continue
+            left = {operation for name, operation in self._left if name == journal.name}
+            for operation in sorted(left | set(given)):
+                await self.engine.wake(journal.name, operation)
+        try:
+            await leave(self.engine)
+        except KilonovaError as error:
+            logger.warning("the lease of this conductor stays until it ends: %s", error)
 
     def _cells(self) -> list[Store]:
         return [self.engine.world.db.cell(name) for name in self.engine.world.db.cells()]
@@ -125,6 +159,7 @@ class Conductor:
         """One drive per operation at a time; a wake-up that comes meanwhile is kept for afterwards."""
         key = (journal.name, operation_id)
         if self._stopping:
+            self._left.add(key)
             return
         if key in self._driving:
             self._again.add(key)
@@ -206,11 +241,17 @@ class Conductor:
     # -- leases, heartbeats, silence ----------------------------------------------------------------------------
 
     async def _look_after_leases(self) -> None:
-        self._living = await renew(self.engine)
+        here, seconds = self.engine.world.clock.monotonic(), self.engine.limits.lease_seconds
+        if self._alone:
+            seconds = max(seconds, ALONE_SECONDS)
+        if not self._alone or here - self._renewed_at >= seconds / 3:
+            self._living = await renew(self.engine, seconds)
+            self._renewed_at = here
         await self._freeing.go(self.engine.world.db.journals())
 
     async def _free_steps(self, journal: Store) -> None:
-        await take_over(journal, self._living)
+        if await take_over(journal, self._living):
+            await self._find_work(journal)
         driving = {operation for name, operation in self._driving if name == journal.name}
         await give_back(self.engine, journal, driving)
 

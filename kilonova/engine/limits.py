@@ -13,7 +13,7 @@ class Limits:
     report_interval: float = 10.0
     max_attempts: int = 3
     unknown_wait: float = 1800.0  # seconds that a request waits while it is not known whether a host fits
-    lease_seconds: float = 30.0
+    lease_seconds: float = 6.0
     flush_seconds: float = 1.0  # how often heartbeats are written
     poll_seconds: float = 5.0
     evacuations_per_destination: int = 4

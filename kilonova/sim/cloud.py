@@ -302,6 +302,19 @@ class SimCloud:
             self.hub.detach(name)
             self.loop.kill(role.process)
 
+    def terminate(self, name: str) -> None:
+        """SIGTERM: a conductor stops by its own means, and then it is gone."""
+        role = self.roles[name]
+        part = role.part
+        if not isinstance(part, Conductor):
+            raise ValueError(f"{name} is not a conductor")
+
+        async def end() -> None:
+            await part.stop()
+            self.loop.call_later(0.0, self.kill, name, context=contextvars.Context())
+
+        self.loop.spawn(role.process, end())
+
     # -- from outside -------------------------------------------------------------------------------------------
 
     def ask(self, work: Callable[[Engine], Awaitable[T]]) -> asyncio.Future[T]:

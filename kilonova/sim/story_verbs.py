@@ -42,6 +42,10 @@ class Verbs(OperatorRequests):
     def kill(self, role: str) -> None:
         self.cloud.kill(self.player.role(role))
 
+    def terminate(self, role: str) -> None:
+        """SIGTERM of a conductor."""
+        self.cloud.terminate(self.player.role(role))
+
     def start(self, what: str) -> Answer | None:
         """A server that was stopped, or a role that was killed."""
         if what != "taker" and what not in self.cloud.known_roles():

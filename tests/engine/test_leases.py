@@ -51,7 +51,7 @@ def test_the_step_of_a_conductor_that_is_gone_is_done_by_another(slow):
     cloud, server, _, done = slow
     worker = done[0].split()[0]
     cloud.kill(worker)
-    cloud.loop.run_for(25.0)
+    cloud.loop.run_for(3.0)
     assert len(done) == 1, "its lease has not run out yet"
     cloud.loop.run_for(120.0)
     other = {"conductor1": "conductor2", "conductor2": "conductor1"}[worker]

@@ -20,13 +20,13 @@ HOSTS = ("host1", "host2", "host3")
 NUMBERS = itertools.count(1)
 SERVICE_DOWN_TIME = 3
 
-QUICK = f"""
+QUICK = """
 [DEFAULT]
 report_interval = 0.5
-service_down_time = {SERVICE_DOWN_TIME}
+service_down_time = {down}
 [conductor]
-lease_seconds = 3
-poll_seconds = 0.5
+lease_seconds = {lease:g}
+poll_seconds = {poll:g}
 [quota]
 instances = -1
 cores = -1
@@ -39,7 +39,7 @@ copy_seconds = 0.6
 
 
 class Fleet:
-    def __init__(self, postgres: Postgres, nats: Nats) -> None:
+    def __init__(self, postgres: Postgres, nats: Nats, *, lease: float = 3.0, poll: float = 0.5) -> None:
         self.nats = nats
         self.name = f"fleet{next(NUMBERS)}"
         self.directory = Path(tempfile.mkdtemp(prefix="kilonova-fleet-"))
@@ -48,7 +48,7 @@ class Fleet:
         keys = self.directory / "keys"
         made = kilonova("keygen", keys, "--tls-name", "127.0.0.1")
         assert made.returncode == 0, made.stderr
-        self.config.write_text(self._example(keys) + QUICK)
+        self.config.write_text(self._example(keys) + QUICK.format(down=SERVICE_DOWN_TIME, lease=lease, poll=poll))
         self.port = free_port()
         self.roles: dict[str, Role] = {}
         self.http = Http(f"https://127.0.0.1:{self.port}", ca_file=keys / "tls.crt")

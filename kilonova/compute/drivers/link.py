@@ -39,6 +39,9 @@ class SimulatedLink:
 
         await self._bus.serve(subject, hear, shared=shared)
 
+    async def stop_serving(self) -> None:
+        await self._bus.stop_serving()
+
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
         """A question or an answer that meets a cut link is lost; who asked notices by the time it takes."""
         loop = asyncio.get_running_loop()

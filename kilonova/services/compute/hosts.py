@@ -151,7 +151,7 @@ async def read_workers(stores: Stores, lease_seconds: float) -> list[Worker]:
         Worker(
             id=row["id"],
             kind=row["kind"],
-            renewed_at=row["lease_until"] - lease_seconds,
+            renewed_at=min(now, row["lease_until"] - lease_seconds),  # who is alone has a longer lease
             is_up=row["lease_until"] > now,
         )
         for row in found
