@@ -88,7 +88,7 @@ async def serve_placement(path: Path, settings: Settings, listener: Listener, *,
             stores: dict[str, Store] = {}
             upgrading = not settings.database.is_set
             addresses = _addresses(settings, path, auth)
-            roll = await _roll(addresses, clouds_of(path, hosts=MACHINES_NAME), may_begin=upgrading)
+            roll = await _roll(addresses, clouds_of(path, settings, hosts=MACHINES_NAME), may_begin=upgrading)
             for name, address in addresses.items():
                 stores[name] = await open_store(name, address, clock=SystemClock(), upgrading=upgrading)
                 closing.push_async_callback(stores[name].close)

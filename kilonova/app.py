@@ -277,11 +277,11 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
 
     policy = make_policy(data.path)
     async with contextlib.AsyncExitStack() as closing:
-        clouds = clouds_of(data.path, hosts=MACHINES_NAME)
+        clouds = clouds_of(data.path, settings, hosts=MACHINES_NAME)
         opening = open_all(settings, data.path, embedded=True, witnesses=clouds)
         stores = await closing.enter_async_context(opening)
         seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
-        backend = claim_directories(stores, data)
+        backend = claim_directories(stores, data, settings)
         hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
         closing.callback(hardware.close)
         for number in range(1, settings.simulated.hosts + 1):
@@ -316,9 +316,9 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
     with DataDirectory(path) as data:
         policy = make_policy(path)
         async with contextlib.AsyncExitStack() as closing:
-            opening = open_all(settings, path, embedded=False, witnesses=clouds_of(path))
+            opening = open_all(settings, path, embedded=False, witnesses=clouds_of(path, settings))
             stores = await closing.enter_async_context(opening)
-            backend = claim_directories(stores, data)
+            backend = claim_directories(stores, data, settings)
             bus = await closing.enter_async_context(open_nats(settings, "api"))
 
             async def unready() -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 IMAGES_NAME = "images"
 VOLUMES_NAME = "volumes"
+OF_THE_CLOUD = "of the cloud"  # whose a directory is that every API has
 BACKEND_NAME = "volumes.id"
 MACHINES_NAME = "simulated.db"
 POLICY_NAME = "policy.yaml"
@@ -71,7 +72,7 @@ def make_service(
     return Service(
         engine=engine,
         identity=make_identity(parts, settings, engine.seal),
-        images=Images(*parts, path / IMAGES_NAME, _caps_of(settings), reserve),
+        images=Images(*parts, images_folder(settings, path), _caps_of(settings), reserve),
         networks=Networks(*parts),
         volumes=make_volumes(world, settings, engine.seal, backend),
         flavors=Flavors(*parts),
@@ -181,12 +182,19 @@ def make_volumes(world: World, settings: Settings, seal: Seal, backend: str = ""
     )
 
 
-def clouds_of(path: Path, *, hosts: str = "") -> dict[str, str]:
+def images_folder(settings: Settings, path: Path) -> Path:
+    """One for the whole cloud: every API has the same."""
+    named = settings.image.filesystem_store_datadir
+    return Path(named) if named else path / IMAGES_NAME
+
+
+def clouds_of(path: Path, settings: Settings, *, hosts: str = "") -> dict[str, str]:
     """Which cloud the directories of this data directory belong to, and the simulated hosts in the file `hosts`; what
     is new is left out. Changes nothing."""
     from kilonova.store.badges import read_directory_badge
 
-    folders = {f"{name} directory {path / name}": path / name for name in (IMAGES_NAME, VOLUMES_NAME)}
+    places = {IMAGES_NAME: images_folder(settings, path), VOLUMES_NAME: path / VOLUMES_NAME}
+    folders = {f"{name} directory {place}": place for name, place in places.items()}
     badges = {what: read_directory_badge(folder) for what, folder in folders.items()}
     clouds = {what: badge.cloud for what, badge in badges.items() if badge is not None}
     if hosts and (path / hosts).exists():
@@ -198,7 +206,7 @@ def clouds_of(path: Path, *, hosts: str = "") -> dict[str, str]:
     return clouds
 
 
-def claim_directories(stores: OpenStores, data: DataDirectory) -> str:
+def claim_directories(stores: OpenStores, data: DataDirectory, settings: Settings) -> str:
     """The directories of this data directory get their badges, or are refused; returns the id of its volumes."""
     from kilonova.store.badges import read_directory_badge
 
@@ -206,7 +214,8 @@ def claim_directories(stores: OpenStores, data: DataDirectory) -> str:
     # the records name it: a lost file must not make the volumes somebody else's
     backend = data.secret(BACKEND_NAME, (lambda: badge.store) if badge is not None else Uuids().uuid)
     stores.roll.claim_directory(data.path / VOLUMES_NAME, VOLUMES_NAME, backend, store=backend)
-    stores.roll.claim_directory(data.path / IMAGES_NAME, IMAGES_NAME, backend)
+    # One for all APIs: one that does not see the cloud's images is refused, instead of failing half of all downloads.
+    stores.roll.claim_directory(images_folder(settings, data.path), IMAGES_NAME, OF_THE_CLOUD)
     return backend
 
 
@@ -265,7 +274,7 @@ def make_reserve(world: World, settings: Settings, path: Path) -> DiskReserve:
     """Of the disks that this process writes to; databases of a fleet are on disks of their own."""
     from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
 
-    folders = {IMAGES: path / IMAGES_NAME, VOLUMES: path / VOLUMES_NAME}
+    folders = {IMAGES: images_folder(settings, path), VOLUMES: path / VOLUMES_NAME}
     if not settings.database.is_set:
         folders = {DATABASES: path, **folders}
     return DiskReserve(settings.default.disk_reserve_mb * MEBIBYTE, folders, world.free_bytes)

@@ -208,6 +208,7 @@ class ImageOptions(Section, frozen=True, kw_only=True):
     image_size_cap: Count = 1024**4
     virtual_size_cap: Count = 16 * 1024**4
     quota_bytes: Limit = 100 * 1024**3
+    filesystem_store_datadir: Word = ""
 
 
 class TokenOptions(Section, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import logging
 import os
@@ -28,6 +29,7 @@ PART = ".part"
 UNFINISHED = unfinished("", PART)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 T = TypeVar("T")
+_ZEROS = bytes(8 * BATCH)
 
 
 class Facts(NamedTuple):
@@ -80,6 +82,20 @@ class Files:
         """Remove what was set aside long ago."""
         await FILES.run(remove_expired, self.folder, now)
 
+    async def is_held(self, name: str) -> bool:
+        """Whether an upload has it open, at any API that shares the folder."""
+        return await FILES.run(self._is_held, name)
+
+    def _is_held(self, name: str) -> bool:
+        try:
+            with self.path(name).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return True  # renamed or removed just now: somebody was at it
+        except OSError as error:
+            return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
+        return False
+
     async def remove(self, name: str) -> None:
         """One that stays behind costs room until the next start, nothing else."""
         try:
@@ -97,6 +113,7 @@ class Draft:
         self._final = final
         self._path = final.with_name(self.name)
         self._file = self._path.open("xb", buffering=0)
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # while it is open: other APIs that start see that somebody is at it
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._sha512 = hashlib.sha512()
         self._waiting: list[bytes] = []
@@ -121,6 +138,9 @@ class Draft:
             for chunk in batch:
                 self._md5.update(chunk)
                 self._sha512.update(chunk)
+                if chunk == _ZEROS[: len(chunk)]:  # a hole, as it was in a volume
+                    self._file.seek(len(chunk), os.SEEK_CUR)
+                    continue
                 rest = memoryview(chunk)
                 while rest:  # an unbuffered file may take less than all
                     rest = rest[self._file.write(rest) :]
@@ -129,10 +149,11 @@ class Draft:
         """What `inspect` says of the file with all that came until now."""
         await self._write_waiting()
         with _storage():
+            await FILES.run(os.ftruncate, self._file.fileno(), self.size)  # a hole at the end counts, too
             return await FILES.run(inspect, self._path)
 
     async def finish(self) -> Facts:
-        """On the disk and under its final name, for good."""
+        """On the disk and under its final name, for good; still held, until `close`."""
         await self._write_waiting()
         with _storage():
             await FILES.run(self._finish)
@@ -140,10 +161,15 @@ class Draft:
 
     def _finish(self) -> None:
         with self._busy:
+            os.ftruncate(self._file.fileno(), self.size)
             os.fsync(self._file.fileno())
-            self._file.close()
             os.replace(self._path, self._final)
             sync_directory(self._final.parent)
+
+    def close(self) -> None:
+        """Its record tells the rest."""
+        with self._busy:
+            self._file.close()
 
     async def abandon(self) -> None:
         await FILES.run(self._abandon)

@@ -71,7 +71,9 @@ async def _write(files: Files, name: str, content: bytes) -> Facts:
     draft = await files.begin(name, tiny=True)  # a cloud starts on a full disk, too
     try:
         await draft.add(content)
-        return await draft.finish()
+        facts = await draft.finish()
+        draft.close()
+        return facts
     except BaseException:
         await draft.abandon()
         raise

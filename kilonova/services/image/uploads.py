@@ -84,7 +84,10 @@ class Uploads:
         except BaseException:
             await self._give_up(image.id, name, draft)
             raise
-        await self._activate(image, name, draft, facts, disk_size)
+        try:
+            await self._activate(image, name, draft, facts, disk_size)
+        finally:
+            draft.close()
 
     async def _start(self, image: Image, name: str) -> None:
         now = self._clock.now()
@@ -196,6 +199,8 @@ class Uploads:
         known = await self._control.read(body)
         for name in names:
             image_id, status = known.get(name.removesuffix(PART), ("", ""))
+            if await self._files.is_held(name):  # an upload at another API that shares the folder
+                continue
             if status == SAVING:
                 await self._back_to_queued(image_id, name.removesuffix(PART))
             elif not UNFINISHED.fullmatch(name):

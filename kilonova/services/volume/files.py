@@ -31,6 +31,7 @@ BATCH = 8 * 1024 * 1024  # bytes between two looks whether the copy is still wan
 PART = ".part"
 UNFINISHED = unfinished("volume-|snapshot-", PART)
 PLAIN_FORMATS = (RAW, "iso", "ami", "ari", "aki")  # images that are copied byte by byte
+_ZEROS = bytes(BATCH)
 _FICLONE = 0x40049409  # the ioctl of Linux that lets two files share their blocks until one of them is written to
 
 
@@ -275,9 +276,24 @@ def _opened_image(image: ImageFile) -> Iterator[int]:
 
 def _chunks(file: BinaryIO, disk_format: str) -> Iterator[bytes]:
     if disk_format == RAW:
-        return iter(lambda: file.read(BATCH), b"")
+        return _raw_chunks(file.fileno())
     size = os.fstat(file.fileno()).st_size
     return Packing(file, size, data_extents(file.fileno(), size)).pieces()
+
+
+def _raw_chunks(file: int) -> Iterator[bytes]:
+    """All bytes; those of holes are not read."""
+    size, at = os.fstat(file).st_size, 0
+    for start, end in (*data_extents(file, size), (size, size)):
+        while at < start:
+            yield _ZEROS[: start - at]
+            at += min(len(_ZEROS), start - at)
+        while at < end:
+            chunk = os.pread(file, min(BATCH, end - at), at)
+            if not chunk:
+                return
+            yield chunk
+            at += len(chunk)
 
 
 def data_extents(file: int, size: int) -> Iterator[tuple[int, int]]:

@@ -302,3 +302,24 @@ def test_deleting_the_image_ends_its_upload(tmp_path: Path, monkeypatch: pytest.
             assert (why.value.code, lived.files()) == ("image_gone", [])
 
     run(story)
+
+
+def test_an_api_that_starts_leaves_the_uploads_of_another_alone(tmp_path: Path) -> None:
+    """They share the folder: what is being written there is not what a crash has left."""
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.create()
+
+            async def body() -> AsyncIterator[bytes]:
+                yield bytes(BATCH)
+                await lived.images._uploads.clean()
+                assert (await lived.find(image)).status == SAVING and len(lived.files()) == 1
+                yield b"end"
+
+            await lived.images.upload(image, body())
+            assert len(await lived.content(image)) == BATCH + 3
+            await lived.images._uploads.clean()
+            assert (await lived.find(image)).status == ACTIVE
+
+    run(story)
