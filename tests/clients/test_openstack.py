@@ -143,3 +143,22 @@ def _until(client: Client, server: str, status: str) -> None:
         if found == status:
             return
     raise AssertionError(f"{server} is {found}, not {status}")
+
+
+def test_what_clients_write_as_text_or_leave_empty(admin: Client) -> None:
+    """Neutron makes numbers of text and finds a segment; Keystone takes a null for a text that nobody gave."""
+    assert admin.json("network", "create", "wide", "--mtu", 1400)["mtu"] == 1400
+    admin.ok("network", "set", "wide", "--mtu", 1300)
+    assert admin.json("network", "show", "wide")["mtu"] == 1300
+    vlan = ("--provider-network-type", "vlan", "--provider-physical-network", "p1")
+    assert admin.json("network", "create", "tagged", *vlan, "--provider-segment", 7)["provider:segmentation_id"] == 7
+    first = admin.json("network", "create", "far1", "--provider-network-type", "vxlan")["provider:segmentation_id"]
+    second = admin.json("network", "create", "far2", "--provider-network-type", "vxlan")["provider:segmentation_id"]
+    assert (first, second) == (1, 2)
+    admin.ok("network", "delete", "wide", "tagged", "far1", "far2")
+    admin.ok("service", "create", "unnamed-type")
+    admin.ok("service", "create", "--name", "other", "other-type")
+    admin.ok("region", "create", "north")
+    admin.ok("region", "create", "norther", "--parent-region", "north")
+    admin.ok("region", "delete", "norther", "north")
+    admin.ok("service", "delete", "unnamed-type", "other")

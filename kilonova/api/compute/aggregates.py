@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,11 +15,14 @@ from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
-from kilonova.bus import question_subject
+from kilonova.bus import in_cell, question_subject
 from kilonova.domain.errors import Refused
 from kilonova.domain.messages import CacheOrder
 from kilonova.operations import aggregates as hosting
 from kilonova.services.compute.aggregates import ZONE, Aggregate
+from kilonova.store import rows
+from kilonova.store.tables.control import host_mappings
+from kilonova.world import Tx
 
 RULE = "os_compute_api:os-aggregates:"
 OF_BAD_VALUES = frozenset({"zone_conflict", "zone_inhabited"})  # 400 where metadata is set, 409 where a host moves
@@ -71,9 +75,19 @@ async def cache_images(call: Call) -> Response:
         raise Rejected(400, f"Duplicate images in request: {len(images)} were given, {len(set(images))} are different")
     found = await call.service.aggregates.find(_id(call))
     order = msgspec.json.encode(CacheOrder(images))
+    cells = await _cells_of(call, found.hosts)
     for host in found.hosts:
-        await call.engine.world.bus.cast(question_subject(host), order)
+        subject = in_cell(call.db.bus_prefix(cells.get(host, "")), question_subject(host))
+        await call.engine.world.bus.cast(subject, order)
     return nothing(202)
+
+
+async def _cells_of(call: Call, hosts: Sequence[str]) -> dict[str, str]:
+    async def body(tx: Tx) -> dict[str, str]:
+        found = [await rows.fetch(tx, host_mappings, host=host) for host in hosts]
+        return {row["host"]: row["cell"] for row in found if row is not None}
+
+    return await call.db.control.read(body)
 
 
 async def _change(call: Call, **values: Any) -> Aggregate:

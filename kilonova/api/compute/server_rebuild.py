@@ -30,6 +30,7 @@ from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
 
 RULE = "os_compute_api:servers:rebuild"
+CERTIFICATES = f"{RULE}:trusted_certs"
 
 
 async def rebuild(call: Call) -> Response:
@@ -79,6 +80,8 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
         check_user_data(wish["user_data"])
     if wish.get("key_name"):
         await find_key(call, wish["key_name"])
+    if wish.get("trusted_image_certificates"):
+        call.require(CERTIFICATES)
     if "metadata" in wish:
         await call.service.quotas.check_metadata(call.caller, len(wish["metadata"]))
     names = {

@@ -19,7 +19,7 @@ from kilonova.store.server_records import Record
 
 ATTRIBUTES = "OS-EXT-SRV-ATTR:"
 EXTENDED = "os_compute_api:os-extended-server-attributes"
-EXTRA_SPECS = "os_compute_api:os-flavor-extra-specs:index"
+EXTRA_SPECS = "os_compute_api:servers:show:flavor-extra-specs"
 HOST_STATUS = "os_compute_api:servers:show:host_status"
 HOST_STATUS_UNKNOWN = "os_compute_api:servers:show:host_status:unknown-only"
 WOULD_FIT = "kilonova:servers:show:would_fit"

@@ -133,7 +133,7 @@ def _pin(record: Record, details: Details, zone: str | None) -> None:
     if details.pinned_zone is not None:
         raise Rejected(409, f"Instance {record.id} is pinned to {details.pinned_zone}; unpin it first")
     if zone != zone_of(record):
-        raise Rejected(400, f"Instance {record.id} is in {zone_of(record)}, not in {zone}")
+        raise Rejected(409, f"Instance {record.id} is in {zone_of(record)}, not in {zone}")
     details.pinned_zone = zone
 
 

@@ -67,7 +67,9 @@ TAGS_CHANGE = Forms({"type": "object", "properties": {"tags": TAGS}, "required":
 ONE_TAG = Forms(TAG)
 
 SERVICE_CREATE, SERVICE_CHANGE = both(
-    "service", {"type": name(255), "name": {**TEXT, "maxLength": 255}, "description": TEXT, "enabled": FLAG}, "type"
+    "service",
+    {"type": name(255), "name": {**TEXT_OR_NULL, "maxLength": 255}, "description": TEXT_OR_NULL, "enabled": FLAG},
+    "type",
 )
 ENDPOINT_CREATE, ENDPOINT_CHANGE = both(
     "endpoint",
@@ -85,7 +87,7 @@ ENDPOINT_CREATE, ENDPOINT_CHANGE = both(
 )
 _REGION = {
     "id": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"\S"},
-    "description": TEXT,
+    "description": TEXT_OR_NULL,
     "parent_region_id": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
 }
 REGION_CREATE, REGION_CHANGE = both("region", _REGION)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kilonova.api.forms import Forms, Schema
+from kilonova.api.network.converting import ConvertingForms
 from kilonova.services.network.kinds import FLOATING_IP, GROUP, NETWORK, PORT, ROUTER, RULE, SUBNET, Kind
 from kilonova.services.network.quotas import DEFAULTS
 
@@ -126,11 +127,11 @@ def _new(kind: Kind, properties: Schema, required: Iterable[str] = ()) -> Forms:
     """One, or a list of them."""
     each = _object({**properties, **_OWNED}, required)
     several = {"type": "array", "items": each, "minItems": 1, "maxItems": 500}
-    return Forms({**_object({kind.name: each, kind.plural: several}), "minProperties": 1, "maxProperties": 1})
+    return ConvertingForms({**_object({kind.name: each, kind.plural: several}), "minProperties": 1, "maxProperties": 1})
 
 
 def _change(kind: Kind, properties: Schema) -> Forms:
-    return Forms(_object({kind.name: _object(properties)}, [kind.name]))
+    return ConvertingForms(_object({kind.name: _object(properties)}, [kind.name]))
 
 
 NEW: dict[str, Forms] = {
@@ -153,7 +154,7 @@ CHANGE: dict[str, Forms] = {
 }
 INTERFACE = Forms({**_object({"subnet_id": ID, "port_id": ID}), "minProperties": 1})
 TAG_LIST = Forms(_object({"tags": TAGS}, ["tags"]))
-QUOTA = Forms(
+QUOTA = ConvertingForms(
     _object(
         {
             "quota": _object(

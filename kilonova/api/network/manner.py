@@ -42,6 +42,7 @@ TYPES: dict[str, tuple[int, str]] = {
     "port_bound": (409, "PortBound"),
     "port_in_use": (409, "PortInUse"),
     "port_not_found": (404, "PortNotFound"),
+    "no_network_available": (503, "NoNetworkAvailable"),
     "port_security_conflict": (409, "PortSecurityPortHasSecurityGroup"),
     "router_in_use": (409, "RouterInUse"),
     "router_interface_not_found": (404, "RouterInterfaceNotFound"),

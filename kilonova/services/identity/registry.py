@@ -56,6 +56,9 @@ class Services(Registered):
     def own(self, public_url: str) -> Sequence[Record]:
         return own_services()
 
+    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
+        return _without_nulls(wish)
+
     async def leave(self, tx: Tx, row: Row) -> None:
         await rows.remove(tx, catalog_endpoints, service_id=row["id"])
 
@@ -104,13 +107,18 @@ class Regions(Registered):
             if row is None:
                 raise missing("region", above)
             above = row["parent_region_id"]
-        return wish
+        return _without_nulls(wish)
 
     async def leave(self, tx: Tx, row: Row) -> None:
         below = await rows.fetch_all(tx, catalog_regions, parent_region_id=row["id"])
         used = await rows.fetch_all(tx, catalog_endpoints, region_id=row["id"])
         if below or used:
             raise Refused("forbidden", f"Region {row['id']} has regions or endpoints in it; delete those first.")
+
+
+def _without_nulls(wish: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Clients send a null for a text that nobody gave."""
+    return {name: "" if value is None and name in ("name", "description") else value for name, value in wish.items()}
 
 
 async def _with_region(tx: Tx, wish: Mapping[str, Any]) -> Mapping[str, Any]:

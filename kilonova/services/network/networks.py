@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, exists, select
 
 from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import invalid
 from kilonova.services.network.changed import mark_network
 from kilonova.services.network.kinds import NETWORK, Thing
-from kilonova.services.network.locks import lock_network
+from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import drop_ports
 from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import DHCP, FLOATING_IP
@@ -26,10 +26,27 @@ ZONE = "nova"
 WITH_PHYSICAL = ("flat", "vlan")
 SEGMENTS = {"vlan": (1, 4094), "vxlan": (1, 16777215), "geneve": (1, 16777215), "gre": (1, 2147483647)}
 
+_USED, _NEXT = networks.alias("used"), networks.alias("next")
 _SUBNETS = Sql(
     select(subnets.c.id, subnets.c.network_id)
     .where(in_list(subnets.c.network_id, "ids"))
     .order_by(subnets.c.created_at, subnets.c.id)
+)
+# The first number behind one that is used, with room for one more.
+_NEXT_SEGMENT = Sql(
+    select((_USED.c.segmentation_id + 1).label("number"))
+    .where(
+        _USED.c.network_type == bindparam("network_type"),
+        _USED.c.physical_network == bindparam("physical_network"),
+        _USED.c.segmentation_id < bindparam("most"),
+        ~exists().where(
+            _NEXT.c.network_type == _USED.c.network_type,
+            _NEXT.c.physical_network == _USED.c.physical_network,
+            _NEXT.c.segmentation_id == _USED.c.segmentation_id + 1,
+        ),
+    )
+    .order_by(_USED.c.segmentation_id)
+    .limit(1)
 )
 _OF_OTHERS = Sql(
     select(ports.c.id)
@@ -65,9 +82,23 @@ class NetworkRecords(Noun):
             "availability_zone_hints": [],
         }
         columns = NETWORK.columns_of({**default, **wish, **_segment(wish)})
-        if columns["segmentation_id"] != -1:
+        if columns["network_type"] in SEGMENTS:
+            await lock_project(tx, "")  # segments belong to no project: whoever takes one waits for the others
+            if columns["segmentation_id"] == -1:
+                columns["segmentation_id"] = await self._free_segment(tx, columns)
             await self._refuse_taken_segment(tx, columns)
         await rows.put(tx, networks, **{**columns, **self.standard(thing_id, wish, now)})
+
+    async def _free_segment(self, tx: Tx, columns: dict[str, Any]) -> int:
+        least, most = SEGMENTS[columns["network_type"]]
+        keys = {key: columns[key] for key in ("network_type", "physical_network")}
+        if await rows.fetch(tx, networks, **keys, segmentation_id=least) is None:
+            return least
+        row = await tx.one(_NEXT_SEGMENT, **keys, most=most)
+        if row is None:
+            text = f"Unable to create the network. No {keys['network_type']} segment is available."
+            raise Refused("no_network_available", text)
+        return int(row["number"])
 
     async def _refuse_taken_segment(self, tx: Tx, columns: dict[str, Any]) -> None:
         keys = {key: columns[key] for key in ("network_type", "physical_network", "segmentation_id")}
@@ -134,8 +165,6 @@ def _segment(wish: Wish) -> dict[str, Any]:
         least, most = SEGMENTS.get(kind, (0, -1))
         if not least <= number <= most:
             raise invalid(f"provider:segmentation_id {number} is out of range for provider:network_type '{kind}'.")
-    elif kind in SEGMENTS:
-        raise invalid(f"provider:network_type '{kind}' needs provider:segmentation_id.")
     return {
         "provider:network_type": kind,
         "provider:physical_network": physical,

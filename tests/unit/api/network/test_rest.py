@@ -45,7 +45,7 @@ def test_quotas_are_told_set_and_taken_back() -> None:
 
 @pytest.mark.parametrize(
     "quota",
-    [{"port": -2}, {"port": "5"}, {"port": 2**31}, {"port": 1.5}, {"port": None}, {"magic": 1}, [], None,
+    [{"port": -2}, {"port": "five"}, {"port": 2**31}, {"port": 1.5}, {"port": None}, {"magic": 1}, [], None,
      {"check_limit": True, "force": True}],
 )  # fmt: skip
 def test_wrong_quotas_are_refused(quota: Any) -> None:
