@@ -113,6 +113,12 @@ def in_our_words(name: str, error: BaseException) -> BaseException:
     return ours
 
 
+def _is_of_the_disk(error: Exception) -> bool:
+    """Of a COMMIT: its last frame may be in the log although writing it out failed, and counts if the process dies
+    before the next COMMIT overwrites it (law 12)."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_IOERR
+
+
 @dataclass
 class Batch:
     """Bodies that share a transaction, and what became of each."""
@@ -169,7 +175,7 @@ class WriteSide:
         try:
             self._commit(batch.outcomes)
         except (sqlite3.Error, CommitFailed) as error:
-            self._give_up(batch, error)
+            self._give_up(batch, error, is_sure=not _is_of_the_disk(error))
         except BaseException:
             self._roll_back()
             raise
@@ -182,9 +188,9 @@ class WriteSide:
         self.connection.execute("BEGIN IMMEDIATE")
         return True
 
-    def _give_up(self, batch: Batch, error: Exception) -> None:
+    def _give_up(self, batch: Batch, error: Exception, *, is_sure: bool = True) -> None:
         self._roll_back()
-        batch.outcomes = self._all_failed(batch.bodies, batch.outcomes, error)
+        batch.outcomes = self._all_failed(batch.bodies, batch.outcomes, error, is_sure)
         batch.is_over = True
 
     def _run_plainly(self, bodies: Sequence[Body[Any]], outcomes: list[Outcome]) -> bool:
@@ -238,13 +244,18 @@ class WriteSide:
         except sqlite3.Error:  # closed by drop(), or already rolled back by SQLite itself
             pass
 
-    def _all_failed(self, bodies: Sequence[Body[Any]], outcomes: list[Outcome], cause: Exception) -> list[Outcome]:
+    def _all_failed(
+        self, bodies: Sequence[Body[Any]], outcomes: list[Outcome], cause: Exception, is_sure: bool
+    ) -> list[Outcome]:
         """Each caller gets its own exception; whoever had one already keeps it."""
         failed: list[Outcome] = []
         for index in range(len(bodies)):
             error = outcomes[index][1] if index < len(outcomes) else None
             if error is None:
-                error = CommitFailed(f"database {self.name}: nothing was written: {cause}")
+                if is_sure:
+                    error = CommitFailed(f"database {self.name}: nothing was written: {cause}")
+                else:
+                    error = CommitUnknown(f"database {self.name}: the disk failed during COMMIT: {cause}")
                 error.__cause__ = cause
             failed.append((None, error))
         return failed
