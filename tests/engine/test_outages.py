@@ -92,7 +92,7 @@ def test_every_verb_fails_once_while_a_host_returns(cloud, verb, how):
     cloud = cloud(hosts=2, volumes=1)
     volume = [{"volume_id": cloud.stock.volumes[0]}]
     runs, _ = cloud.make("runs", host="host1", volumes=volume)
-    stopped, _ = cloud.make("stopped", host="host1")
+    stopped, _ = cloud.make("stopped", host="host1" if verb != "ensure_power" else "host2")  # else it takes the failure
     gone, _ = cloud.make("gone", host="host1")
     cloud.submit("stop", stopped)
     cloud.loop.run_for(20.0)
