@@ -72,6 +72,7 @@ MAKERS: dict[str, Maker] = {
     "/operations/{id}": operation,
     "/findings/{id}": finding,
     "/openapi/{service}": lambda world, where: "compute",
+    "/image-quotas/{project}": lambda world, where: world.owner.project_id,
     "/servers/{id}": lambda world, where: new_server(world),
     "/cells/{cell}": cell,
     "/hosts/{host}": lambda world, where: VICTIM,
