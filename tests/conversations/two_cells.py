@@ -27,7 +27,7 @@ class TwoCells(Embedded):
         self._port = port
 
     def __enter__(self) -> Self:
-        cell_store.FIRST_PAUSE = 0.05  # seconds until somebody looks whether it is back
+        cell_store.PAUSE = 0.05  # seconds until somebody looks whether it is back
         super().__enter__()
         self._outages = breakable(self.service, CELL)
         self._pages = make_app(self.service)

@@ -19,7 +19,7 @@ COMPUTE = "/compute/v2.1"
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_store, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(cell_store, "PAUSE", 0.05)
 
 
 async def compute(api: Api, path: str, headers: dict[str, str] = AT, method: str = "GET", body: Any = None) -> Any:
