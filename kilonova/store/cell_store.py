@@ -64,6 +64,7 @@ class CellStore:
         self._check = check
         self._looking: asyncio.Task[None] | None = None
         self._on_return: list[Callable[[str], None]] = []
+        self._returns = 0  # so far
 
     @property
     def stats(self) -> Stats:
@@ -80,27 +81,27 @@ class CellStore:
             self._store.faults = faults
 
     async def write(self, body: Body[T]) -> T:
-        store = self._reached()
+        store, returns = self._reached(), self._returns
         try:
             return await store.write(body)
         except Unreachable as why:
-            self.lose(why)
+            self._lost(why, returns)
             raise
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
-        store = self._reached()
+        store, returns = self._reached(), self._returns
         try:
             return await store.read(body, few=few)
         except Unreachable as why:
-            self.lose(why)
+            self._lost(why, returns)
             raise
 
     async def ask(self, statement: Any, /, **params: Any) -> Row | None:
-        store = self._reached()
+        store, returns = self._reached(), self._returns
         try:
             return await store.ask(statement, **params)
         except Unreachable as why:
-            self.lose(why)
+            self._lost(why, returns)
             raise
 
     def _reached(self) -> DroppableStore:
@@ -110,6 +111,11 @@ class CellStore:
                 f"the database of {self.name} {'is not the right one' if is_wrong else 'does not answer'}"
             )
         return self._store
+
+    def _lost(self, why: StoreError, returns: int) -> None:
+        """What was begun before the database came back says nothing about it now."""
+        if returns == self._returns:
+            self.lose(why)
 
     def lose(self, why: StoreError) -> None:
         if self.outage is not None:
@@ -148,6 +154,7 @@ class CellStore:
         assert self.outage is not None
         logger.warning("%s: its database answers again, after %.0f s", self.name, self._clock.now() - self.outage.since)
         self.outage = None
+        self._returns += 1
         for call in self._on_return:
             call(self.name)
 

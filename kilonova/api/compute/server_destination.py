@@ -11,7 +11,7 @@ import msgspec
 from kilonova.api.call import Call
 from kilonova.api.compute.services import COMPUTE, read_services
 from kilonova.api.rejected import Rejected
-from kilonova.services.compute.hosts import read_hosts
+from kilonova.services.compute.hosts import read_away, read_hosts
 
 FORCED_HOST = "os_compute_api:servers:create:forced_host"
 REQUESTED_HOST = "compute:servers:create:requested_destination"
@@ -69,7 +69,7 @@ async def _the_host(call: Call, names: list[str]) -> str | None:
     if len(set(names)) > 1:
         raise Rejected(400, f"Compute host {names[0]} has no hypervisor {names[1]}; its hypervisor has its own name.")
     known = await read_hosts(call.db, call.engine.limits.service_down_time)
-    if names[0] not in {host.name for host in known}:
+    if names[0] not in {host.name for host in known} and names[0] not in await read_away(call.db):
         raise Rejected(400, f"Compute host {names[0]} could not be found.")
     return names[0]
 
@@ -78,4 +78,7 @@ async def _is_zone(call: Call, zone: str) -> bool:
     """One that an enabled host is in. The default zone is always one: it asks for nothing."""
     if zone == call.service.zones.default_zone:
         return True
-    return any(one.zone == zone for one in await read_services(call) if one.binary == COMPUTE and not one.disabled)
+    if any(one.zone == zone for one in await read_services(call) if one.binary == COMPUTE and not one.disabled):
+        return True
+    zones = await call.service.zones.sync()  # of a host whose cell is away nobody knows whether it is enabled
+    return any(zones.zone_of(host) == zone for host in await read_away(call.db))
