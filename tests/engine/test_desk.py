@@ -181,6 +181,5 @@ def test_an_operation_of_records_older_than_the_host_says_so(cloud, kind):
     row = cloud.operation(operation)
     said = f"{row['waiting_for']} {row['error']} {[s['error'] for s in cloud.records().table('steps') if s['error']]}"
     assert "is older than turn 1000" in said
-    if kind != "delete":  # it goes on trying
-        assert (row["state"], row["waiting_for"]) != ("running", None)
+    assert (row["state"], row["waiting_for"]) != ("running", None)
     assert cloud.hardware.running(server) == [("host1", 1)], "nothing happened to the guest"
