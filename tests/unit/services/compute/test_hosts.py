@@ -64,7 +64,7 @@ def test_servers_on_hosts(databases: Run) -> None:
     databases(story)
 
 
-def test_workers_that_live(databases: Run) -> None:
+def test_workers_that_live_come_first_and_the_dead_are_down(databases: Run) -> None:
     async def story(stores: Any) -> None:
         async def body(tx: Tx) -> float:
             now = await tx.now()
@@ -73,14 +73,16 @@ def test_workers_that_live(databases: Run) -> None:
             return now
 
         now = await stores.control.write(body)
-        (worker,) = await read_workers(stores, 30.0)
-        assert (worker.id, worker.kind) == ("living", "conductor") and abs(worker.renewed_at - (now - 10)) < 1
+        living, dead = await read_workers(stores, 30.0)
+        assert (living.id, living.kind, living.is_up) == ("living", "conductor", True)
+        assert abs(living.renewed_at - (now - 10)) < 1
+        assert (dead.id, dead.is_up) == ("dead", False) and dead.renewed_at < now
 
     databases(story)
 
 
 def test_ids_for_old_versions_are_always_the_same() -> None:
     assert number_of("e3dca60e-0f3c-4e6c-a849-71c249552970") == 0xE3DCA60E0F3C
-    worker = Worker(id="any name", kind="conductor", renewed_at=0.0)
+    worker = Worker(id="any name", kind="conductor", renewed_at=0.0, is_up=True)
     ids = {service_id(worker, binary) for binary in ("nova-conductor", "nova-scheduler")}
     assert len(ids) == 2 and ids == {service_id(worker, binary) for binary in ("nova-conductor", "nova-scheduler")}
