@@ -127,7 +127,8 @@ class Only:
         self.placement = stores["placement"]
         self.control = stores.get("control", self.placement)
 
-    cloud = ""
+    cloud = halted = ""
+    marks = None
 
     def cell(self, name: str) -> Store:
         raise KeyError(name)

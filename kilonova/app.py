@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -31,12 +32,11 @@ from kilonova.cli import (
     simulation,
 )
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
-from kilonova.domain.errors import Failed, KilonovaError, Refused
+from kilonova.domain.errors import Failed, Halted, KilonovaError, Refused
 from kilonova.parts import (
     MACHINES_NAME,
     SEAL_KEY_NAME,
     add_host,
-    claim_directories,
     clouds_of,
     keeping_volumes,
     look,
@@ -278,10 +278,9 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
     policy = make_policy(data.path)
     async with contextlib.AsyncExitStack() as closing:
         clouds = clouds_of(data.path, settings, hosts=MACHINES_NAME)
-        opening = open_all(settings, data.path, embedded=True, witnesses=clouds)
+        opening = open_all(settings, data.path, embedded=True, witnesses=clouds, data=data)
         stores = await closing.enter_async_context(opening)
         seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
-        backend = claim_directories(stores, data, settings)
         hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
         closing.callback(hardware.close)
         for number in range(1, settings.simulated.hosts + 1):
@@ -294,16 +293,18 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
         room = make_room(hardware, settings, lambda host: MemoryBus(hub, host))
         closing.push_async_callback(room.stop)
         await room.start(MemoryBus(hub, "machines"))
-        for gone in await fence_absent(works.engine, hardware.hosts()):
+        for gone in [] if stores.halted else await fence_absent(works.engine, hardware.hosts()):
             logger.warning("%s is recorded, but this cloud runs %d hosts: it is down", gone, settings.simulated.hosts)
 
         async def unready() -> str:
+            if stores.halted:
+                return stores.halted
             awaited = room.awaited()
             some = ", ".join(awaited[:5]) + (f" and {len(awaited) - 5} more" if len(awaited) > 5 else "")
             return f"waiting for {some} to register" if awaited else ""
 
         engine = make_engine(make_world(MemoryBus(hub, "api"), stores, settings=settings), settings, seal)
-        service = make_service(engine, settings, data.path, url, unready, policy, backend)
+        service = make_service(engine, settings, data.path, url, unready, policy, stores.backend)
         await _prepare(service, data, settings)
         async with keeping_volumes(service, data.path):
             yield service
@@ -316,12 +317,13 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
     with DataDirectory(path) as data:
         policy = make_policy(path)
         async with contextlib.AsyncExitStack() as closing:
-            opening = open_all(settings, path, embedded=False, witnesses=clouds_of(path, settings))
+            opening = open_all(settings, path, embedded=False, witnesses=clouds_of(path, settings), data=data)
             stores = await closing.enter_async_context(opening)
-            backend = claim_directories(stores, data, settings)
             bus = await closing.enter_async_context(open_nats(settings, "api"))
 
             async def unready() -> str:
+                if stores.halted:
+                    return stores.halted
                 if not bus.is_connected():
                     return "not connected to the bus"
                 try:
@@ -331,7 +333,7 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
                 return ""
 
             engine = make_engine(make_world(bus, stores, settings=settings), settings, seal_of(settings))
-            service = make_service(engine, settings, path, listener.url, unready, policy, backend)
+            service = make_service(engine, settings, path, listener.url, unready, policy, stores.backend)
             await _prepare(service, data, settings)
             learning = asyncio.create_task(service.cells.keep_learning(settings.conductor.poll_seconds))
             closing.callback(learning.cancel)
@@ -355,9 +357,12 @@ async def _answer(
     passwords = await known_passwords(service.identity, data.path, admin_password_file=given)
     write_clouds(data.path, service.public_url, passwords, listener.ca_file)
     data.keep_all()
-    await stores_of(service).list_stores()
+    with contextlib.suppress(Halted):  # the next start lists them
+        await stores_of(service).list_stores()
     listener.listen()
     ready = f"kilonova: ready on {listener.address}"
+    if stores_of(service).halted:
+        print(f"{ready} for reads only: {stores_of(service).halted}", flush=True)
     say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)
     app = with_cors(make_app(service), settings.cors.allowed_origin, settings.cors.allow_headers)
     seen = Seen(app, access_log=listener.options.access_log)
@@ -365,7 +370,12 @@ async def _answer(
 
 
 async def _prepare(service: Service, data: DataDirectory, settings: Settings) -> None:
-    """What a new cloud begins with; each part does so once and finds it done afterwards."""
+    """What a new cloud begins with; each part does so once and finds it done afterwards. While nothing may be written
+    it waits until that is over."""
+    stores = stores_of(service)
+    if stores.halted:
+        stores.marks.on_resume.append(partial(_prepare, service, data, settings))
+        return
     from kilonova.api.first import first_identity
     from kilonova.services.identity.first import admin_project
 

@@ -299,11 +299,17 @@ def _quota_of(settings: Settings) -> dict[str, int]:
 
 @contextlib.asynccontextmanager
 async def open_all(
-    settings: Settings, path: Path, *, embedded: bool, witnesses: Mapping[str, str] | None = None
+    settings: Settings,
+    path: Path,
+    *,
+    embedded: bool,
+    witnesses: Mapping[str, str] | None = None,
+    data: DataDirectory | None = None,
 ) -> AsyncIterator[OpenStores]:
     """An embedded cloud brings them up to date itself, and may make new ones in its directory. `witnesses` say which
-    cloud they belong to: directories and hosts."""
+    cloud they belong to: directories and hosts. `data` is an api's: its directories, too, remember marks."""
     from kilonova.cli.database import address_opener, addresses
+    from kilonova.store.marks import Marks, keep_marks
     from kilonova.store.open import open_stores
 
     stores = await open_stores(
@@ -317,9 +323,19 @@ async def open_all(
         upgrading=embedded,
         cell_timeout=settings.database.cell_timeout,
     )
+    keeping = None
     try:
+        folders = []
+        if data is not None:
+            stores.backend = claim_directories(stores, data, settings)
+            folders = [images_folder(settings, path), path / VOLUMES_NAME]
+        grace = 0.0 if embedded else settings.default.service_down_time
+        stores.marks = Marks(stores, SystemClock(), directories=folders, grace=grace)
+        keeping = await keep_marks(stores.marks)
         yield stores
     finally:
+        if keeping is not None:
+            keeping.cancel()
         await stores.close()
 
 

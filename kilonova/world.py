@@ -131,6 +131,14 @@ class Stores(Protocol):
     def cloud(self) -> str:
         """The id of the cloud; "" where the databases have no badges."""
 
+    @property
+    def halted(self) -> str:
+        """Why nothing may be written; "" is nothing."""
+
+    @property
+    def marks(self) -> Any:
+        """See store/marks.py; None where there are none."""
+
     def cell(self, name: str) -> Store: ...
 
     def cells(self) -> Sequence[str]:

@@ -21,7 +21,7 @@ from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, EVER, PUBLIC, Route, Router, Version
 from kilonova.api.service import Checks, Service, Serving
 from kilonova.domain.caller import Caller
-from kilonova.domain.errors import Conflict, Failed, KilonovaError, Refused
+from kilonova.domain.errors import Conflict, Failed, Halted, KilonovaError, Refused
 
 logger = logging.getLogger(__name__)
 MAX_BODY = 114688  # bytes; as Nova's max_request_body_size
@@ -197,6 +197,8 @@ class Face:
             return fault(error.status_code, str(error.detail), "", version)
         if isinstance(error, Conflict):
             return fault(409, "another request was faster; look again, then repeat", "conflict", version)
+        if isinstance(error, Halted):
+            return fault(503, f"nothing can be changed now: {error}", "restored", version)
         if isinstance(error, KilonovaError):
             logger.warning("%s: %s", _told(request), error)
             return fault(503, "a part of the cloud does not answer; repeat the request later", "unavailable", version)

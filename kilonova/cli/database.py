@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from kilonova.cli.options import DEFAULT_DATA, Config, Data, Overrides
+from kilonova.domain.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,73 @@ def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Over
     with DataDirectory(data) as directory:
         _upgrade_all(settings, urls, data)
         directory.keep_all()
+
+
+@app.command
+def restored(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
+    """Go on after an older copy of a database was put back: begin a new era. May be repeated.
+
+    Operations that were under way end as abandoned, and hosts report their guests again. No copy of a guest is removed.
+    Refused while another process uses the directory; the processes of a fleet go on by themselves.
+    """
+    import asyncio
+
+    from kilonova.settings import load
+    from kilonova.store.directory import DataDirectory
+
+    settings = load(data, config, overrides or [])
+    if settings.database.is_set:
+        asyncio.run(_restored(settings, data))
+        return
+    if not (data / "control.db").exists():
+        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+    with DataDirectory(data) as directory:
+        directory.keep_all()
+        asyncio.run(_restored(settings, data))
+
+
+async def _restored(settings: Settings, data: Path) -> None:
+    from kilonova.engine.restored import begin_era
+    from kilonova.production import SystemClock
+    from kilonova.store.open import open_stores
+
+    urls, fleet = addresses(settings, data), settings.database.is_set
+    unseal = address_opener(settings, data)
+    stores = await open_stores(urls, None if fleet else data, unseal, clock=SystemClock(), upgrading=False)
+    try:
+        for done in await begin_era(stores):
+            told = f"operations abandoned: {done.abandoned}, servers to be compared: {done.servers}"
+            print(f"{done.name:<10} era {done.before} -> {done.era}   {told}")
+    finally:
+        await stores.close()
+    print("hosts report their guests now; see `kilonova quarantine list`, `kilonova host list` and `kilonova audit`")
+
+
+@app.command
+def check(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
+    """Say whether databases and directories are of one cloud and one moment, as a backup must be. Changes nothing.
+
+    Exit code 3 and the reasons when they are not.
+    """
+    import asyncio
+
+    from kilonova.settings import load
+    from kilonova.store.wholeness import check_whole
+
+    settings = load(data, config, overrides or [])
+    urls = addresses(settings, data)
+    fleet = settings.database.is_set
+    if not fleet and not (data / "control.db").exists():
+        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+    everything = _with_made(settings, urls, data)
+    named = settings.image.filesystem_store_datadir
+    folders = {"images": Path(named) if named else data / "images", "volumes": data / "volumes"}
+    report = asyncio.run(check_whole(everything, None if fleet else folders))
+    for line in report.lines:
+        print(line)
+    if report.wrong:
+        raise Refused("not_whole", "not whole: " + "; ".join(report.wrong))
+    print("whole: databases and directories belong together and are of one moment")
 
 
 def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:

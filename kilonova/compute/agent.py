@@ -195,12 +195,13 @@ class Agent:
             storage=self._storage,
             cell=self._cell,
             cloud=self._cloud.get("id", ""),
+            seen=self._cloud.get("seen", {}),
         )
         answer = await self._ask("conductor.register", report, Registered)
         if answer.refused:
             raise Refused("host_refused", answer.refused)
         if answer.cloud and answer.cloud != self._cloud.get("id"):
-            self._cloud = {"id": answer.cloud}
+            self._cloud = {"id": answer.cloud, "seen": {}}
             self._memory.keep(CLOUD, self._cloud)
         for verdict in answer.verdicts:
             # no operation is under way for these: a step that still goes on here is of one that has ended
@@ -228,12 +229,22 @@ class Agent:
         pull = self._woken
         self._woken = False
         has = [running.key for running in self._running.values()]
-        beat = Beat(host=self.host, session=self.session, epoch=self._epoch, has=has, pull=pull)
+        beat = Beat(
+            host=self.host,
+            session=self.session,
+            epoch=self._epoch,
+            has=has,
+            pull=pull,
+            seen=self._cloud.get("seen", {}),
+        )
         try:
             orders = await self._ask("conductor.beat", beat, Orders)
         except NoAnswer:
             self._woken = self._woken or pull  # what it was woken for is still there
             raise
+        if orders.seen:
+            self._cloud["seen"] = {**self._cloud.get("seen", {}), **orders.seen}
+            self._memory.keep(CLOUD, self._cloud)
         if orders.register_again:
             self._epoch = 0
             self._woken = True

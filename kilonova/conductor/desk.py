@@ -14,7 +14,7 @@ from kilonova.bus import HOSTS_ANSWER, in_cell
 from kilonova.conductor.gate import Gate
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.returning import cell_of, register, returned
-from kilonova.domain.errors import Superseded, Unreachable
+from kilonova.domain.errors import Halted, Superseded, Unreachable
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
@@ -22,6 +22,7 @@ from kilonova.engine.course import Problem
 from kilonova.engine.silence import pass_on
 from kilonova.engine.take import open_for_host, take_for_host
 from kilonova.store import rows
+from kilonova.store.badges import Sighting
 from kilonova.store.tables.cell import hosts
 from kilonova.world import Store, Tx
 
@@ -58,6 +59,7 @@ class Desk:
     async def on_register(self, message: Register) -> Registered:
         """Some at a time. When a whole fleet starts at once, most would have given up before it is their turn, and
         what is done for them then only delays those who ask again."""
+        await self._hear(message.host, message.cell, message.seen)
         patience = self.engine.limits.report_interval / 5  # the host waits for half of that interval
         weight = 1 + len(message.copies) // COPIES
         async with self.registering.passed(weight, patience, message.host):
@@ -75,12 +77,32 @@ class Desk:
         journal = await self._journal(beat.host)
         observer = self.observer(journal)
         observer.hear(beat.host, beat.session)
+        await self._hear(beat.host, journal.name, beat.seen)
+        news = self._news(journal.name, beat.seen)
         if observer.known.get(beat.host) != (beat.session, beat.epoch) or beat.pull or beat.host in self.with_work:
             try:
-                return await self._orders(journal, beat)
+                return msgspec.structs.replace(await self._orders(journal, beat), seen=news)
             except Unreachable:  # it beats on: the next heartbeat asks again
                 return Orders()
-        return Orders()
+        return Orders(seen=news)
+
+    async def _hear(self, host: str, cell: str, seen: dict[str, tuple[int, int]]) -> None:
+        """Raises `Halted` when the host saw a database in a later state than it is in (law 15)."""
+        marks = self.engine.world.db.marks
+        if marks is None:
+            return
+        if self.engine.world.db.halted:
+            raise Halted(self.engine.world.db.halted)
+        if seen:
+            named = next((name for name in seen if name not in ("control", "placement")), cell)
+            await marks.hear(host, named, {name: Sighting(*mark) for name, mark in seen.items()})
+
+    def _news(self, cell: str, seen: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        """What the host shall remember and does not yet."""
+        marks = self.engine.world.db.marks
+        told = {} if marks is None else marks.told_to(cell)
+        reached = {name: (mark.era, mark.mark) for name, mark in told.items()}
+        return {name: mark for name, mark in reached.items() if mark > tuple(seen.get(name, (0, 0)))}
 
     async def _orders(self, journal: Store, beat: Beat) -> Orders:
         """What a host gets is decided again in each transaction that hands a step out."""

@@ -10,6 +10,7 @@ from sqlalchemy import Float, bindparam, delete, or_, select, update
 from kilonova.engine.core import Engine
 from kilonova.measures import LEASES
 from kilonova.store import rows
+from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql, database_time, in_list
 from kilonova.store.tables.control import workers
 from kilonova.store.tables.journal import steps
@@ -67,7 +68,9 @@ async def renew(engine: Engine, seconds: float) -> set[str]:
         await tx.run(_FORGET, before=now - LISTED_AFTER_DEATH, latest=latest)
         return {row["id"] for row in await tx.all(_LIVE, now=now, latest=latest)}
 
-    return await engine.world.db.control.write(body)
+    living = await engine.world.db.control.write(body)
+    note_upkeep(engine.world.db.control)
+    return living
 
 
 async def forget_others(engine: Engine) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, delete, select, update
 from kilonova.domain.errors import KilonovaError
 from kilonova.engine.core import Engine
 from kilonova.store import rows
+from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import hosts, observers
 from kilonova.world import Row, Store, Tx
@@ -86,6 +87,7 @@ class Observer:
 
         try:
             flushed = await self.journal.write(body)
+            note_upkeep(self.journal)
         except KilonovaError:
             self.since = None  # while nothing can be recorded, nothing is observed
             self.heard = heard | self.heard  # what was heard is recorded later, with its time

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kilonova.conductor.reports import report_error
-from kilonova.conductor.verdicts import judge_copies, may_be_gone
+from kilonova.conductor.verdicts import judge_copies, may_be_gone, note_missing
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
@@ -72,6 +72,8 @@ async def register(engine: Engine, message: Register) -> Registered:
         await note_hardware(tx, message.host, hardware, message.copies)
         resumes = engine.limits.resume_guests_state_on_host_boot
         verdicts = await judge_copies(tx, message.host, message.copies, resumes)
+        for server in await note_missing(tx, message.host, message.copies, now):
+            logger.warning("server %s: the records were restored, %s has not its disk; now ERROR", server, message.host)
         reasons = {(one.server, one.copy): one.why for one in verdicts if one.word == "quarantine"}
         strange = [(one, reasons[key]) for one in message.copies if (key := (one.server, one.copy)) in reasons]
         news[:] = await note_quarantine(tx, message.host, strange, now)
@@ -222,6 +224,9 @@ async def _note_power(tx: Tx, host: str, server: str, copy: int, on: bool) -> No
     """Of a copy that this host may run; what it says of any other changes nothing."""
     its_own = {"id": server, "runner_host": host, "runner_copy": copy, "operation_id": None}
     await rows.change(tx, cell.servers, {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}, **its_own)
+    if on:  # by restored records it was off
+        await rows.change(tx, cell.servers, {"vm_state": ACTIVE}, **its_own, unsettled=1, vm_state=STOPPED)
+    await rows.change(tx, cell.servers, {"unsettled": 0}, **its_own, unsettled=1)
     if not on:  # it is not started again (resume_guests_state_on_host_boot): the API says so
         await rows.change(tx, cell.servers, {"vm_state": STOPPED}, **its_own, vm_state=ACTIVE)
 

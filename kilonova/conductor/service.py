@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -14,7 +15,7 @@ from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
 from kilonova.conductor.reclaiming import reclaim
 from kilonova.conductor.rounds import Rounds
-from kilonova.domain.errors import KilonovaError, NoAnswer, Unreachable
+from kilonova.domain.errors import Halted, KilonovaError, NoAnswer, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.engine.conclude import Next
 from kilonova.engine.core import Engine, has_servers
@@ -53,10 +54,11 @@ class Conductor:
         engine.on_mine = self._go_on
 
     async def start(self) -> None:
-        if self._alone:
-            await forget_others(self.engine)
         bus = self.engine.world.bus
-        await self._look_after_leases()
+        with contextlib.suppress(Halted):  # an older copy of a database was put back: it waits, and answers hosts so
+            if self._alone:
+                await forget_others(self.engine)
+            await self._look_after_leases()
         await bus.serve(self._echo_subject, _echo)
         await bus.serve("conductor.wake", self._on_wake, shared=True)
         await bus.serve(CELLS_CHANGED, self._on_cells)
@@ -129,6 +131,8 @@ class Conductor:
         while True:
             try:
                 await work()
+            except Halted as error:
+                logger.debug("%s: %s", getattr(work, "__name__", "loop"), error)  # it was said once
             except KilonovaError as error:
                 logger.warning("%s: %s", getattr(work, "__name__", "loop"), error)
             except Exception:

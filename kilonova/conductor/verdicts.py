@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Verdict
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, RESIZED, SOFT_DELETED, STOPPED
+from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING, RESIZED, SOFT_DELETED, STOPPED
 from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.store import rows
 from kilonova.store.quarantine import open_quarantine
 from kilonova.store.tables import cell
+from kilonova.store.tables.stores import this_store
 from kilonova.world import Row, Tx
 
 
@@ -37,7 +38,8 @@ async def _verdict(
     server = await rows.fetch(tx, cell.servers, id=report.server)
     copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
     owed = await rows.fetch(tx, cell.debts, host=host, server_id=report.server, copy=report.copy, verb="ensure_absent")
-    if owed is not None:
+    is_old = await _is_from_before(tx, server, report, owed)
+    if owed is not None and not is_old:
         return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
     may_run = server is not None and (server["runner_host"], server["runner_copy"]) == (host, report.copy)
     if (report.server, report.copy) in quarantined and not may_run:  # until an operator says what becomes of it
@@ -51,6 +53,9 @@ async def _verdict(
         return Verdict(report.server, report.copy, "destroy", "the server is deleted")
     if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
         return await _adopted(tx, server, report, resumes)
+    if is_old and (report.power == "on" or copy is None or copy["state"] == "leaving"):
+        why = "it is from before the records were restored, and may be the newest; adopt or remove it"
+        return Verdict(report.server, report.copy, "quarantine", why)
     if copy is not None and copy["state"] != "leaving":
         return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
     if copy is None and server["runner_host"] is None:  # nobody has a better one: it may be all that is left
@@ -66,6 +71,8 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Ve
     if server["operation_id"] is not None:
         await rows.change(tx, cell.servers, {"recheck": 1}, id=report.server)
         return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
+    if server["unsettled"]:
+        return _adopted_as_it_is(report)
     # its volumes may be others by now, or connected anew
     guest = guest_spec(ServerRow(server), report.copy) if server["volume_info"] and report.defined else None
     if state in (STOPPED, SOFT_DELETED):
@@ -73,6 +80,37 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Ve
         return Verdict(report.server, report.copy, "stop", why, guest=guest)
     why, run = "it holds permission to run", should_run and resumes
     return Verdict(report.server, report.copy, "adopt", why, run, guest)
+
+
+def _adopted_as_it_is(report: CopyReport) -> Verdict:
+    """The records are older than the guest: it is neither started nor stopped because of them, since a newer copy may
+    run elsewhere."""
+    if not report.whole:
+        return Verdict(report.server, report.copy, "quarantine", "the records were restored, and its disk is not whole")
+    return Verdict(report.server, report.copy, "adopt", "it holds permission to run; the records were restored")
+
+
+async def _is_from_before(tx: Tx, server: Row | None, report: CopyReport, owed: Row | None) -> bool:
+    """Whether the copy was made before the records were restored: what they say of it may be out of date. A debt that
+    was recorded since is as good as any."""
+    if server is None or server["deleted"] or report.copy > (server["turn_floor"] or 0):
+        return False
+    this = await rows.fetch(tx, this_store, id=1)
+    return owed is None or this is None or owed["created_at"] < (this["restored_at"] or 0.0)
+
+
+async def note_missing(tx: Tx, host: str, reports: Sequence[CopyReport], now: float) -> list[str]:
+    """Servers that run here by restored records, and whose copy is not reported whole, are in ERROR: another copy may
+    be the right one, and an operator says which. Returns their ids."""
+    whole = {(report.server, report.copy) for report in reports if report.whole}
+    unsettled = await rows.fetch_all(tx, cell.servers, runner_host=host, unsettled=1, deleted=0)
+    missing = [row["id"] for row in unsettled if (row["id"], row["runner_copy"]) not in whole]
+    for server in missing:
+        await rows.change(tx, cell.servers, {"vm_state": ERROR, "unsettled": 0, "updated_at": now}, id=server)
+        text = f"The records were restored, and {host} does not have the server's disk."
+        values = {"server_id": server, "operation_id": "", "code": 500, "message": text, "created_at": now}
+        await rows.put(tx, cell.faults, **values, details="adopt one of its quarantined copies, or delete the server")
+    return missing
 
 
 async def may_be_gone(tx: Tx, host: str, server_id: str, copy: int) -> bool:

@@ -70,6 +70,10 @@ class Unreachable(CommitFailed):
     """Nobody answers where the database should be: nothing was read, nothing written."""
 
 
+class Halted(Unreachable):
+    """A database is older than others have seen it: nothing is written until `kilonova db restored` (law 15)."""
+
+
 class CommitUnknown(StoreError):
     """The connection was lost during COMMIT: re-read before answering, never guess (law 12)."""
 

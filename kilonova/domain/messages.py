@@ -23,6 +23,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     storage: str = ""
     cell: str = ""  # where it belongs; "": where it was, or in the first one
     cloud: str = ""  # whose host it is by its own memory; "": it never joined one
+    seen: dict[str, tuple[int, int]] = {}  # by database: era and mark, the highest that it was told (law 15)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -60,6 +61,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     has: list[str] = []  # "operation/ordinal" of the steps it is working on
     pull: bool = False  # it was woken: look for work now
+    seen: dict[str, tuple[int, int]] = {}  # as in Register
 
 
 class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
     register_again: bool = False
     steps: list[StepOrder] = []
+    seen: dict[str, tuple[int, int]] = {}  # what it shall remember besides
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):

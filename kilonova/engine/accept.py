@@ -20,6 +20,7 @@ from kilonova.engine.course import INHERIT, Begun, Course, End, begin, inherit
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation
 from kilonova.engine.secrets import forget, keep_sealed
+from kilonova.engine.settled import refuse_unless_settled
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql
@@ -110,6 +111,8 @@ async def _accept(
         await remember_key(tx, ask, subject.live["id"], now)
         return Accepted(subject.live["id"], joined=True), ""
     facts = checked(operation, subject)
+    if subject.server is not None and subject.server.turn_floor:
+        await refuse_unless_settled(tx, operation, subject.server)
     op = new_operation(operation, ask, subject, facts, operation_id)
     if subject.live is not None:
         old = log.op_from(subject.live)

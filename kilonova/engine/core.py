@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kilonova.bus import host_subject, in_cell
-from kilonova.domain.errors import CommitFailed, CommitUnknown, Unreachable
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Halted, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.engine.context import Context, ServerRow
@@ -60,6 +60,8 @@ class Engine:
         while True:
             try:
                 return await self._write_and_tell(journal, body)
+            except Halted:
+                raise
             except (CommitUnknown, CommitFailed) as error:
                 tries += 1
                 cell_is_away = isinstance(error, Unreachable) and has_servers(journal)

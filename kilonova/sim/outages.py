@@ -48,6 +48,7 @@ class Breakable:
     def __init__(self, store: DroppableStore, outages: Outages) -> None:
         self.name = store.name
         self.inner = store
+        self.halted = ""
         self._outages = outages
 
     @property

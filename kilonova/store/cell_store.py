@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from kilonova.domain.errors import StoreError, Unreachable, WrongStore
+from kilonova.domain.errors import Halted, StoreError, Unreachable, WrongStore
 from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.world import Body, Row, Store, Tx
 
@@ -22,6 +22,7 @@ TRIES_AT_ONCE = 10  # one that hangs must not keep the next from finding the dat
 
 class DroppableStore(Store, Protocol):
     faults: Faults | None
+    halted: str
 
     @property
     def stats(self) -> Stats: ...
@@ -58,6 +59,7 @@ class CellStore:
         self.name = name
         self.address = address
         self.outage: Outage | None = None
+        self.halted = ""  # why nothing may be written; see store/marks.py
         self._clock = clock
         self._store = store
         self._opener = opener
@@ -82,6 +84,8 @@ class CellStore:
 
     async def write(self, body: Body[T]) -> T:
         store, returns = self._reached(), self._returns
+        if self.halted:
+            raise Halted(self.halted)
         try:
             return await store.write(body)
         except Unreachable as why:

@@ -11,6 +11,7 @@ class Stats:
     commits: int = 0
     transactions: int = 0
     statements: int = 0
+    upkeep: int = 0  # transactions that change nothing a backup would miss: heartbeats, leases, marks
 
 
 class ReadsClock(Protocol):

@@ -50,6 +50,9 @@ class OpenStores:
         self.control: Store = control
         self.placement: Store = placement
         self.roll = roll or Roll()
+        self.halted = ""  # why nothing may be written
+        self.backend = ""  # the id of the volumes in this process' data directory
+        self.marks: Any = None  # see store/marks.py; simulated clouds have none
         self.directory: Path | None = None  # where an embedded cloud has its files
         self._cells: dict[str, CellStore] = {}
         self._first: list[DroppableStore] = [control, placement]
@@ -68,7 +71,14 @@ class OpenStores:
         """Its id; "" where the databases have no badges, as in a simulated cloud."""
         return self.roll.cloud
 
+    def halt(self, why: str) -> None:
+        """From now on writes raise `Halted` with this reason; "": they do not."""
+        self.halted = why
+        for store in (*self._first, *self._cells.values()):
+            store.halted = why
+
     def add_cell(self, name: str, store: CellStore) -> None:
+        store.halted = self.halted
         self._cells[name] = store
         store.on_return(self._returned)
         self._count_cells()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError, Unreachable
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, Halted, StoreError, Unreachable
 from kilonova.store.instruments import Faults, Stats
 from kilonova.store.postgres_connections import Connections, OnIo
 from kilonova.store.statements import POSTGRES_TIME, Sql
@@ -134,11 +134,14 @@ class PostgresStore:
         self.name = name
         self.stats = Stats()
         self.faults = faults
+        self.halted = ""  # why nothing may be written; see store/marks.py
         self._closed = False
         self._chance = chance or random.Random()
         self._connections = Connections(place, connections, on_io, timeout=timeout, application=f"kilonova-{name}")
 
     async def write(self, body: Body[T]) -> T:
+        if self.halted:
+            raise Halted(self.halted)
         for attempt in range(TRIES):
             try:
                 return await self._write_once(body)

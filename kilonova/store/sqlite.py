@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kilonova.domain.errors import StoreError
+from kilonova.domain.errors import Halted, StoreError
 from kilonova.store.group_commit import GroupCommit
 from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.store.lanes import Lanes
@@ -43,6 +43,7 @@ class SqliteStore:
     ) -> None:
         self.name = name
         self.stats = Stats()
+        self.halted = ""  # why nothing may be written; see store/marks.py
         self._checkpoint = checkpoint or _yield_once
         self._closed = False
         connection = connect(name, path, synchronous=synchronous)
@@ -72,6 +73,8 @@ class SqliteStore:
 
     async def write(self, body: Body[T]) -> T:
         self._check_open()
+        if self.halted:
+            raise Halted(self.halted)
         if self._writes is not None:
             written: T = await self._writes.ask(body)
             return written

@@ -8,6 +8,7 @@ from sqlalchemy import Table, bindparam, func, select
 
 from kilonova.domain.errors import Refused
 from kilonova.store import rows
+from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql
 from kilonova.store.tables.volume import snapshots, volume_backends, volumes
 from kilonova.world import Row, Store, Tx
@@ -69,6 +70,7 @@ class Backends:
             await rows.put_or_change(tx, volume_backends, changed, ("created_at", "seen_at"), **new, **values)
 
         await self._control.write(body)
+        note_upkeep(self._control)
 
     async def choose(self, tx: Tx) -> str:
         """Raises `Refused` when nobody is there who could keep a file."""

@@ -77,11 +77,11 @@ class Keeper:
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._beaten_at = self._expired_at = float("-inf")
+        self._has_swept = False
 
     async def start(self, bus: Bus | None = None) -> None:
         """Before the first request: what a former process left unfinished is swept and taken up again."""
-        await self._sweep()
-        await self._beat()
+        await self._begin_day()
         if bus is not None:
             await bus.serve(SUBJECT, self._on_wake)
         self._looking = asyncio.create_task(self._look())
@@ -110,6 +110,11 @@ class Keeper:
         while True:
             self._woken.clear()
             try:
+                if self._is_halted():
+                    await self._pause()
+                    continue
+                if not self._has_swept:
+                    await self._begin_day()
                 if self._clock.monotonic() - self._beaten_at >= BEAT_SECONDS:
                     await self._beat()
                 if self._clock.monotonic() - self._expired_at >= EXPIRE_SECONDS:
@@ -119,9 +124,22 @@ class Keeper:
                 await self._end_copies_of_deleted_images()
             except KilonovaError as error:
                 logger.warning("the work on volumes cannot be looked up: %s", error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):  # not wait_for: that may lose a cancellation
-                    await self._woken.wait()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):  # not wait_for: that may lose a cancellation
+                await self._woken.wait()
+
+    def _is_halted(self) -> bool:
+        """An older copy of the records was put back: nothing is made or removed as they say (law 15)."""
+        return bool(getattr(self._control, "halted", ""))
+
+    async def _begin_day(self) -> None:
+        if not self._is_halted():
+            await self._sweep()
+            await self._beat()
+            self._has_swept = True
 
     async def _beat(self) -> None:
         await self._backends.beat(*await self._backing.room())
@@ -156,7 +174,7 @@ class Keeper:
         slots = self._slots if copies_bytes(thing) else self._quick_slots
         async with slots.taken(thing.project_id):
             try:
-                if await self._is_wanted(thing):
+                if not self._is_halted() and await self._is_wanted(thing):
                     async with asyncio.timeout(self._seconds):
                         await self._works.do(thing)
             except asyncio.CancelledError:

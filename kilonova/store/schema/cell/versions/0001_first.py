@@ -273,6 +273,8 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("turn", sa.BigInteger(), nullable=False),
+        sa.Column("turn_floor", sa.BigInteger(), nullable=True),
+        sa.Column("unsettled", sa.Integer(), nullable=True),
         sa.Column("operation_id", sa.Text(), nullable=True),
         sa.Column("vm_state", sa.Text(), nullable=False),
         sa.Column("task_state", sa.Text(), nullable=True),

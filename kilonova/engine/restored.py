@@ -1,0 +1,131 @@
+"""A new era after an older copy of a database was put back (law 15): `kilonova db restored`.
+
+Things may have happened that the records do not know any more: servers were made, deleted, moved. So no operation goes
+on, turns begin above all that were ever given out, every host has to report its copies again, and no copy is removed or
+started because of records from before. It may be repeated: a run that was cut off is done again with the next era.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, delete, select, update
+
+from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
+from kilonova.engine import journal as log
+from kilonova.engine import records
+from kilonova.engine.core import has_servers
+from kilonova.engine.course import Problem
+from kilonova.engine.secrets import forget
+from kilonova.store import rows
+from kilonova.store.badges import read_badge, read_known
+from kilonova.store.open import OpenStores
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.journal import operations, steps
+from kilonova.store.tables.stores import this_store
+from kilonova.world import Row, Store, Tx
+
+TURNS = 1_000_000  # per era: more than a server ever has in one
+WHY = "An older copy of the records was put back while the operation was under way."
+_LIVE = Sql(select(operations).where(operations.c.live == 1).order_by(operations.c.id))
+_DROP_STEPS = Sql(
+    update(steps).where(steps.c.open == 1).values(state="dropped", open=0, ended_at=bindparam("now", required=True))
+)
+_SERVERS = Sql(
+    update(cell.servers)
+    .where(cell.servers.c.deleted == 0)
+    .values(turn=bindparam("floor"), turn_floor=bindparam("floor"), unsettled=1, operation_id=None, task_state=None)
+)
+_BUILDING = Sql(
+    update(cell.servers).where(cell.servers.c.deleted == 0, cell.servers.c.vm_state == BUILDING).values(vm_state=ERROR)
+)
+_HOSTS = Sql(update(cell.hosts).values(epoch=cell.hosts.c.epoch + 1, session=None, returning=1))
+_CLOSE_MOVE = Sql(
+    update(cell.migrations)
+    .where(cell.migrations.c.operation_id == bindparam("operation"), cell.migrations.c.open == 1)
+    .values(status="error", open=0)
+)
+_REQUESTS = Sql(select(control.build_requests))
+_WORKERS = Sql(delete(control.workers))
+
+
+class Account(NamedTuple):
+    """What was done in one database."""
+
+    name: str
+    before: int
+    era: int
+    abandoned: int  # operations
+    servers: int  # that are compared with what hosts report
+
+
+async def begin_era(stores: OpenStores) -> list[Account]:
+    """Every database must answer. Control is the last: while it is of the old era, all processes stand still."""
+    era = await _latest_era(stores) + 1
+    names = [*stores.cells(), "placement", "control"]
+    return [await _begin(stores, name, era) for name in names]
+
+
+async def _latest_era(stores: OpenStores) -> int:
+    async def body(tx: Tx) -> int:
+        badge, known = await read_badge(tx), await read_known(tx)
+        return max([badge.era if badge is not None else 0, *(one.seen.era for one in known.values())])
+
+    return max([await _store(stores, name).read(body) for name in stores.databases()])
+
+
+def _store(stores: OpenStores, name: str) -> Store:
+    return {"control": stores.control, "placement": stores.placement}.get(name) or stores.cell(name)
+
+
+async def _begin(stores: OpenStores, name: str, era: int) -> Account:
+    store = _store(stores, name)
+
+    async def body(tx: Tx) -> Account:
+        now = await tx.now()
+        badge = await read_badge(tx)
+        before = badge.era if badge is not None else 0
+        abandoned = await _abandon_all(tx, store, now) if name != "placement" else 0
+        servers = await _protect_servers(tx, era) if name not in ("control", "placement") else 0
+        if name == "control":
+            await _fail_unplaced(tx, era)
+            await tx.run(_WORKERS)
+        values = {"era": era, "mark": 1, "restored": "", "restored_at": now}
+        await rows.change(tx, this_store, values, id=1)
+        return Account(name, before, era, abandoned, servers)
+
+    return await store.write(body)
+
+
+async def _abandon_all(tx: Tx, store: Store, now: float) -> int:
+    live = await tx.all(_LIVE)
+    for row in live:
+        await _abandon(tx, store, row, now)
+    await tx.run(_DROP_STEPS, now=now)
+    return len(live)
+
+
+async def _abandon(tx: Tx, store: Store, row: Row, now: float) -> None:
+    op = log.op_from(row)
+    error = to_json(Problem(code="abandoned", message=WHY))
+    values = {"state": "failed", "live": 0, "waiting_for": None, "error": error, "updated_at": now, "ended_at": now}
+    await rows.change(tx, operations, values, id=op.id)
+    await forget(tx, op.id)
+    if has_servers(store):
+        await records.interrupted(tx, op, WHY, now)
+        await tx.run(_CLOSE_MOVE, operation=op.id)
+
+
+async def _protect_servers(tx: Tx, era: int) -> int:
+    await tx.run(_BUILDING)
+    await tx.run(_HOSTS)
+    return await tx.run(_SERVERS, floor=era * TURNS)
+
+
+async def _fail_unplaced(tx: Tx, era: int) -> None:
+    """Nobody looks for a host for them any more: they can be deleted."""
+    for row in await tx.all(_REQUESTS):
+        server = {**from_json(row["server"], {}), "vm_state": ERROR, "task_state": None}
+        values = {"turn": era * TURNS, "server": to_json(server)}
+        await rows.change(tx, control.build_requests, values, server_id=row["server_id"])

@@ -1,0 +1,40 @@
+"""After the records were restored a newer copy of a server may be elsewhere: no second guest is started beside it."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import POWER_RUNNING
+from kilonova.engine.context import ServerRow
+from kilonova.engine.model import Operation
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell
+from kilonova.store.tables.stores import this_store
+from kilonova.world import Tx
+
+HARMLESS = frozenset({"adopt", "delete", "soft_delete", "stop"})  # these start no guest of the older copy
+_HOSTS = Sql(select(cell.hosts.c.name, cell.hosts.c.reported_at, cell.hosts.c.forced_down, cell.hosts.c.fenced))
+
+
+async def refuse_unless_settled(tx: Tx, operation: Operation, server: ServerRow) -> None:
+    """Raises `Refused` while a copy from before the restore is in quarantine, or a host that may have one has not
+    reported and is not declared down."""
+    if operation.name in HARMLESS or (server.runner_copy or 0) > server.turn_floor:
+        return
+    copies = await rows.fetch_all(tx, cell.quarantine, server_id=server.id, ended_at=None)
+    if copies:
+        where = ", ".join(f"copy {row['copy']} on {row['host']}" for row in copies)
+        text = f"server {server.id}: the records were restored, and {where} may be newer; adopt or remove it first"
+        raise Refused("quarantined", f"{text} (`kilonova quarantine list`)")
+    if server.power_state == POWER_RUNNING:
+        return
+    this = await rows.fetch(tx, this_store, id=1)
+    since = (this["restored_at"] if this is not None else None) or 0.0
+    for host in await tx.all(_HOSTS):
+        if host["reported_at"] < since and not host["forced_down"] and not host["fenced"]:
+            text = (
+                f"server {server.id}: the records were restored, and {host['name']} has not reported its guests since"
+            )
+            raise Refused("unsettled", f"{text}; start its agent, or declare it down")
