@@ -16,6 +16,7 @@ from structlog.contextvars import bind_contextvars
 from kilonova.api.call import Call, answer
 from kilonova.api.faults import DEFAULT, STATUS
 from kilonova.api.full_disk import refuse_writes
+from kilonova.api.microversions import text_of
 from kilonova.api.reading import parsed
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, EVER, PUBLIC, Route, Router, Version
@@ -30,6 +31,7 @@ WITH_BODY = ("POST", "PUT", "PATCH")
 REQUEST_ID = "kilonova.request_id"  # in the scope
 ROUTE = "kilonova.route"  # in the scope: its template
 SAFE_IN_LOGS = "/%:@!$&'()*+,;=?"
+SHOWN = 200  # characters of an address in an error message
 
 
 class Manner:
@@ -105,7 +107,7 @@ class Face:
         found = self.router.find(path)
         if found is None:
             if self.elsewhere is None:
-                raise Rejected(404, "The resource could not be found.")
+                raise _no_route(request.method, path)
             found = [self.elsewhere], {}
         routes, parameters = found
         same_method = [route for route in routes if route.method == request.method]
@@ -131,7 +133,9 @@ class Face:
     def _raise_missing(self, request: Request, route: Route, routes: Sequence[Route], version: Version) -> NoReturn:
         """The address and the method are known, but not in this version."""
         if route.missing != 405:
-            raise Rejected(route.missing, "The resource could not be found.")
+            since = f" before {text_of(route.since)}" if version < route.since else f" in {text_of(version)}"
+            text = f"The resource could not be found: there is no {request.method} {route.path}{since}."
+            raise Rejected(route.missing, text)
         raise _not_allowed(request.method, [each for each in routes if each.answers(version)])
 
     async def _know_caller(self, call: Call, project: str) -> None:
@@ -212,6 +216,12 @@ def _told(request: Request) -> str:
     and with them lines that nobody logged."""
     address = quote(request.scope.get("raw_path", b"").partition(b"?")[0], safe=SAFE_IN_LOGS)
     return f"{request.scope[REQUEST_ID]} {request.method} {address}"
+
+
+def _no_route(method: str, path: str) -> Rejected:
+    """The sentence of OpenStack's services, and what it is about: the address, not what its ids name."""
+    address = quote(path, safe=SAFE_IN_LOGS)[:SHOWN]
+    return Rejected(404, f"The resource could not be found: this API has no {method} {address}.")
 
 
 def _not_allowed(method: str, routes: Sequence[Route]) -> Rejected:

@@ -15,7 +15,8 @@ async def healthz(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     service = request.app.state.service
-    reason = await service.unready() or service.reserve.shortage
+    reserve = getattr(service, "reserve", None)  # placement alone has none
+    reason = await service.unready() or (reserve.shortage if reserve is not None else "")
     return answer({"ready": False, "reason": reason}, 503) if reason else answer({"ready": True})
 
 

@@ -33,6 +33,7 @@ class Cloud:
             raise Refused("no_account", text) from None
         address = self._account.auth_url.rstrip("/").removesuffix("/v3").removesuffix(IDENTITY)
         self._url = url.rstrip("/") or address
+        self._file = file
         self._token = ""
 
     def get(self, path: str) -> Any:
@@ -46,9 +47,19 @@ class Cloud:
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str] | None = None) -> Any:
         if not self._token:
-            _, answered = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))
-            self._token = answered.get("X-Subject-Token", "")
+            self._token = self._log_in()
         return self._send(method, f"/kilonova/v1{path}", body, headers)[0]
+
+    def _log_in(self) -> str:
+        try:
+            _, headers = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))
+        except Refused as refused:
+            if refused.code != "401":
+                raise
+            account = self._account
+            text = f"user {account.username} of project {account.project_name}, {self._file}: the login was refused"
+            raise Refused("unauthorized", f"{text} by {self._url}; check the password in that file") from None
+        return str(headers.get("X-Subject-Token", ""))
 
     def _send(
         self, method: str, path: str, body: dict[str, Any] | None, more: dict[str, str] | None = None

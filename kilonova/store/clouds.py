@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +64,18 @@ def welcome(directory: Path, passwords: Mapping[str, str]) -> str:
     file = directory / CLOUDS_NAME
     if CLOUDS[ADMIN_CLOUD] not in passwords:
         return f"kilonova: the password of {CLOUDS[ADMIN_CLOUD]} is not known here, so {file} does not have it"
-    type_this = f"export OS_CLIENT_CONFIG_FILE={shlex.quote(str(file))} OS_CLOUD={ADMIN_CLOUD}; openstack server list"
+    settings = f"OS_CLIENT_CONFIG_FILE={shlex.quote(str(file))} OS_CLOUD={ADMIN_CLOUD}"
+    type_this = f"export {settings}; {_openstack()} server list"
     return f"kilonova: how to log in is in {file} and {directory / OPENRC_NAME}; type\n  {type_this}"
+
+
+def _openstack() -> str:
+    """The client as it can be typed here: it is often installed beside this program only."""
+    beside = Path(sys.executable).parent / "openstack"
+    if not beside.exists():
+        return "openstack"
+    here = Path.cwd()
+    return shlex.quote(str(beside.relative_to(here) if beside.is_relative_to(here) else beside))
 
 
 def _openrc(account: Account) -> str:

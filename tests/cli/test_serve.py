@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
+import subprocess
 import threading
 import time
 from http.client import HTTPException
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.books import differences
-from tests.support.program import Cloud, Role, until
+from tests.support.program import Cloud, Role, kilonova, until
 
 
 def acknowledged_creates(cloud: Cloud, number: int, kill_after: int) -> list[dict[str, Any]]:
@@ -142,7 +144,26 @@ def test_ready_and_alive_need_no_token_and_the_rest_does(tmp_path: Path) -> None
         assert b"Kilonova" in http.ask("GET", "/").body
         refused = http.ask("GET", "/kilonova/v1/hosts")
         assert refused.status == 401 and refused.json["error"]["code"] == "unauthorized"
-        assert http.ask("GET", "/kilonova/v1/nowhere").status == 404
+        missing = http.ask("GET", "/kilonova/v1/nowhere")
+        assert missing.status == 404 and "this API has no GET /nowhere" in missing.json["error"]["message"]
+
+
+def test_the_command_of_the_ready_message_works_when_typed(tmp_path: Path) -> None:
+    with Cloud(tmp_path) as cloud:
+        typed = cloud.log().split("; type\n")[1].strip().splitlines()[0]
+        bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        done = subprocess.run(["bash", "-c", typed], env=bare, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (typed, done.stderr)
+
+
+def test_a_refused_login_names_user_and_file(tmp_path: Path) -> None:
+    with Cloud(tmp_path) as cloud:
+        file = tmp_path / "mine.yaml"
+        text = (tmp_path / "clouds.yaml").read_text()
+        file.write_text(re.sub(r"password: .*", 'password: "wrong"', text))
+        done = kilonova("host", "list", "--clouds", file)
+        assert done.returncode == 3 and "user admin" in done.stderr and str(file) in done.stderr, done.stderr
+        assert cloud.http.ask("GET", "/healthz").status == 200
 
 
 def test_power_and_link_of_hosts_are_switched_from_outside(tmp_path: Path) -> None:
