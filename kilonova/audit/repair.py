@@ -34,6 +34,9 @@ class Left(Exception):
 
 async def repair(placement: Store, reading: Reading, finding: Finding) -> str:
     """Empty when it was put right, else why it was left as it is."""
+    cell = reading.mapped.get(finding.server)
+    if cell and finding.server not in reading.turns:  # perhaps the cell was restored from a backup (law 15)
+        return f"control has the server in {cell}, which has no record of it; a missing record frees nothing"
     hosts = {share.host for share in finding.holds} - {share.host for share in finding.owns}
     for host in sorted(hosts):
         if finding.owns and (finding.server, host) in reading.copies:

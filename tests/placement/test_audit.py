@@ -104,6 +104,13 @@ def test_an_orphan_is_released(cloud: SimCloud) -> None:
     assert mended(cloud) == [("orphan", "repaired", "")]
 
 
+def test_a_missing_record_frees_nothing(cloud: SimCloud) -> None:
+    """Control knows the server, its cell does not any more: perhaps the cell was restored from a backup (law 15)."""
+    tamper(cloud, "cell1", f"DELETE FROM servers WHERE id = '{A}'")
+    ((kind, outcome, why),) = mended(cloud)
+    assert (kind, outcome) == ("orphan", "left") and "a missing record frees nothing" in why
+
+
 def test_a_lost_claim_is_made_again(cloud: SimCloud) -> None:
     tamper(cloud, "placement", "DELETE FROM allocations", "DELETE FROM consumers", "UPDATE inventories SET used = 0")
     assert mended(cloud) == [("missing", "repaired", "")]
