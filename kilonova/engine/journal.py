@@ -160,8 +160,34 @@ async def save(tx: Tx, op: Op, was: str, was_ordinal: int) -> None:
         "error": None if op.course.problem is None else to_json(op.course.problem),
     }
     if not op.is_live:
-        values |= {"live": 0, "superseded_by": op.superseded_by}
+        values |= {"live": 0, "superseded_by": op.superseded_by, **stripped(op)}
     await _compare_and_set(tx, op, was, was_ordinal, values)
+
+
+def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
+    """The columns of an ended operation without user data: the server's own row has it (law 13)."""
+    # Only these facts can have it; the others may be long, and every operation passes here. An heir may still have to
+    # put back what was there before, unless it is the server's last operation.
+    names = ("wish",) if op.superseded_by and not is_last else ("wish", "before")
+    named = {name: op.facts[name] for name in names if name in op.facts}
+    columns = {}
+    if _has_user_data(op.params):
+        columns["params"] = to_json(_without_user_data(op.params))
+    if _has_user_data(named):
+        columns["facts"] = to_json({**op.facts, **_without_user_data(named)})
+    return columns
+
+
+def _has_user_data(value: Any) -> bool:
+    if isinstance(value, dict):
+        return bool(value.get("user_data")) or any(map(_has_user_data, value.values()))
+    return isinstance(value, list) and any(map(_has_user_data, value))
+
+
+def _without_user_data(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_user_data(one) for name, one in value.items() if name != "user_data"}
+    return [_without_user_data(one) for one in value] if isinstance(value, list) else value
 
 
 async def save_taken(tx: Tx, op: Op, was: str) -> None:

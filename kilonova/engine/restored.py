@@ -110,7 +110,7 @@ async def _abandon(tx: Tx, store: Store, row: Row, now: float) -> None:
     op = log.op_from(row)
     error = to_json(Problem(code="abandoned", message=WHY))
     values = {"state": "failed", "live": 0, "waiting_for": None, "error": error, "updated_at": now, "ended_at": now}
-    await rows.change(tx, operations, values, id=op.id)
+    await rows.change(tx, operations, values | log.stripped(op), id=op.id)
     await forget(tx, op.id)
     if has_servers(store):
         await records.interrupted(tx, op, WHY, now)

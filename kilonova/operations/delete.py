@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.server import DELETED, from_json
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.journal import op_from
+from kilonova.engine.journal import op_from, stripped
 from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Place, Step, Target
 from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.operations.steps.claim import release_all
@@ -45,6 +45,13 @@ _MIGRATIONS = Sql(
 )
 IN_CELL0 = Place("control", lambda facts: [Target("")] if facts.get("buried") else [])
 _OPERATIONS = Sql(select(operations.c.facts).where(operations.c.server_id == bindparam("server_id")))
+_WITH_USER_DATA = Sql(
+    select(operations).where(
+        operations.c.server_id == bindparam("server"),
+        operations.c.superseded_by.is_not(None),
+        operations.c.facts.like('%"user_data"%'),
+    )
+)
 _OPEN = update(cell.migrations).where(cell.migrations.c.server_id == bindparam("server"), cell.migrations.c.open == 1)
 _CLOSE_FINISHED = Sql(
     _OPEN.where(cell.migrations.c.status == "finished").values(
@@ -132,6 +139,9 @@ class Delete(Operation):
             await tx.run(_CLOSE_OTHERS, server=ctx.server_id, become="failed", now=now)
             if from_json(ctx.row.details, {}).get("user_data"):
                 await edit_details(tx, ctx.server_id or "", {"user_data": None})
+            for row in await tx.all(_WITH_USER_DATA, server=ctx.server_id):
+                if columns := stripped(op_from(row), is_last=True):
+                    await rows.change(tx, operations, columns, id=row["id"])
 
         ctx.in_transaction(close)
 
