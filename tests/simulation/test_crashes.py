@@ -26,7 +26,7 @@ def test_crashes_do_strike():
     """Negative control: with the crash in the middle the run differs, so the matrix does interrupt something."""
     scenario = SCENARIOS[0]
     struck = {
-        crash_at(scenario, point, everyone=False).who for point in chosen_points("x", count_points(scenario), 8, 2)
+        crash_at(scenario, point, everyone=False).who for point in chosen_points("x", count_points(scenario), 24, 2)
     }
     assert struck - {"nobody"}, "no crash ever struck"
     assert len(struck) > 1, f"only {struck} was ever struck"

@@ -32,10 +32,10 @@ def test_others_may_less_and_nobody_nothing() -> None:
     run(story)
 
 
-def test_the_first_page_names_the_real_file_and_only_addresses_that_answer() -> None:
+def test_the_first_page_names_no_path_and_only_addresses_that_answer() -> None:
     async def story(api: Api) -> None:
         page = (await api.client.get("/")).text
-        assert f"OS_CLIENT_CONFIG_FILE={api.data.resolve() / 'clouds.yaml'} OS_CLOUD=kilonova" in page
+        assert "OS_CLIENT_CONFIG_FILE=<em>DATA</em>/clouds.yaml OS_CLOUD=kilonova" in page and str(api.data) not in page
         linked = re.findall(r'href="([^"]+)"', page)
         assert len(linked) == len(SERVICES)
         for address in linked:
