@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from kilonova.cli.options import DEFAULT_DATA, Config, Data, Overrides
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Failed, KilonovaError, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kilonova.domain.errors import StoreError
     from kilonova.settings import Settings
 
 app = App(name="db", help="Databases: bring their schema up to date, or say how it stands.")
@@ -36,7 +37,7 @@ def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
     """Opens the addresses that control has sealed; reads the key when there is one to open."""
 
     def unseal(sealed: str) -> str:
-        from kilonova.domain.errors import Failed, StoreError
+        from kilonova.domain.errors import StoreError
         from kilonova.engine.secrets import Seal
         from kilonova.store.directory import read_secret
 
@@ -67,7 +68,10 @@ def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overr
 
 @app.command
 def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
-    """Bring every database to the revision this program needs; refused while another process uses the directory."""
+    """Bring every database to the revision this program needs; refused while another process uses the directory.
+
+    Exit code 4 when it stopped half-way; the message says which databases were upgraded.
+    """
     from kilonova.settings import load
 
     settings = load(data, config, overrides or [])
@@ -151,9 +155,10 @@ def check(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overri
 
 
 def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:
-    """Control first: it knows of more cells. All are looked at before the first one is touched."""
+    """Upgrade control first, because it lists more cells. All databases are read before the first one is changed."""
     import asyncio
 
+    from kilonova.domain.errors import StoreError
     from kilonova.production import SystemClock, Uuids
     from kilonova.store.open import claim_all
     from kilonova.store.roll import call_roll
@@ -163,19 +168,39 @@ def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:
     everything = _with_made(settings, urls, data)
     for name, url in everything.items():
         asyncio.run(roll.check(name, url))
-    _upgrade("control", urls["control"])
-    for name, url in everything.items():
-        if name != "control":
-            _upgrade(name, url)
-    asyncio.run(claim_all(roll, everything, SystemClock()))
+    pending = ["control", *(name for name in everything if name != "control")]
+    upgraded: list[str] = []
+    try:
+        while pending:
+            if _upgrade(pending[0], everything[pending[0]]):
+                upgraded.append(pending[0])
+            del pending[0]
+        asyncio.run(claim_all(roll, everything, SystemClock()))
+    except StoreError as error:
+        raise _half_upgraded(error, upgraded, pending, list(roll.unlisted)) from error
 
 
-def _upgrade(name: str, url: str) -> None:
+def _upgrade(name: str, url: str) -> bool:
+    """Return whether the database was changed."""
     from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import upgrade_blocking
 
     before = upgrade_blocking(url, role_of(name))
-    print(f"{name:<10} {before.current or 'none'} -> {before.head}")
+    print(f"{name:<10} {before.current or 'none'} -> {before.head}", flush=True)
+    return not before.is_current
+
+
+def _half_upgraded(error: StoreError, upgraded: list[str], pending: list[str], marked: list[str]) -> KilonovaError:
+    """The error with the names of the databases that were changed before it. `marked` have the cloud's id already."""
+    where = f"at {pending[0]}" if pending else "after the last revision, when databases got the id of their cloud"
+    text = f"db upgrade stopped {where}: {error}"
+    if not upgraded and not marked:
+        return Refused("not_upgraded", f"{text}; nothing was changed")
+    changes = [f"upgraded: {', '.join(upgraded) or 'none'}"]
+    if pending:
+        changes.append(f"not upgraded: {', '.join(pending)}")
+    changes.append("repair the cause and run `kilonova db upgrade` again, it continues there")
+    return Failed("half_upgraded", "; ".join([text, *changes]))
 
 
 def _with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str, str]:

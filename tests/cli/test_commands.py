@@ -253,6 +253,25 @@ def test_a_database_that_cannot_be_reached() -> None:
     assert strange.returncode == REFUSED and "is no database address" in strange.stderr
 
 
+def test_an_upgrade_that_stops_half_way_says_what_was_upgraded(tmp_path: Path) -> None:
+    folder = tmp_path / "cells"
+    files = {"control": tmp_path / "a.db", "placement": tmp_path / "b.db", "cells.cell0": folder / "c.db"}
+    options = [part for name, file in files.items() for part in ("--set", f"database.{name}=sqlite:///{file}")]
+    half = kilonova("db", "upgrade", *options)
+    assert half.returncode == FAILED and half.stderr.count("\n") == 1, half.stderr
+    assert (
+        "stopped at cell0: " in half.stderr and "; upgraded: control, placement; not upgraded: cell0; " in half.stderr
+    )
+    assert [line.split()[0] for line in half.stdout.splitlines()] == ["control", "placement"]
+    again = kilonova("db", "upgrade", *options)
+    assert (
+        again.returncode == REFUSED and "stopped at cell0: " in again.stderr and "nothing was changed" in again.stderr
+    )
+    folder.mkdir()
+    whole = kilonova("db", "upgrade", *options)
+    assert whole.returncode == 0 and whole.stdout.count("none -> ") == 1, (whole.stdout, whole.stderr)
+
+
 def test_a_broker_that_cannot_be_reached(tmp_path: Path) -> None:
     done = kilonova("agent", "--host", "h1", "--data", tmp_path / "h1", "--set", "bus.url=nats://127.0.0.1:1")
     assert done.returncode == REFUSED and "cannot connect to NATS at nats://127.0.0.1:1" in done.stderr, done.stderr
