@@ -62,7 +62,9 @@ def test_killed_in_the_middle_it_goes_on_and_leaves_nothing_behind(tmp_path: Pat
         assert {one["status"] for one in found.values()} == {"available"}
         assert set(found) == {kept, *copies} and found[kept]["size"] == 2
         until(lambda: not list(folder.glob("*.part")), 30.0, "no unfinished file is left")
-        assert {path.name for path in folder.iterdir()} == {f"volume-{one}" for one in found}
+        assert {path.name for path in folder.glob("volume-*")} == {f"volume-{one}" for one in found}
+        lost = [path for path in (folder / "lost+found").rglob("*") if path.is_file()]
+        assert [path.name for path in lost] == ["volume-nobody"], "no record knows it; the deleted volume is gone"
         told = hashlib.sha256(content).hexdigest()
         for copy in copies:
             with (folder / f"volume-{copy}").open("rb") as file:
