@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kilonova.placement.groups import GroupRule
+
 Place = tuple[str, str]  # host, holder
 Own = ""
 
@@ -16,26 +18,32 @@ class Model:
     accepting: dict[str, bool] = field(default_factory=dict)
     places: dict[str, dict[Place, int]] = field(default_factory=dict)
     claimed_last: dict[str, str] = field(default_factory=dict)  # server → on whose behalf its last write claimed
+    rule: GroupRule | None = None  # of the one group that every server is in
 
     def used(self, host: str) -> int:
         return sum(amount for held in self.places.values() for (where, _), amount in held.items() if where == host)
 
     def claim(self, server: str, hosts: list[str], amount: int) -> str | None:
         own = self._own(server)
+        hosts = [host for host in hosts if self._group_allows(server, host)]
         return self._take(server, hosts, amount, behalf="", freed=own, leaving={}, to=(server, Own))
 
     def claim_move(self, server: str, migration: str, hosts: list[str], amount: int) -> str | None:
         again = bool(self.places.get(migration)) or self.claimed_last.get(server) == migration
         own = self._own(server)
         freed, leaving = (own, {}) if again else ({}, own)
+        hosts = [host for host in hosts if self._group_allows(server, host)]
         return self._take(server, hosts, amount, behalf=migration, freed=freed, leaving=leaving, to=(migration, Own))
 
-    def claim_evacuation(self, server: str, evacuation: str, hosts: list[str], amount: int) -> str | None:
+    def claim_evacuation(
+        self, server: str, evacuation: str, hosts: list[str], amount: int, dead_host: str = ""
+    ) -> str | None:
         again = bool(self._held(server, evacuation)) or self.claimed_last.get(server) == evacuation
         own = self._own(server)
         freed, leaving = (own, {}) if again else ({}, own)
         to = (server, evacuation)
-        return self._take(server, hosts, amount, behalf=evacuation, freed=freed, leaving=leaving, to=to)
+        allowed = [host for host in hosts if self._group_allows(server, host, dead_host)]
+        return self._take(server, allowed, amount, behalf=evacuation, freed=freed, leaving=leaving, to=to)
 
     def return_move(self, server: str, migration: str) -> None:
         source = dict(self.places.get(migration, {}))
@@ -67,6 +75,24 @@ class Model:
 
     def held(self) -> dict[str, dict[Place, int]]:
         return {consumer: held for consumer, held in self.places.items() if held}
+
+    def counted(self) -> set[tuple[str, str]]:
+        """(server, host): a server counts where it or its open move holds something, not where an evacuation does."""
+        return {
+            (consumer.removeprefix("m-"), host)
+            for consumer, held in self.places.items()
+            for host, holder in held
+            if holder == Own
+        }
+
+    def _group_allows(self, server: str, host: str, dead_host: str = "") -> bool:
+        if self.rule is None:
+            return True
+        others = {(other, where) for other, where in self.counted() if other != server and where != dead_host}
+        there = {other for other, where in others if where == host}
+        if self.rule.policy == "anti-affinity":
+            return len(there) < self.rule.max_per_host
+        return self.rule.policy != "affinity" or not others or bool(there)
 
     def _take(
         self,
