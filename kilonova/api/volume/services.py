@@ -74,14 +74,15 @@ def _service(call: Call, one: Listed) -> dict[str, Any]:
 
 
 async def act(call: Call) -> Response:
-    """enable, disable, disable-log-reason."""
-    verb, wish = call.path["verb"], call.body
+    """Enable or disable a service. The action is checked first: others (failover, get-log) have other bodies."""
+    verb = call.path["verb"]
     if verb not in ("enable", "disable", "disable-log-reason"):
-        raise Rejected(404, f"Unknown action {verb[:40]!r}: say enable, disable or disable-log-reason.")
-    reason = wish.get("disabled_reason")
+        raise Rejected(404, f"Unknown action {verb[:40]!r}: this API has enable, disable and disable-log-reason.")
+    body = forms.SET_SERVICE.check(call.body, call.version)
+    reason = body.get("disabled_reason")
     if verb == "disable-log-reason" and not reason:
         raise Rejected(400, "disabled_reason must be given.")
-    binary, host = wish.get("binary") or wish["service"], wish["host"]
+    binary, host = body.get("binary") or body["service"], body["host"]
     known = {(one.binary, one.host) for one in await read_services(call)}
     if (binary, host) not in known:
         raise Rejected(404, f"Service {binary[:80]} could not be found on host {host[:80]}.")
@@ -164,7 +165,7 @@ async def zones(call: Call) -> Response:
 
 ROUTES = [
     Route(method="GET", path="/os-services", handler=list_, rule=f"{RULE}index"),
-    Route(method="PUT", path="/os-services/{verb}", handler=act, rule=f"{RULE}update", body=forms.SET_SERVICE),
+    Route(method="PUT", path="/os-services/{verb}", handler=act, rule=f"{RULE}update"),
     Route(method="GET", path="/os-hosts", handler=hosts, rule="volume_extension:hosts"),
     Route(method="GET", path="/os-hosts/{host}", handler=host, rule="volume_extension:hosts"),
     Route(
