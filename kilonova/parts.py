@@ -260,6 +260,7 @@ def limits_of(settings: Settings) -> Limits:
         evacuations_per_destination=conducting.evacuations_per_destination,
         audit_interval=settings.audit.interval,
         ledger_days=settings.audit.ledger_days,
+        retention_days=settings.retention.days,
         allow_resize_to_same_host=default.allow_resize_to_same_host,
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
         reclaim_instance_interval=default.reclaim_instance_interval,

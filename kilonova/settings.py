@@ -32,6 +32,7 @@ FILE_NAME = "kilonova.toml"
 
 Seconds = Annotated[float, Meta(gt=0, description="seconds, more than 0")]
 Pause = Annotated[float, Meta(ge=0, description="seconds, 0 or more")]
+Days = Annotated[float, Meta(ge=0, description="days, 0 or more")]
 Count = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
 Amount = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
 Limit = Annotated[int, Meta(ge=-1, description="a whole number, 0 or more, or -1 for no limit")]
@@ -163,6 +164,12 @@ class AuditOptions(Section, frozen=True, kw_only=True):
     ledger_days: Pause = 90.0
 
 
+class RetentionOptions(Section, frozen=True, kw_only=True):
+    """How long records of what has ended stay."""
+
+    days: Days = 90.0
+
+
 class Simulated(Section, frozen=True, kw_only=True):
     hosts: Amount = 3
     cells: Count = 1
@@ -272,6 +279,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     placement: PlacementOptions = PlacementOptions()
     conductor: ConductorOptions = ConductorOptions()
     audit: AuditOptions = AuditOptions()
+    retention: RetentionOptions = RetentionOptions()
     simulated: Simulated = Simulated()
     pci: PciOptions = PciOptions()
     database: DatabaseOptions = DatabaseOptions()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from kilonova.cli.options import DEFAULT_DATA, Config, Data, Overrides
 from kilonova.domain.errors import Failed, KilonovaError, Refused
@@ -125,6 +125,60 @@ async def _restored(settings: Settings, data: Path) -> None:
     finally:
         await stores.close()
     print("hosts report their guests now; see `kilonova quarantine list`, `kilonova host list` and `kilonova audit`")
+
+
+@app.command
+def purge(
+    *,
+    before: Annotated[float | None, Parameter(help="Days; as [retention] days if not given. At least 1.")] = None,
+    data: Data = DEFAULT_DATA,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Remove records of operations that ended, and of servers that were deleted, more than so many days ago.
+
+    What is live, owed by a host, in quarantine or a finding stays. Refused while another process uses the directory;
+    the processes of a fleet go on meanwhile.
+    """
+    import asyncio
+
+    from kilonova.settings import load
+    from kilonova.store.directory import DataDirectory
+    from kilonova.store.purge import LEAST_DAYS
+
+    settings = load(data, config, overrides or [])
+    days = settings.retention.days if before is None else before
+    if before is None and not days:
+        raise Refused("no_retention", "[retention] days = 0 keeps records for ever; say --before DAYS to purge now")
+    if days < LEAST_DAYS:
+        raise Refused(
+            "too_young", f"--before {days:g}: records stay at least {LEAST_DAYS:g} day; say --before 1 or more"
+        )
+    if settings.database.is_set:
+        asyncio.run(_purge(settings, data, days))
+        return
+    if not (data / "control.db").exists():
+        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+    with DataDirectory(data) as directory:
+        directory.keep_all()
+        asyncio.run(_purge(settings, data, days))
+
+
+async def _purge(settings: Settings, data: Path, days: float) -> None:
+    from kilonova.production import SystemClock
+    from kilonova.store.open import open_stores
+    from kilonova.store.purge import purge as purge_stores
+
+    urls, fleet = addresses(settings, data), settings.database.is_set
+    unseal = address_opener(settings, data)
+    stores = await open_stores(urls, None if fleet else data, unseal, clock=SystemClock(), upgrading=False)
+    try:
+        counts = await purge_stores(stores, days)
+    finally:
+        await stores.close()
+    for table, count in sorted(counts.items()):
+        print(f"{table:<32} {count}")
+    print(f"purged: {counts.total()} rows of what ended more than {days:g} days ago")
 
 
 @app.command

@@ -12,13 +12,13 @@ from kilonova.audit.run import audit, keep
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.core import Engine
 from kilonova.placement.history import forget_before
+from kilonova.store.purge import KEY_DAYS
 from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import idempotency_keys
 from kilonova.world import Store, Tx
 
 logger = logging.getLogger(__name__)
 DAY = 86400.0
-KEY_DAYS = 7  # that an Idempotency-Key is remembered: longer than any client repeats a request
 _FORGET_KEYS = Sql(delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before")))
 
 

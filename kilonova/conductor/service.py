@@ -13,6 +13,7 @@ from kilonova.bus import CELLS_CHANGED, HOSTS_ANSWER, token
 from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
+from kilonova.conductor.purging import SECONDS_BETWEEN, purge_all
 from kilonova.conductor.reclaiming import reclaim
 from kilonova.conductor.rounds import Rounds
 from kilonova.domain.errors import Halted, KilonovaError, NoAnswer, Unreachable
@@ -78,7 +79,9 @@ class Conductor:
             often = min(limits.reclaim_instance_interval / 2, MOST_BETWEEN_RECLAIMS)
             self._loops.append(asyncio.create_task(self._every(often, self._reclaim)))
         if limits.audit_interval:
-            self._loops.append(asyncio.create_task(self._audit_now_and_then(limits.audit_interval)))
+            self._loops.append(asyncio.create_task(self._now_and_then(limits.audit_interval, self._audit)))
+        if limits.retention_days:
+            self._loops.append(asyncio.create_task(self._now_and_then(SECONDS_BETWEEN, self._purge)))
 
     async def stop(self) -> None:
         """Takes no more steps, waits a moment for those under way, and gives the others back at once."""
@@ -275,13 +278,17 @@ class Conductor:
         except NoAnswer:
             return False
 
-    async def _audit_now_and_then(self, seconds: float) -> None:
+    async def _now_and_then(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         await self.engine.world.clock.sleep(seconds)  # not at the start, when there is enough to do
-        await self._every(seconds, self._audit)
+        await self._every(seconds, work)
 
     async def _audit(self) -> None:
         if self.engine.worker == min(self._living, default=""):
             await audit_all(self.engine)
+
+    async def _purge(self) -> None:
+        if self.engine.worker == min(self._living, default=""):
+            await purge_all(self.engine)
 
     async def _reclaim_in(self, journal: Store) -> None:
         await reclaim(self.engine, journal)

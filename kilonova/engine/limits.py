@@ -23,6 +23,7 @@ class Limits:
     counts_failed_builds: bool = True  # unless consecutive_build_service_disable_threshold is 0
     audit_interval: float = 0.0  # seconds; 0: only when asked
     ledger_days: float = 90.0  # how long it tells of those who hold nothing any more
+    retention_days: float = 0.0  # how long ended operations and deleted servers are recorded; 0: for ever
     count_usage_from_placement: bool = False
     list_records_by_skipping_down_cells: bool = True
     quota: QuotaLimits = field(default_factory=dict)  # what everybody gets by default; nothing named, no limit

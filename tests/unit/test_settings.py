@@ -14,7 +14,7 @@ from kilonova.settings import load
 def test_the_defaults_are_the_engines_own() -> None:
     limits = limits_of(load(None, None, []))
     # An engine alone knows no quota, since simulations create thousands, and audits only when asked.
-    assert replace(limits, quota={}, audit_interval=0.0) == Limits()
+    assert replace(limits, quota={}, audit_interval=0.0, retention_days=0.0) == Limits()
 
 
 def test_quotas_are_novas_unless_set_otherwise() -> None:

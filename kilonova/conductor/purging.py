@@ -1,0 +1,24 @@
+"""The purge that runs by itself: one conductor removes what ended longer ago than the retention."""
+
+from __future__ import annotations
+
+import logging
+
+from kilonova.domain.errors import Unreachable
+from kilonova.engine.core import Engine
+from kilonova.store.purge import purge
+
+logger = logging.getLogger(__name__)
+SECONDS_BETWEEN = 3600.0
+
+
+async def purge_all(engine: Engine) -> None:
+    limits = engine.limits
+    try:
+        counts = await purge(engine.world.db, limits.retention_days, ledger_days=limits.ledger_days)
+    except Unreachable as error:
+        logger.debug("purge: %s", error)  # that it is away was said once
+        return
+    if counts:
+        rows = " ".join(f"{table}={count}" for table, count in sorted(counts.items()))
+        logger.info("purged: days=%g rows=%d %s", limits.retention_days, counts.total(), rows)

@@ -1,0 +1,254 @@
+"""A created and deleted server leaves no row after the purge; what is live, owed, in quarantine or a finding stays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, bindparam, update
+
+from kilonova.cli.database import purge as purge_command
+from kilonova.domain.errors import Refused, StoreError
+from kilonova.store import rows
+from kilonova.store.purge import purge
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control, placement
+from kilonova.store.tables.journal import findings, idempotency_keys, operations
+from kilonova.world import Store, Tx
+from tests.support.embedded import Embedded
+from tests.support.people import Person, administrator
+from tests.support.stage import databases
+from tests.unit.operations.test_burial import HUGE, shown
+from tests.unit.operations.test_user_data import SERVERS, VERSION, ask, delete_all, is_quiet
+
+DAYS = 86400.0
+AGED = {
+    name: Sql(update(table).values({one: table.c[one] - bindparam("seconds") for one in columns}))
+    for name, table, columns in (
+        ("operations", operations, ("created_at", "ended_at")),
+        ("ledger", placement.ledger, ("at",)),
+        ("keys", idempotency_keys, ("created_at",)),
+    )
+}
+DEBT: dict[str, Any] = {"host": "host1", "copy": 1, "verb": "ensure_absent", "after": "{}", "operation_id": "x"}
+COPY: dict[str, Any] = {"host": "host1", "copy": 1, "state": "whole", "claim": None, "operation_id": "x"}
+GUEST: dict[str, Any] = {
+    **{"host": "host1", "copy": 1, "reason": "unknown", "found_at": 1.0, "power": "on", "whole": 1, "turn": 1},
+    **dict.fromkeys(("action", "action_by", "action_at", "ended_at")),
+}
+FINDING: dict[str, Any] = {
+    **{"id": "f", "operation_id": "x", "ordinal": 1, "kind": "delete", "step": "unmap", "way": "do", "host": ""},
+    **{"copy": 0, "holds": "{}", "error": None, "user_id": "u", "reason": "r", "open": 1, "created_at": 1.0},
+    **dict.fromkeys(("settled_by", "settled_reason", "settled_at")),
+}
+REQUEST: dict[str, Any] = {"turn": 1, "operation_id": "x", "server": "{}", "created_at": 1.0}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def cloud(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Embedded]:
+    with contextlib.ExitStack() as stack:
+        settings: list[str] = []
+        if request.param == "postgres":
+            settings = stack.enter_context(databases(request.getfixturevalue("fast_postgres")))
+        yield stack.enter_context(Embedded(tmp_path / "var", "audit.interval=0", *settings))
+
+
+def stores_of(cloud: Embedded) -> Any:
+    return cloud.service.engine.world.db
+
+
+def write(cloud: Embedded, store: Store, statement: Sql, **params: Any) -> None:
+    async def body(tx: Tx) -> int:
+        return await tx.run(statement, **params)
+
+    cloud.wait(store.write(body))
+
+
+def age(cloud: Embedded, days: float = 2.0) -> None:
+    """Everything that ended did so that many days earlier."""
+    stores = stores_of(cloud)
+    for journal in stores.journals():
+        write(cloud, journal, AGED["operations"], seconds=days * DAYS)
+        write(cloud, journal, AGED["keys"], seconds=days * DAYS)
+    write(cloud, stores.placement, AGED["ledger"], seconds=days * DAYS)
+
+
+def count(cloud: Embedded) -> dict[str, int]:
+    return {table: len(content) for table, content in cloud.records().items() if content}
+
+
+def run_purge(cloud: Embedded, days: float = 0.0) -> dict[str, int]:
+    return dict(cloud.wait(purge(stores_of(cloud), days)))
+
+
+def make(cloud: Embedded, admin: Person, **more: Any) -> str:
+    """A server that runs, with user data, a port and a volume."""
+    networks = admin.done("GET", "/network/v2.0/networks")["networks"]
+    network = next(str(one["id"]) for one in networks if one["name"] == "shared")
+    image = admin.done("GET", "/image/v2/images")["images"][0]["id"]
+    devices = [
+        {"source_type": "image", "destination_type": "local", "uuid": image, "boot_index": 0},
+        {"source_type": "blank", "destination_type": "volume", "volume_size": 1, "delete_on_termination": True},
+    ]
+    server = ask(admin, "1", networks=[{"uuid": network}], block_device_mapping_v2=devices, **more)
+    cloud.until(lambda: shown(admin, server)["status"] == "ACTIVE", "it runs")
+    cloud.until(lambda: is_quiet(cloud), "nothing is under way")
+    return server
+
+
+def no_volumes(admin: Person) -> bool:
+    return not admin.done("GET", f"/volume/v3/{admin.project_id}/volumes")["volumes"]
+
+
+def live_and_die(cloud: Embedded, admin: Person) -> None:
+    """One that runs, one of several, one that finds no host, and one that is deleted at once."""
+    make(cloud, admin)
+    ask(admin, "1", min_count=2)
+    buried = ask(admin, "huge")
+    cloud.until(lambda: shown(admin, buried)["status"] == "ERROR", "it is buried")
+    ask(admin, "1")
+    delete_all(cloud, admin)
+    cloud.until(lambda: no_volumes(admin), "its volume is gone")
+
+
+def test_a_created_and_deleted_server_leaves_no_row(cloud: Embedded) -> None:
+    admin = administrator(cloud)
+    admin.done("POST", "/compute/v2.1/flavors", {"flavor": HUGE})
+    live_and_die(cloud, admin)  # a project's first server also makes rows that belong to the project
+    age(cloud)
+    run_purge(cloud)
+    before = count(cloud)
+    for table in ("operations", "steps", "fences", "servers", "actions", "action_events", "faults"):
+        assert not any(name.endswith(f".{table}") for name in before), before
+    live_and_die(cloud, admin)
+    assert sum(count(cloud).values()) > sum(before.values()) + 29
+    age(cloud)
+    counts = run_purge(cloud)
+    assert count(cloud) == before
+    assert counts["control.server_mappings"] == 5
+    assert run_purge(cloud) == {}, "nothing is left to purge"
+
+
+def test_what_is_younger_stays(cloud: Embedded) -> None:
+    admin = administrator(cloud)
+    make(cloud, admin)
+    delete_all(cloud, admin)
+    before = cloud.records()
+    assert run_purge(cloud) == {}, "a fence stays for a day"
+    age(cloud, 80.0)
+    assert run_purge(cloud, 90.0).keys() <= {"placement.ledger", "control.idempotency_keys"}
+    assert count(cloud) == {name: len(content) for name, content in before.items() if content}
+
+
+def holders(stores: Any, server: str) -> list[tuple[str, Store, Table, dict[str, Any]]]:
+    there = {"server_id": server}
+    return [
+        ("owed", stores.cell("cell1"), cell.debts, {**DEBT, **there, "created_at": 1.0}),
+        ("quarantined", stores.cell("cell1"), cell.quarantine, {**GUEST, **there}),
+        ("a finding in its cell", stores.cell("cell1"), findings, {**FINDING, **there}),
+        ("a finding in control", stores.control, findings, {**FINDING, **there}),
+        ("requested", stores.control, control.build_requests, {**REQUEST, **there}),
+        ("copied", stores.cell("cell1"), cell.copies, {**COPY, **there, "created_at": 1.0}),
+    ]
+
+
+def test_what_is_owed_in_quarantine_or_a_finding_stays(cloud: Embedded) -> None:
+    admin = administrator(cloud)
+    server = make(cloud, admin)
+    delete_all(cloud, admin)
+    age(cloud)
+    for what, store, table, row in holders(stores_of(cloud), server):
+
+        async def put(tx: Tx, table: Table = table, row: dict[str, Any] = row) -> None:
+            await rows.put(tx, table, **row)
+
+        async def remove(tx: Tx, table: Table = table) -> None:
+            await rows.remove(tx, table, server_id=server)
+
+        cloud.wait(store.write(put))
+        run_purge(cloud)
+        after = cloud.records()
+        assert [one["id"] for one in after["cell1.servers"]] == [server], what
+        assert [one["server_id"] for one in after["control.server_mappings"]] == [server], what
+        assert after["placement.claim_fence"] and after["cell1.fences"] and after["cell1.actions"], what
+        # A copy that is still recorded keeps the server; it needs no operation.
+        assert what == "copied" or (after["cell1.operations"] and after["cell1.steps"]), what
+        cloud.wait(store.write(remove))
+    run_purge(cloud)
+    assert not cloud.records()["cell1.servers"]
+
+
+def test_a_server_that_runs_loses_its_old_operations_and_nothing_else(cloud: Embedded) -> None:
+    admin = administrator(cloud)
+    server = make(cloud, admin)
+    before = cloud.records()
+    age(cloud)
+    counts = run_purge(cloud)
+    gone = {"operations", "steps", "secrets", "interventions", "findings", "idempotency_keys", "ledger"}
+    assert {name.partition(".")[2] for name in counts} <= gone
+    after = cloud.records()
+    for name, content in before.items():
+        if name.partition(".")[2] not in gone:
+            assert len(after[name]) == len(content), name
+    assert shown(admin, server)["status"] == "ACTIVE"
+    admin.done("POST", f"{SERVERS}/{server}/action", {"os-stop": None}, VERSION)
+    cloud.until(lambda: shown(admin, server)["status"] == "SHUTOFF", "it stops")
+    cloud.until(lambda: is_quiet(cloud), "nothing is under way")
+    delete_all(cloud, admin)
+    age(cloud)
+    run_purge(cloud)
+    assert not cloud.records()["cell1.servers"] and not cloud.records()["control.server_mappings"]
+
+
+def test_an_idempotency_key_keeps_its_operation_for_a_week(cloud: Embedded) -> None:
+    admin = administrator(cloud)
+    image = admin.done("GET", "/image/v2/images")["images"][0]["id"]
+    wish = {"server": {"name": "a", "flavorRef": "1", "imageRef": image, "networks": "none"}}
+    headers = {**VERSION, "idempotency-key": "once"}
+    server = admin.done("POST", SERVERS, wish, headers)["server"]["id"]
+    cloud.until(lambda: shown(admin, server)["status"] == "ACTIVE", "it runs")
+    cloud.until(lambda: is_quiet(cloud), "nothing is under way")
+    age(cloud)
+    run_purge(cloud)
+    assert admin.done("POST", SERVERS, wish, headers)["server"]["id"] == server
+    age(cloud, 8.0)
+    run_purge(cloud)
+    assert not cloud.records()["control.idempotency_keys"] and not cloud.records()["control.operations"]
+
+
+def test_a_conductor_purges_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kilonova.conductor.service.SECONDS_BETWEEN", 0.2)
+    with Embedded(tmp_path / "var", "retention.days=1.5", "audit.ledger_days=1") as cloud:
+        admin = administrator(cloud)
+        make(cloud, admin)
+        delete_all(cloud, admin)
+        assert cloud.records()["cell1.servers"]
+        age(cloud)
+        cloud.until(lambda: not cloud.records()["control.server_mappings"], "it is purged")
+        cloud.until(lambda: not cloud.records()["cell1.servers"], "its row went last")
+
+
+def test_the_command_purges_what_is_not_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "var"
+    with Embedded(data) as cloud:
+        admin = administrator(cloud)
+        make(cloud, admin)
+        delete_all(cloud, admin)
+        age(cloud)
+        with pytest.raises(StoreError, match="in use"):
+            purge_command(before=1.0, data=data)
+    for wrong in ({"before": 0.5}, {"before": -1.0}, {"overrides": ["retention.days=0"]}):
+        with pytest.raises(Refused, match="--before"):
+            purge_command(data=data, **wrong)
+    with pytest.raises(Refused, match=r"no control\.db"):
+        purge_command(data=tmp_path / "elsewhere")
+    purge_command(data=data)
+    assert "purged: 0 rows of what ended more than 90 days ago" in capsys.readouterr().out
+    purge_command(before=1.0, data=data)
+    lines = capsys.readouterr().out.splitlines()
+    assert ["cell1.servers", "1"] in [line.split() for line in lines]
+    with Embedded(data) as cloud:
+        assert not cloud.records()["cell1.servers"] and not cloud.records()["cell1.operations"]
