@@ -191,7 +191,7 @@ def test_without_a_cloud_or_a_token(cloud: Cloud, tmp_path: Path) -> None:
     password = (cloud.data / "admin.password").read_text().strip()
     (tmp_path / "clouds.yaml").write_text(right.replace(password, "wrong"))
     wrong = kilonova("op", "list", "--clouds", tmp_path / "clouds.yaml")
-    assert wrong.returncode == REFUSED and "requires authentication" in wrong.stderr
+    assert wrong.returncode == REFUSED and "the login was refused" in wrong.stderr
     strange = kilonova("op", "list", "--url", "no-address", "--data", cloud.data)
     assert strange.returncode == FAILED and strange.stderr.count("\n") == 1
 

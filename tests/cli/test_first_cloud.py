@@ -37,7 +37,7 @@ def test_a_second_start_on_another_port_finds_everything_as_it_was(tmp_path: Pat
         said = cloud.log()
         assert f"ready on http://127.0.0.1:{cloud.port}\n" in said
         clouds = tmp_path / "var" / "clouds.yaml"
-        assert f"export OS_CLIENT_CONFIG_FILE={clouds} OS_CLOUD=kilonova; openstack server list" in said
+        assert f"export OS_CLIENT_CONFIG_FILE={clouds} OS_CLOUD=kilonova; .venv/bin/openstack server list" in said
         old_token, first_port = cloud.http.token, cloud.port
         assert cloud.terminate() == 0
     with Cloud(tmp_path / "var", "--hosts", 1) as again:
