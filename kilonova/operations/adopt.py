@@ -15,14 +15,12 @@ from kilonova.domain.server import ACTIVE, ERROR, STOPPED
 from kilonova.engine.context import Context, ServerRow, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Place, Step, Target
-from kilonova.operations.steps.claim import drop_move, return_move, taken, wanted
-from kilonova.operations.steps.group import group_of
+from kilonova.operations.steps.claim import claim_move, drop_move, return_move
 from kilonova.operations.steps.guest import power_of
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
-from kilonova.placement import claims
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host, raise_epoch
 from kilonova.store.quarantine import end_quarantine
@@ -69,19 +67,6 @@ async def select_host(ctx: Context) -> Facts:
     """The copy is there: only placement is asked whether the books have room."""
     found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params["host"])
     return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
-
-
-async def claim_there(ctx: Context) -> Facts:
-    outcome = await claims.claim_move(
-        ctx.world.db.placement,
-        ctx.fence,
-        ctx.facts["migration"],
-        wanted(ctx, ctx.row.flavor),
-        project=ctx.row.project_id,
-        user=ctx.row.user_id,
-        group=await group_of(ctx),
-    )
-    return taken(ctx, outcome)
 
 
 async def adopt_copy(ctx: Context) -> Facts:
@@ -161,7 +146,7 @@ class Adopt(Operation):
     steps = [
         Step("check_runner", check_runner, on=CONTROL, plan=True),
         Step("select_host", select_host, on=MOVES, plan=True),
-        Step("claim", claim_there, on=MOVES, undo=return_move, claims=True),
+        Step("claim", claim_move, on=MOVES, undo=return_move, claims=True),
         Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source),
         Step("connect_volumes", connect_to_destination, on=WITH_VOLUMES, undo=connect_to_source),
         Step("adopt_copy", adopt_copy, on=CONTROL, no_return=True, only_rows=True),

@@ -15,8 +15,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import ACTIVE, RESIZED, STOPPED
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DESTINATION, FAIL, SOURCE, Facts, Operation, Step
-from kilonova.operations.steps.claim import close_migration, open_migration, return_move, taken, wanted
-from kilonova.operations.steps.group import group_of
+from kilonova.operations.steps.claim import claim_move, close_migration, open_migration, return_move
 from kilonova.operations.steps.guest import (
     copy_begun,
     copy_gone,
@@ -32,7 +31,6 @@ from kilonova.operations.steps.ownership import give_to_destination, give_to_sou
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose, remember_tried
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
-from kilonova.placement import claims
 
 
 async def select_destination(ctx: Context) -> Facts:
@@ -40,19 +38,6 @@ async def select_destination(ctx: Context) -> Facts:
     excluded = {} if ctx.limits.allow_resize_to_same_host else {source: "the server is already there"}
     found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, ctx.params.get("host"))
     return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
-
-
-async def claim_destination(ctx: Context) -> Facts:
-    outcome = await claims.claim_move(
-        ctx.world.db.placement,
-        ctx.fence,
-        ctx.facts["migration"],
-        wanted(ctx, ctx.row.flavor),
-        project=ctx.row.project_id,
-        user=ctx.row.user_id,
-        group=await group_of(ctx),
-    )
-    return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
 
 
 def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
@@ -102,7 +87,7 @@ class Migrate(Operation):
         Step("cold_migrate", select_destination, on=CONTROL, plan=True, event="cold_migrate"),
         Step(
             "claim",
-            claim_destination,
+            claim_move,
             on=CONTROL,
             undo=return_move,
             record=open_migration("migration", "pre-migrating"),

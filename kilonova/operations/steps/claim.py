@@ -9,6 +9,7 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.server import Flavor, to_json
 from kilonova.engine.context import Context
 from kilonova.measures import CONFLICTS
+from kilonova.operations.steps.group import group_of
 from kilonova.placement import claims
 from kilonova.placement.claims import Candidate, Claimed, NotClaimed
 from kilonova.store import rows
@@ -23,6 +24,20 @@ def wanted(ctx: Context, flavor: Flavor) -> list[Candidate]:
 def candidate_of(told: dict[str, Any], flavor: Flavor) -> Candidate:
     parts = dict(told.get("allocations") or {told["provider"]: flavor.resources()})
     return Candidate(told["provider"], parts.pop(told["provider"], {}), parts)
+
+
+async def claim_move(ctx: Context) -> dict[str, Any]:
+    """Claim the destination for the server; what it held until now becomes the migration's."""
+    outcome = await claims.claim_move(
+        ctx.world.db.placement,
+        ctx.fence,
+        ctx.facts["migration"],
+        wanted(ctx, ctx.row.flavor),
+        project=ctx.row.project_id,
+        user=ctx.row.user_id,
+        group=await group_of(ctx),
+    )
+    return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
 
 
 def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, Any]:
