@@ -96,12 +96,14 @@ class Files:
             return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
         return False
 
-    async def remove(self, name: str) -> None:
-        """One that stays behind costs room until the next start, nothing else."""
+    async def remove(self, name: str) -> bool:
+        """Whether it is gone: one that stays behind costs room until the next start, nothing else."""
         try:
             await FILES.run(self.path(name).unlink, True)
         except OSError as error:
             logger.warning("the file of an image cannot be removed: %s", error)
+            return False
+        return True
 
 
 class Draft:

@@ -11,7 +11,14 @@ from kilonova.domain.errors import Refused
 from kilonova.services.image.image import MOST_PROPERTIES, MOST_TAGS, Image
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.image import image_ids, image_members, image_properties, image_tags, images
+from kilonova.store.tables.image import (
+    image_files_to_remove,
+    image_ids,
+    image_members,
+    image_properties,
+    image_tags,
+    images,
+)
 from kilonova.world import Row, Tx
 
 # Whether the caller's project is a member travels with the row: who may see it can be judged without another question.
@@ -92,8 +99,10 @@ async def save_image(tx: Tx, old: Image, new: Image) -> None:
         await _add_tags(tx, new)
 
 
-async def remove_image(tx: Tx, image_id: str) -> None:
-    """All but its id, which stays taken."""
+async def remove_image(tx: Tx, image_id: str, file: str | None) -> None:
+    """All but its id, which stays taken; its file is still to be removed."""
+    if file is not None:
+        await rows.put(tx, image_files_to_remove, unless_there=True, file=file)
     for table in (image_properties, image_tags, image_members):
         await rows.remove(tx, table, image_id=image_id)
     await rows.remove(tx, images, id=image_id)

@@ -102,12 +102,13 @@ class Images:
             check(image)
             if image.protected:
                 raise Refused("image_protected", f"Image {image_id} is protected and cannot be deleted.")
-            await remove_image(tx, image_id)
-            return image.file if image.has_bytes else None  # else the upload that writes it removes it
+            file = image.file if image.has_bytes else None  # else the upload that writes it removes it
+            await remove_image(tx, image_id, file)
+            return file
 
         file = await self._control.write(body)
         if file is not None:
-            await self._files.remove(file)
+            await self._uploads.remove_unwanted(file)
 
     async def upload(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
         await self._uploads.receive(image, chunks, told_size)

@@ -7,6 +7,7 @@ again and the file goes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -20,10 +21,11 @@ from kilonova.services.image.quotas import UNLIMITED, ImageQuotas
 from kilonova.services.image.seeds import IDS as SEEDS
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.image import images
+from kilonova.store.tables.image import image_files_to_remove, images
 from kilonova.world import Clock, Ids, Store, Tx
 
 _OF_FILES = Sql(select(images.c.id, images.c.status, images.c.file).where(in_list(images.c.file, "names")))
+_TO_REMOVE = Sql(select(image_files_to_remove.c.file))
 LOOK_BYTES = 64 * 1024**2  # between two looks whether the image is still wanted
 
 
@@ -188,6 +190,7 @@ class Uploads:
 
         A file that no record knows is set aside (law 15): perhaps the record is missing, not the image.
         """
+        await self._remove_all_unwanted()
         names = await self._files.names()
         if not names:
             return
@@ -208,6 +211,26 @@ class Uploads:
                     await self._files.set_aside(name, self._clock.now())
                 continue
             await self._files.remove(name)
+
+    async def remove_unwanted(self, file: str) -> None:
+        """Remove the file of a deleted image, and then the note that it is to be removed."""
+        if not await self._files.remove(file):
+            return
+
+        async def body(tx: Tx) -> None:
+            await rows.remove(tx, image_files_to_remove, file=file)
+
+        with contextlib.suppress(KilonovaError):  # the next start forgets the note
+            await self._control.write(body)
+
+    async def _remove_all_unwanted(self) -> None:
+        """Of deletes that were cut off between the record and the file."""
+
+        async def body(tx: Tx) -> list[str]:
+            return [row["file"] for row in await tx.all(_TO_REMOVE)]
+
+        for file in await self._control.read(body):
+            await self.remove_unwanted(file)
 
     def _too_large(self) -> Refused:
         return Refused("image_too_large", f"An image may have {self._caps.size} bytes; nothing was kept.")

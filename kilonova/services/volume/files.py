@@ -48,7 +48,8 @@ class Backing(Protocol):
 
     async def grow(self, name: str, size_gb: int) -> None: ...
 
-    async def remove(self, name: str) -> None: ...
+    async def remove(self, name: str) -> bool:
+        """Whether it is gone."""
 
     async def set_aside(self, name: str, now: float) -> None:
         """Move a file that no record knows out of the way, for an operator to look at."""
@@ -85,8 +86,9 @@ class NoBytes:
             raise _missing(name)
         self.sizes[name] = size_gb
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str) -> bool:
         self.sizes.pop(name, None)
+        return True
 
     async def set_aside(self, name: str, now: float) -> None:
         self.lost[name] = self.sizes.pop(name)
@@ -221,12 +223,14 @@ class Files:
         finally:
             os.close(file)
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str) -> bool:
         """One that stays behind costs room until the next start, nothing else."""
         try:
             await FILES.run((self.folder / name).unlink, True)
         except OSError as error:
             logger.warning("the file of a volume cannot be removed: %s", error)
+            return False
+        return True
 
     async def set_aside(self, name: str, now: float) -> None:
         await FILES.run(set_aside, self.folder, name, now)

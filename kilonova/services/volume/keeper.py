@@ -28,7 +28,7 @@ from kilonova.services.volume.works import Works
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.image import images
-from kilonova.store.tables.volume import snapshots, volumes
+from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Bus, Clock, Store, Tx
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ _VOLUMES = Sql(select(volumes).where(volumes.c.backend == bindparam("backend"), 
 _SNAPSHOTS = Sql(select(snapshots).where(snapshots.c.backend == bindparam("backend"), snapshots.c.work != ""))
 _ALL_VOLUMES = Sql(select(volumes.c.id).where(volumes.c.backend == bindparam("backend")))
 _ALL_SNAPSHOTS = Sql(select(snapshots.c.id).where(snapshots.c.backend == bindparam("backend")))
+_TO_REMOVE = Sql(select(volume_files_to_remove.c.file).where(volume_files_to_remove.c.backend == bindparam("backend")))
 _IMAGES = Sql(select(images.c.id).where(in_list(images.c.id, "ids")))
 
 Thing = Volume | Snapshot
@@ -234,12 +235,22 @@ class Keeper:
                 f"snapshot-{row['id']}" for row in await tx.all(_ALL_SNAPSHOTS, backend=own)
             }
 
+        await self._remove_unwanted()
         known = await self._control.read(body)
         for name in await self._backing.names():
             if UNFINISHED.fullmatch(name):
                 await self._backing.remove(name)
             elif name not in known:
                 await self._backing.set_aside(name, self._clock.now())
+
+    async def _remove_unwanted(self) -> None:
+        """Of deletes that were cut off between the record and the file."""
+
+        async def body(tx: Tx) -> list[str]:
+            return [row["file"] for row in await tx.all(_TO_REMOVE, backend=self._backends.own)]
+
+        for file in await self._control.read(body):
+            await self._works.remove_unwanted(self._backends.own, file)
 
     async def _remove_expired(self) -> None:
         self._expired_at = self._clock.monotonic()

@@ -15,13 +15,21 @@ from kilonova.services.volume.volume import (
     Attachment,
     Snapshot,
     Volume,
+    file_of,
     no_such_attachment,
     no_such_snapshot,
     no_such_volume,
 )
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.volume import attachments, snapshots, volume_metadata, volume_types, volumes
+from kilonova.store.tables.volume import (
+    attachments,
+    snapshots,
+    volume_files_to_remove,
+    volume_metadata,
+    volume_types,
+    volumes,
+)
 from kilonova.world import Row, Tx
 
 _FLAGS = frozenset({"bootable", "multiattach", "readonly", "goes_with_server"})
@@ -125,15 +133,19 @@ async def set_metadata(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str
     await _add(tx, thing_id, kind, given)
 
 
-async def remove_volume(tx: Tx, volume_id: str) -> None:
-    await rows.remove(tx, attachments, volume_id=volume_id)
-    await rows.remove(tx, volume_metadata, thing_id=volume_id)
-    await rows.remove(tx, volumes, id=volume_id)
+async def remove_volume(tx: Tx, volume: Volume) -> None:
+    """Its file is still to be removed."""
+    await rows.put(tx, volume_files_to_remove, unless_there=True, backend=volume.backend, file=file_of(volume))
+    await rows.remove(tx, attachments, volume_id=volume.id)
+    await rows.remove(tx, volume_metadata, thing_id=volume.id)
+    await rows.remove(tx, volumes, id=volume.id)
 
 
-async def remove_snapshot(tx: Tx, snapshot_id: str) -> None:
-    await rows.remove(tx, volume_metadata, thing_id=snapshot_id)
-    await rows.remove(tx, snapshots, id=snapshot_id)
+async def remove_snapshot(tx: Tx, snapshot: Snapshot) -> None:
+    """Its file is still to be removed."""
+    await rows.put(tx, volume_files_to_remove, unless_there=True, backend=snapshot.backend, file=file_of(snapshot))
+    await rows.remove(tx, volume_metadata, thing_id=snapshot.id)
+    await rows.remove(tx, snapshots, id=snapshot.id)
 
 
 async def _metadata(tx: Tx, ids: Iterable[str]) -> dict[tuple[str, str], dict[str, str]]:

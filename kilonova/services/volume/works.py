@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller, Named
-from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.services.image.image import QUEUED
 from kilonova.services.image.inspection import RAW
 from kilonova.services.image.service import Images
@@ -34,7 +34,7 @@ from kilonova.services.volume.volume import (
     file_of,
 )
 from kilonova.store import rows
-from kilonova.store.tables.volume import snapshots, volumes
+from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Clock, Store, Tx
 
 _UNDER_WAY = {CREATE: CREATING, EXTEND: EXTENDING, UPLOAD: UPLOADING, REVERT: REVERTING, DELETE: DELETING}
@@ -152,18 +152,18 @@ class Works:
         await self._end(volume, {"status": AVAILABLE})
 
     async def _delete(self, volume: Volume) -> None:
-        """The record first: a file without one is swept at the next start."""
+        """The record first, with a note that the file is to be removed: a crash between the two leaves the note."""
 
         async def body(tx: Tx) -> bool:
             if await rows.fetch(tx, volumes, lock=True, id=volume.id, work_id=volume.work_id) is None:
                 return False
-            await remove_volume(tx, volume.id)
+            await remove_volume(tx, volume)
             freed = {VOLUMES: -1, GIGABYTES: -volume.size}
             await self._quotas.charge(tx, volume.project_id, volume.type_id, freed)
             return True
 
         if await self._control.write(body):
-            await self._backing.remove(file_of(volume))
+            await self.remove_unwanted(volume.backend, file_of(volume))
 
     async def _end(self, volume: Volume, values: Mapping[str, Any], *, unused: int = 0) -> bool:
         """`status` None: as before. What an administrator said meanwhile stays. `unused`: GB that it did not get."""
@@ -215,13 +215,24 @@ class Works:
         async def body(tx: Tx) -> bool:
             if await rows.fetch(tx, snapshots, lock=True, id=snapshot.id, work_id=snapshot.work_id) is None:
                 return False
-            await remove_snapshot(tx, snapshot.id)
+            await remove_snapshot(tx, snapshot)
             freed = {SNAPSHOTS: -1, GIGABYTES: -snapshot.size}
             await self._quotas.charge(tx, snapshot.project_id, snapshot.type_id, freed)
             return True
 
         if await self._control.write(body):
-            await self._backing.remove(file_of(snapshot))
+            await self.remove_unwanted(snapshot.backend, file_of(snapshot))
+
+    async def remove_unwanted(self, backend: str, file: str) -> None:
+        """Remove the file of what was deleted, and then the note that it is to be removed."""
+        if not await self._backing.remove(file):
+            return
+
+        async def body(tx: Tx) -> None:
+            await rows.remove(tx, volume_files_to_remove, backend=backend, file=file)
+
+        with contextlib.suppress(KilonovaError):  # the next start forgets the note
+            await self._control.write(body)
 
 
 def _owner(volume: Volume) -> Caller:

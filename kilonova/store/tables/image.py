@@ -66,6 +66,13 @@ image_members = Table(
 )
 Index("image_members_member", image_members.c.member_id)
 
+# Files of deleted images that may still be on the disk: known to be unwanted (law 15).
+image_files_to_remove = Table(
+    "image_files_to_remove",
+    metadata,
+    Column("file", Text, primary_key=True),
+)
+
 # Bytes that a project may have, where an administrator said so; the row is also the lock of those who count.
 image_limits = Table(
     "image_limits",

@@ -104,6 +104,15 @@ Index("volume_attachments_volume", attachments.c.volume_id)
 Index("volume_attachments_server", attachments.c.server_id)
 Index("volume_attachments_project", attachments.c.project_id, attachments.c.created_at, attachments.c.id)
 
+# Files of deleted volumes and snapshots that may still be on the disk: known to be unwanted (law 15).
+volume_files_to_remove = Table(
+    "volume_files_to_remove",
+    metadata,
+    Column("backend", Text, nullable=False),
+    Column("file", Text, nullable=False),
+    PrimaryKeyConstraint("backend", "file"),
+)
+
 volume_types = Table(
     "volume_types",
     metadata,

@@ -7,15 +7,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from kilonova.domain.errors import Failed
 from kilonova.services.image.service import ImageFile
 from kilonova.services.volume.changing import Said
-from kilonova.services.volume.files import NoBytes
+from kilonova.services.volume.files import Files, NoBytes
 from kilonova.services.volume.volume import file_of
 from kilonova.store import rows
-from kilonova.store.tables.volume import volume_backends
+from kilonova.store.tables.volume import volume_backends, volume_files_to_remove
 from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, Shop, Story, refusal, shop, until
 
 Control = Callable[[Story], None]
@@ -153,6 +155,36 @@ def test_files_that_no_record_knows_are_set_aside(control: Control, tmp_path: Pa
             assert {path.name for path in here.folder.glob("lost+found/*/*")} == {"volume-nobody", "database.part"}
 
     control(story)
+
+
+def test_a_crash_between_a_deleted_record_and_its_file(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner deleted it: it is neither kept nor set aside. Other unknown files are (story D11)."""
+
+    async def dies(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            volume, kept = await here.volume(), await here.volume()
+            with monkeypatch.context() as patch:
+                patch.setattr(Files, "remove", dies)
+                await here.volumes.volumes.delete(ALICE, volume.id)
+                await here.gone(volume.id)
+            assert file_of(volume) in here.files()
+        async with shop(store, tmp_path) as here:
+            assert here.files() == {file_of(kept)}
+            assert await notes(store) == []
+
+    control(story)
+
+
+async def notes(store: Any) -> list[str]:
+    async def body(tx: Any) -> list[str]:
+        return [row["file"] for row in await rows.fetch_all(tx, volume_files_to_remove)]
+
+    return cast("list[str]", await store.read(body))
 
 
 def test_simulated_clouds_do_it_when_told(control: Control, tmp_path: Path) -> None:

@@ -236,6 +236,9 @@ def upgrade() -> None:
         sa.Column("seeded_at", sa.Float(precision=53), nullable=True),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_table(
+        "image_files_to_remove", sa.Column("file", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("file")
+    )
     op.create_table("image_ids", sa.Column("id", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("id"))
     op.create_table(
         "image_limits",
@@ -801,6 +804,12 @@ def upgrade() -> None:
         sa.Column("project_id", sa.Text(), nullable=False),
         sa.Column("type_id", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("project_id"),
+    )
+    op.create_table(
+        "volume_files_to_remove",
+        sa.Column("backend", sa.Text(), nullable=False),
+        sa.Column("file", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("backend", "file"),
     )
     op.create_table(
         "volume_limits",
