@@ -88,8 +88,7 @@ class Observer:
         try:
             flushed = await self.journal.write(body)
             note_upkeep(self.journal)
-        except KilonovaError:
-            self.since = None  # while nothing can be recorded, nothing is observed
+        except KilonovaError:  # too long a gap counts as not listening: see _follows
             self.heard = heard | self.heard  # what was heard is recorded later, with its time
             return False
         self.since, self.known, self.flushed = flushed.since, flushed.known, (flushed.now, here)
@@ -105,8 +104,9 @@ class Observer:
         ]
 
     def _follows(self, now: float) -> bool:
-        """Nothing was heard in a gap between two flushes: this process stood still, or the whole machine was suspended
-        (law 9). An only host would count as down after it, since nobody else is there to be heard."""
+        """Nothing was heard in a gap between two flushes: this process stood still, the whole machine was suspended, or
+        the database was away, so that nothing could be recorded (law 9). An only host would count as down after it,
+        since nobody else is there to be heard."""
         limits = self.engine.limits
         longest = max(limits.service_down_time / 2, 3 * limits.flush_seconds)
         return self.flushed is not None and now - self.flushed[0] <= longest
@@ -116,7 +116,6 @@ class Observer:
         try:
             self.known = await self.journal.read(_known)
         except KilonovaError:
-            self.since = None
             return False
         if not receiving:
             self.since = None

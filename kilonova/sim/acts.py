@@ -45,12 +45,14 @@ NEMESES = {
     "deaf": 1,
     "disaster": 4,
     "outage": 2,
+    "blackout": 3,
     "clock": 3,
 }
 VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent", "ensure_volume")
 PORTS = (0, 0, 1, 1, 2)
 ADDRESSES = (0, 2, 16, 16)
 STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
+BLACKOUTS = (75.0, 120.0, 200.0)  # seconds; all longer than a host may be silent
 JUMPS = (-3600.0, -40.0, -0.5, 0.02, 5.0, 40.0, 3600.0)  # seconds that a clock is ahead afterwards
 REFUSED = ("stop", "stop", "start", "migrate", "revert_resize", "rebuild", "attach_volume", "detach_volume", "restore")
 BROKEN_FOR = (20.0, 120.0, 400.0)  # seconds; ten tries take about 240
@@ -183,12 +185,18 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
         return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}", "seconds": seconds}
     if do == "disaster":
         return {"who": source.choice(hosts), "word": source.choice(("power", "power", "link", "declare", "whole"))}
+    cell_names = [f"cell{n + 1}" for n in range(cells)]
     if do == "outage":
-        database, how = (
-            source.choice(("cell0", *(f"cell{n + 1}" for n in range(cells)))),
-            source.choice((REFUSES, HANGS)),
-        )
+        database, how = source.choice(("cell0", *cell_names)), source.choice((REFUSES, HANGS))
         return {"who": database, "word": how, "seconds": source.choice(STALLS)}
+    if do == "blackout":
+        database = source.choice(("control", "placement", *cell_names, *cell_names))
+        dies = source.choice(("", "", *hosts))
+        return {
+            "who": database,
+            "word": f"{source.choice((REFUSES, HANGS))} {dies}",
+            "seconds": source.choice(BLACKOUTS),
+        }
     if do == "clock":
         return {"who": source.choice((*roles, DATABASE_CLOCK)), "seconds": source.choice(JUMPS)}
     if do == "deaf":

@@ -245,9 +245,10 @@ class SimCloud:
             opened = dict(self._open_databases(self.loop))
         else:
             opened = {name: self._sqlite(name, self.faults if faulty else None) for name in self.databases}
-        stores = OpenStores(opened.pop("control"), opened.pop("placement"))
-        for name, store in opened.items():
-            stores.add_cell(name, CellStore(name, self.clock, self.outages.over(store) if faulty else store))
+        reached = {name: self.outages.over(store) if faulty else store for name, store in opened.items()}
+        stores = OpenStores(reached.pop("control"), reached.pop("placement"))
+        for name, store in reached.items():
+            stores.add_cell(name, CellStore(name, self.clock, store))
         return stores
 
     def _sqlite(self, name: str, faults: Any) -> SqliteStore:

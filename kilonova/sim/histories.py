@@ -19,6 +19,8 @@ from kilonova.sim.faults import CommitLuck, Weather
 from kilonova.sim.flavors import BOARD, OFFER, VCPUS
 from kilonova.sim.history_player import Player
 from kilonova.sim.invariants import overbooked, refused_blindly, under_way, violations
+from kilonova.sim.living_hosts import LOOK_EVERY as LOOK_EVERY_SECONDS
+from kilonova.sim.living_hosts import LivingHosts
 from kilonova.sim.records import Records, read_records
 from kilonova.sim.rest import audited, come_to_rest, come_to_rest_settled
 
@@ -75,13 +77,14 @@ def _play(cloud: SimCloud, history: History) -> Told:
     cloud.start_all()
     cloud.loop.run_for(70.0)
     player = Player(cloud)
-    seen: list[str] = []
+    living, seen = LivingHosts(cloud), list[str]()
     for number, act in enumerate(history.acts, start=1):
-        cloud.loop.run_for(act.after)
+        seen += [f"before act {number}: {what}" for what in _wait(cloud, player, living, act.after)]
         if number % LOOK_EVERY == 0:  # nothing happens at this instant, so what is read belongs together
             seen += [f"before act {number}: {what}" for what in under_way(read_records(cloud), cloud)]
         player.perform(act)
         seen += [f"after act {number}: {what}" for what in hardware_claims.at_any_time(cloud)]
+    seen += [f"after all acts: {what}" for what in _wait(cloud, player, living, 0.0, to_the_end=True)]
     player.stop()
     records = come_to_rest(cloud)
     if records.unsettled():
@@ -91,6 +94,20 @@ def _play(cloud: SimCloud, history: History) -> Told:
     found += refused_blindly(records)
     found += [*player.done_twice(), *player.wrong, *audited(cloud)]
     return Told(history, found, digest(records), len(records.table("operations")), records)
+
+
+def _wait(
+    cloud: SimCloud, player: Player, living: LivingHosts, seconds: float, *, to_the_end: bool = False
+) -> list[str]:
+    """Let time pass; `to_the_end` of what hosts are watched for."""
+    seen: list[str] = []
+    until = max(cloud.loop.time() + seconds, player.trouble.watch_until if to_the_end else 0.0)
+    while (left := until - cloud.loop.time()) > 0.0 and cloud.loop.time() < player.trouble.watch_until:
+        cloud.loop.run_for(min(left, LOOK_EVERY_SECONDS))
+        seen += living.look()
+    if left > 0.0:
+        cloud.loop.run_for(left)
+    return seen
 
 
 def digest(records: Records) -> str:

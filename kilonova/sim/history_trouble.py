@@ -17,6 +17,8 @@ from kilonova.sim.cloud import SimCloud
 from kilonova.sim.faults import Weather
 from kilonova.sim.loop import Process, current_process
 
+WATCHED_AFTER = 150.0  # seconds after a database was back: it takes so long until silence proves something again
+EVACUATED_AFTER = (0.3, 2.0, 12.0, 40.0, 80.0)  # seconds after a database was back
 MANY = 100_000  # times; more often than anybody tries
 
 
@@ -37,6 +39,7 @@ class Trouble:
         self.cloud = cloud
         self.people = people
         self.over = False
+        self.watch_until = 0.0  # by the loop's time: a database was away, see `living_hosts.py`
         self._outside = contextvars.copy_context()  # of no process
 
     def end(self) -> None:
@@ -182,3 +185,18 @@ class Trouble:
         """A database is away for a while."""
         self.cloud.outages.begin(act.who, act.word)
         self.cloud.loop.call_later(act.seconds, self.cloud.outages.end, act.who)
+
+    def blackout(self, act: Act) -> None:
+        """A database is away for longer than a host may be silent, while hosts beat; perhaps one of them dies
+        meanwhile. Then somebody wants to evacuate every server, as soon as that is not refused, and in the end the
+        dead host returns (law 9)."""
+        how, _, dies = act.word.partition(" ")
+        loop, hardware = self.cloud.loop, self.cloud.hardware
+        self.watch_until = max(self.watch_until, loop.time() + act.seconds + WATCHED_AFTER)
+        self.cloud.outages.begin(act.who, how)
+        loop.call_later(act.seconds, self.cloud.outages.end, act.who)
+        if dies:
+            loop.call_later(act.seconds / 2, hardware.switch_power, dies, False)
+            loop.call_later(act.seconds + WATCHED_AFTER, self._declared_up, dies)
+        for later in EVACUATED_AFTER:
+            loop.call_later(act.seconds + later, self._evacuate_all, act)

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from kilonova.placement import books as records
-from kilonova.placement import claims, inventories
+from kilonova.placement import claims, inventories, writing
 from kilonova.placement.claims import Candidate, Fence, GroupRule
 from kilonova.store.statements import Sql, watermark
 from kilonova.store.tables import placement as tables
@@ -127,6 +127,10 @@ class Books:
 
     async def release(self, server: str, *migrations: str, at: tuple[int, int] | None = None) -> Any:
         return await claims.release(self.store, self.fence(server, at), [server, *migrations])
+
+    async def take_away(self, consumer: str) -> bool:
+        """As a client of the API does (DELETE /allocations)."""
+        return await writing.drop(self.store, consumer, "alice")
 
     async def accept(self, host: str, accepting: bool) -> bool:
         return await inventories.set_accepting(self.store, provider_of(host), accepting)

@@ -73,6 +73,9 @@ class Model:
             self.places.pop(consumer, None)
         self.claimed_last.pop(server, None)
 
+    def take_away(self, consumer: str) -> None:
+        self._drop(consumer, self._own(consumer))
+
     def held(self) -> dict[str, dict[Place, int]]:
         return {consumer: held for consumer, held in self.places.items() if held}
 

@@ -27,9 +27,9 @@ from kilonova.store.sqlite import SqliteStore
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.placement import consumers, inventories
 from kilonova.store.upgrade import upgrade
-from tests.placement.books import Books, WallClock, provider_of
+from tests.placement.books import OWNER, Books, WallClock, provider_of
 from tests.placement.interleavings import RAISED, Act, Script, Stage, check, scripts, watched
-from tests.placement.model import Model
+from tests.placement.model import Model, Own
 
 FULL = bool(os.environ.get("KILONOVA_FULL"))
 NUMBERS = itertools.count()
@@ -176,6 +176,7 @@ def test_locks_in_any_order_are_caught(postgres_arena: Arena, monkeypatch: pytes
 servers = st.sampled_from(["s1", "s2", "s3"])
 orders = st.permutations(["a", "b", "c"])
 sizes = st.integers(1, 3)
+ENDS = ("return_move", "drop_move", "release")  # of a move
 evacuations = st.sampled_from(["e1", "e2"])
 group_rules = st.builds(
     GroupRule,
@@ -183,6 +184,9 @@ group_rules = st.builds(
     policy=st.sampled_from(["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]),
     max_per_host=st.integers(1, 2),
 )
+
+
+OWNERS = {(OWNER["project"], OWNER["user"])}
 
 
 class Ledgers(RuleBasedStateMachine):
@@ -247,12 +251,35 @@ class Ledgers(RuleBasedStateMachine):
         if not self._moves_in_group(server):
             self._claimed(server, "claim_evacuation", [evacuation], order, size, dead_host)
 
-    @rule(server=servers, verb=st.sampled_from(["return_move", "drop_move", "release"]))
+    @rule(server=servers, verb=st.sampled_from(ENDS))
     def end_move(self, server: str, verb: str) -> None:
         at = self._at()
         self.runner.run(getattr(self.books, verb)(server, f"m-{server}", at=at))
         getattr(self.model, verb)(server, f"m-{server}")
         self.last.pop(server, None)
+
+    @rule(server=servers, order=orders, in_place=st.booleans(), taken=st.booleans(), verb=st.sampled_from(ENDS))
+    def whole_move(self, server: str, order: list[str], in_place: bool, taken: bool, verb: str) -> None:
+        """To another host, or to the one where it began: then both shares lie there, and only one of them goes.
+        `taken`: a client removes the server's own share meanwhile."""
+        if f"m-{server}" in self.model.held():
+            return
+        self.claim(server, order, 1)
+        own = [host for host, holder in self.model.held().get(server, {}) if holder == Own]
+        if len(own) == 1:
+            hosts = [host for host in order if host != own[0]]
+            self._claimed(server, "claim_move", [f"m-{server}"], [*own, *hosts] if in_place else hosts, 1)
+            self.both_hold_the_same()
+            if taken:
+                self.client_takes_away(server)
+            self.end_move(server, verb)
+
+    @rule(server=servers)
+    def client_takes_away(self, server: str) -> None:
+        """A group goes on counting a server whose allocation a client has removed: only where there is none."""
+        if self.model.rule is None:
+            self.runner.run(self.books.take_away(server))
+            self.model.take_away(server)
 
     @rule(server=servers, evacuation=evacuations)
     def return_evacuation(self, server: str, evacuation: str) -> None:
@@ -298,6 +325,9 @@ class Ledgers(RuleBasedStateMachine):
             consumer: {place: classes["VCPU"] for place, classes in places.items()} for consumer, places in held.items()
         }
         assert amounts == self.model.held()
+        assert {
+            (row["project_id"], row["user_id"]) for row in self.runner.run(self.books.consumers()).values()
+        } <= OWNERS
         if self.model.rule is not None:
             assert self.runner.run(self.books.counted()) == self.model.counted()
         self.runner.run(self.books.check())

@@ -4,12 +4,15 @@ import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
+from kilonova.conductor.observer import Observer
 from kilonova.domain.hardware import fit
 from kilonova.sim import acts
 from kilonova.sim.acts import Act, History, draw
 from kilonova.sim.histories import run, shrink
+from kilonova.sim.outages import HANGS, REFUSES
 from kilonova.sim.records import Records
 from kilonova.sim.volumes import at_any_time
 
@@ -150,6 +153,46 @@ def test_histories_have_volumes_groups_and_cells_of_every_sort():
     assert {(history.cells, history.volumes) for history in drawn} == {(n, v) for n in (1, 2) for v in (False, True)}
     struck = {(history.cells, act.who) for history in drawn for act in history.acts if act.do == "outage"}
     assert struck == {(1, "cell0"), (1, "cell1"), (2, "cell0"), (2, "cell1"), (2, "cell2")}
+
+
+def test_histories_have_blackouts_of_every_database():
+    drawn = [draw(str(number), 60) for number in range(200)]
+    struck = [(history, act) for history in drawn for act in history.acts if act.do == "blackout"]
+    assert {(history.cells, act.who) for history, act in struck} == {
+        (cells, name) for cells in (1, 2) for name in ("control", "placement", *(f"cell{n + 1}" for n in range(cells)))
+    }
+    assert all(act.seconds > 60.0 for _, act in struck), "longer than service_down_time"
+    assert {act.word.split(" ")[0] for _, act in struck} == {REFUSES, HANGS}
+    assert any(act.word.endswith(" ") for _, act in struck) and any("host" in act.word for _, act in struck)
+
+
+def test_histories_with_many_blackouts_hold_the_invariants(monkeypatch):
+    """Law 9: databases are away for longer than a host may be silent, hosts beat or die meanwhile, and somebody tries
+    to evacuate all servers."""
+    monkeypatch.setitem(acts.NEMESES, "blackout", 40)
+    for number in range(20 if os.environ.get("KILONOVA_FULL") else 4):
+        assert run(draw(f"blackout-{number}", 40)).found == []
+
+
+BLACKOUT = Act(after=70.0, do="blackout", who="cell1", word="refuses ", seconds=75.0)
+
+
+@pytest.mark.parametrize("word", ["refuses ", "hangs "])
+def test_a_living_host_that_counts_as_down_is_noticed(monkeypatch, word):
+    """Negative control: an observer that does not know that it could not record what it heard."""
+    blackout = msgspec.structs.replace(BLACKOUT, word=word)
+    history = whole(Act(after=0.0, do="create", server=0), blackout, Act(after=250.0, do="stop", server=0))
+    assert run(history).found == []
+
+    async def flush(self, echo_works):
+        heard = await observe(self, echo_works)
+        self.heard = {}
+        return heard
+
+    observe = Observer.flush
+    monkeypatch.setattr(Observer, "flush", flush)
+    monkeypatch.setattr(Observer, "_follows", lambda self, now: True)
+    assert any("is alive and counts as down" in sentence for sentence in run(history).found)
 
 
 def whole(*acts, **more):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
-from kilonova.domain.errors import Superseded
+from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.volume import BootSource, Content
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.content import ask
@@ -121,6 +122,37 @@ def test_another_projects_volume_is_none(control: Control, tmp_path: Path) -> No
             stolen = servers.connect((OTHER, 1, 1), attachment_id=attachment, host="host2")
             assert await refusal(stolen) == "attachment_not_found"
             assert await refusal(here.volumes.attachments.find(BOB, attachment)) == "attachment_not_found"
+
+    control(story)
+
+
+COMPUTES_VERBS: dict[str, dict[str, Any]] = {
+    "connect": {"host": "host2"},
+    "complete": {},
+    "disconnect": {},
+    "release": {},
+    "set_delete_on_termination": {"delete": True},
+}
+
+
+@pytest.mark.parametrize("verb", [*COMPUTES_VERBS, "release_all"])
+def test_what_a_client_attached_is_not_computes(control: Control, tmp_path: Path, verb: str) -> None:
+    """A client may attach a volume in the name of any server: compute does not see it, and no verb of compute changes
+    it."""
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            volume, servers, attachments = await here.volume(), here.volumes.servers, here.volumes.attachments
+            _, made = await attachments.create(ALICE, volume.id, server_id=SERVER)
+            await attachments.connect(ALICE, made.id, CONNECTOR)
+            await attachments.complete(ALICE, made.id)
+            before = await attachments.find(ALICE, made.id)
+            assert await servers.attached([SERVER]) == {}
+            about = {} if verb == "release_all" else {"attachment_id": made.id, **COMPUTES_VERBS[verb]}
+            with contextlib.suppress(Failed):
+                await getattr(servers, verb)((SERVER, 1, 3), **about)
+            assert await attachments.find(ALICE, made.id) == before
+            assert await status(here, volume.id) == "in-use"
 
     control(story)
 
