@@ -5,21 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from sqlalchemy import bindparam, delete
-
 from kilonova.audit.holdings import asking
 from kilonova.audit.run import audit, keep
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.core import Engine
-from kilonova.placement.history import forget_before
-from kilonova.store.purge import KEY_DAYS
-from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import idempotency_keys
-from kilonova.world import Store, Tx
+from kilonova.store.forgetting import forget_keys, forget_ledger
 
 logger = logging.getLogger(__name__)
-DAY = 86400.0
-_FORGET_KEYS = Sql(delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before")))
 
 
 async def audit_all(engine: Engine) -> None:
@@ -43,14 +35,7 @@ async def audit_all(engine: Engine) -> None:
         logger.warning("audit: left: %s", sentence)
     for cell, why in report.unreachable.items():
         logger.warning("audit: %d consumers are unknown, cell %s: %s", len(report.unknown), cell, why)
-    await forget_before(db.placement, clock.now() - engine.limits.ledger_days * DAY)
+    await forget_ledger(db.placement, engine.limits.ledger_days)
     for journal in db.journals():
         with contextlib.suppress(Unreachable):  # named in the report
-            await _forget_keys(journal, clock.now() - KEY_DAYS * DAY)
-
-
-async def _forget_keys(journal: Store, before: float) -> None:
-    async def body(tx: Tx) -> None:
-        await tx.run(_FORGET_KEYS, before=before)
-
-    await journal.write(body)
+            await forget_keys(journal)

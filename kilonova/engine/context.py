@@ -110,7 +110,11 @@ class Context:
 
     @property
     def fence(self) -> Fence:
-        return Fence(self.server_id or "", self.turn, self.ordinal)
+        return self.fence_of(self.server_id or "", self.turn)
+
+    def fence_of(self, server: str, turn: int) -> Fence:
+        """The server was mapped when the operation was accepted: control's clock or a cell's says when."""
+        return Fence(server, turn, self.ordinal, self.world.db.control, self.accepted_at)
 
     @property
     def row(self) -> ServerRow:

@@ -21,7 +21,7 @@ from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import candidates, request_for, unless_away, wait_for_answers
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
-from kilonova.placement.claims import Claimed, Fence, NotClaimed
+from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.scheduler.verdict import Decision
 from kilonova.store import rows
 from kilonova.store.tables import control
@@ -72,7 +72,7 @@ def _no_room(last: Decision, count: int, fitting: int) -> NoValidHost:
 async def claim_hosts(ctx: Context) -> Facts:
     members = [
         Member(
-            Fence(server, FIRST_TURN, ctx.ordinal),
+            ctx.fence_of(server, FIRST_TURN),
             tuple(candidate_of(told, _flavor(ctx)) for told in ctx.facts["candidates"][server]),
         )
         for server in ctx.facts["candidates"]
@@ -99,7 +99,7 @@ def _taken(ctx: Context, server: str, outcome: Claimed) -> Facts:
 
 async def release_hosts(ctx: Context) -> Facts:
     for one in _servers(ctx):
-        fence = Fence(one["server_id"], FIRST_TURN, ctx.ordinal)
+        fence = ctx.fence_of(one["server_id"], FIRST_TURN)
         await claims.release(ctx.world.db.placement, fence, [one["server_id"]])
     return {}
 

@@ -7,14 +7,16 @@ out; the others do not wait for it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
+from kilonova.domain.errors import Superseded
 from kilonova.placement import groups, ledger
 from kilonova.placement.claims import must_accept
-from kilonova.placement.fence import LOCK_FENCE, RECORD, Fence
+from kilonova.placement.fence import LOCK_FENCE, RECORD, Fence, MappingTooOld
 from kilonova.placement.groups import GroupRule, Standing
 from kilonova.placement.history import Origin
 from kilonova.placement.ledger import ConsumerChange
@@ -44,6 +46,24 @@ async def claim_many(
 ) -> Outcomes:
     """Asked again for the same (turn, ordinal), the recorded outcomes are the answer."""
     ordered = sorted(members, key=lambda member: member.fence.server)
+    while True:
+        try:
+            return await _claim_or_refuse(store, ordered, project, user, group)
+        except MappingTooOld:
+            ordered = await _still_mapped(ordered)
+
+
+async def _still_mapped(members: Sequence[Member]) -> list[Member]:
+    mapped = []
+    for member in members:
+        with contextlib.suppress(Superseded):
+            mapped.append(msgspec.structs.replace(member, fence=await member.fence.look_again()))
+    return mapped
+
+
+async def _claim_or_refuse(
+    store: Store, ordered: Sequence[Member], project: str, user: str, group: GroupRule | None
+) -> Outcomes:
     try:
         return await store.write(lambda tx: _claim(tx, ordered, project, user, group))
     except _NoRoomForAll as why:
@@ -84,6 +104,7 @@ async def _fenced(tx: Tx, members: Sequence[Member]) -> tuple[Outcomes, list[Mem
     for member in members:
         row: Row | None = await tx.one(LOCK_FENCE, server_id=member.fence.server)
         assert row is not None, "an upsert gives its row back"
+        member.fence.admit(row)
         reached, asked = (row["turn"], row["ordinal"]), (member.fence.turn, member.fence.ordinal)
         if reached == asked:
             known[member.fence.server] = msgspec.json.decode(row["outcome"], type=Outcome)

@@ -2,6 +2,11 @@
 
 The row of `claim_fence` is locked first. Asked again for the same (turn, ordinal), the recorded outcome is the answer,
 whatever has happened since; asked for an older one, the answer is Superseded.
+
+A fence is removed a day after its server's mapping (store/purge.py). So a server without a fence is new, or it is gone
+and a conductor wakes up very late. The claim's own transaction tells them apart by the age of what the conductor knows:
+a mapping that was there hours ago, by the databases' clocks, cannot have been purged. Only what is older is read again,
+in control, before the claim is tried again; a server without a mapping is refused.
 """
 
 from __future__ import annotations
@@ -12,38 +17,67 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import bindparam, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.domain.errors import Superseded
 from kilonova.placement.refusals import ClaimRefused, LostRace
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, database_time
+from kilonova.store.tables.control import server_mappings
 from kilonova.store.tables.placement import claim_fence
-from kilonova.world import Store, Tx
+from kilonova.world import Row, Store, Tx
 
 NEVER = -1
+# So long a mapping that was seen is believed to be there. It stays for a day after the server's last operation ended,
+# and the fences for another day: the rest of the two is tolerance for two databases' clocks (law 16).
+MAPPED_SECONDS = 6 * 3600.0
 LOCK_FENCE = Sql(
     insert_unless_there(claim_fence)
     .values(server_id=bindparam("server_id"), turn=NEVER, ordinal=NEVER, outcome="")
     # changes nothing, but locks a row that was there; both engines then give the row back
     .on_conflict_do_update(index_elements=["server_id"], set_={"turn": claim_fence.c.turn})
-    .returning(claim_fence.c.turn, claim_fence.c.ordinal, claim_fence.c.outcome)
+    .returning(claim_fence.c.turn, claim_fence.c.ordinal, claim_fence.c.outcome, database_time().label("now"))
 )
 RECORD = Sql(
     update(claim_fence)
     .where(claim_fence.c.server_id == bindparam("server"))
     .values(turn=bindparam("turn"), ordinal=bindparam("ordinal"), outcome=bindparam("outcome"))
 )
+_MAPPED = Sql(select(database_time().label("now")).where(server_mappings.c.server_id == bindparam("server")))
 
 O = TypeVar("O")  # noqa: E741 - an outcome
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Which step of which turn of a server is writing."""
+    """Which step of which turn of a server is writing. With `control`, the server had a mapping there at `mapped_at`;
+    without, nobody asks for one."""
 
     server: str
     turn: int
     ordinal: int
+    control: Store | None = None
+    mapped_at: float = 0.0
+
+    def admit(self, row: Row) -> None:
+        """Raise `MappingTooOld` if the server has no fence and may have been purged."""
+        if row["turn"] == NEVER and self.control is not None and row["now"] - self.mapped_at > MAPPED_SECONDS:
+            raise MappingTooOld
+
+    async def look_again(self) -> Fence:
+        """The same, knowing that the server is mapped now. Raises Superseded if it is not."""
+        assert self.control is not None
+
+        async def body(tx: Tx) -> Row | None:
+            return await tx.one(_MAPPED, server=self.server)
+
+        row = await self.control.read(body)
+        if row is None:
+            raise Superseded(f"server {self.server}: it has no mapping, it was deleted and purged; nothing is claimed")
+        return msgspec.structs.replace(self, mapped_at=row["now"])
+
+
+class MappingTooOld(Exception):
+    """Nothing was written: look again whether the server is mapped."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,18 +94,23 @@ async def fenced(store: Store, fence: Fence, verb: Verb[O], kind: Any) -> O:
 
     Only PostgreSQL can lose a race between looking and writing; the careful attempt cannot lose it again.
     """
-    for careful in (False, True):
+    careful, lost = False, 0
+    while True:
         try:
             return await store.write(partial(_once, fence, verb, careful, kind))
+        except MappingTooOld:
+            fence = await fence.look_again()
         except (LostRace, ClaimRefused):
-            continue
-    return await store.write(partial(_once, fence, verb, True, kind))
+            careful, lost = True, lost + 1
+            if lost > 2:
+                raise
 
 
 async def _once(fence: Fence, verb: Verb[O], careful: bool, kind: Any, tx: Tx) -> O:
     row = await tx.one(LOCK_FENCE, server_id=fence.server)
     if row is None:
         raise RuntimeError("an upsert gives its row back")
+    fence.admit(row)
     reached = (row["turn"], row["ordinal"])
     if reached == (fence.turn, fence.ordinal):
         recorded: O = msgspec.json.decode(row["outcome"], type=kind)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import bindparam, delete, or_, select
+from sqlalchemy import bindparam, or_, select
 
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables.placement import consumers, ledger, resource_classes, resource_providers
+from kilonova.store.tables.placement import ledger, resource_classes, resource_providers
 from kilonova.world import Store, Tx
 
 Entry = tuple[str, list[list[int | str]]]  # consumer; provider, class, holder, amount of each row
@@ -26,9 +26,6 @@ READ = Sql(
 )
 PROVIDERS = Sql(select(resource_providers.c.id, resource_providers.c.uuid, resource_providers.c.name))
 CLASSES = Sql(select(resource_classes))
-FORGET = Sql(
-    delete(ledger).where(ledger.c.at < bindparam("before"), ledger.c.consumer.not_in(select(consumers.c.uuid)))
-)
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -102,12 +99,3 @@ async def read_history(store: Store, server: str) -> list[Line]:
         ]
 
     return await store.read(body)
-
-
-async def forget_before(store: Store, before: float) -> int:
-    """Lines of consumers that hold nothing any more."""
-
-    async def body(tx: Tx) -> int:
-        return await tx.run(FORGET, before=before)
-
-    return await store.write(body)

@@ -1,21 +1,26 @@
 """Retention: what ended long ago goes, in small batches and with the databases' own clocks (law 16).
 
 An operation goes with its steps when it has ended everywhere. A deleted server goes when its last operation is gone:
-its rows in placement, in control, its fences in every cell, and last the row that it is found by, so that a purge that
-was interrupted is continued by the next one. Nothing goes of what is live, owed, in quarantine or a finding.
+first its mapping and its other rows in control, last the row in its cell that it is found by, so that a purge that was
+interrupted is continued by the next one. Its fences, in every database, go a day after the mapping: until then they
+refuse whoever wakes up late, afterwards the missing mapping does (placement/fence.py). Nothing goes of what is live,
+owed, copied, in quarantine or a finding: each batch looks again in the transaction that removes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, select
+from sqlalchemy import Table, bindparam, delete, select, union
 
+from kilonova.store import rows
 from kilonova.store.findings import OPEN as OPEN_FINDINGS
-from kilonova.store.statements import Sql, database_time, in_list
+from kilonova.store.forgetting import AGO, DAY, LEAST_DAYS, forget_keys, forget_ledger
+from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control, placement
 from kilonova.store.tables.journal import (
     fences,
@@ -29,19 +34,16 @@ from kilonova.store.tables.journal import (
 from kilonova.store.tables.network import changed_ports
 from kilonova.world import Row, Store, Stores, Tx
 
-DAY = 86400.0
-LEAST_DAYS = 1.0  # that everything stays: whoever wakes up late still meets its fence (law 1)
-KEY_DAYS = 7.0  # that an Idempotency-Key is remembered: longer than any client repeats a request
+FENCE_SECONDS = DAY  # that fences outlive their mapping
 BATCH = 100
 Counts = Counter[str]  # rows by database and table
 
-_ENDED = database_time() - bindparam("seconds", type_=database_time.type)
 _DUE = Sql(
     select(*operations.c["id", "created_at", "server_id", "parent_id"])
     .where(
         operations.c.live == 0,
-        operations.c.created_at <= _ENDED,  # as it ended later: an index has this one
-        operations.c.ended_at <= _ENDED,
+        operations.c.created_at <= AGO,  # as it ended later: an index has this one
+        operations.c.ended_at <= AGO,
         (operations.c.created_at > bindparam("after"))
         | ((operations.c.created_at == bindparam("after")) & (operations.c.id > bindparam("id"))),
     )
@@ -50,13 +52,37 @@ _DUE = Sql(
 )
 _LIVE = Sql(select(*operations.c["id", "server_id", "parent_id"]).where(operations.c.live == 1))
 _KEYED = Sql(select(idempotency_keys.c.operation_id))
-_FORGET_KEYS = Sql(delete(idempotency_keys).where(idempotency_keys.c.created_at < _ENDED))
-_OWED = Sql(select(cell.debts.c.server_id))
-_QUARANTINED = Sql(select(cell.quarantine.c.server_id).where(cell.quarantine.c.ended_at.is_(None)))
-_MOVING = Sql(select(cell.migrations.c.server_id).where(cell.migrations.c.open == 1))
-_WAITING = Sql(select(control.build_requests.c.server_id))
-_COPIED = Sql(select(cell.copies.c.server_id).where(in_list(cell.copies.c.server_id, "servers")))
-_REMEMBERED = Sql(select(operations.c.server_id).where(in_list(operations.c.server_id, "servers")))
+
+
+def _of_servers(*selections: tuple[Table, Any]) -> Sql:
+    """Those of the given servers that one of the tables names in a row for which the condition holds."""
+    return Sql(
+        union(
+            *(
+                select(table.c.server_id).where(in_list(table.c.server_id, "servers"), condition)
+                for table, condition in selections
+            )
+        )
+    )
+
+
+_EVERY = operations.c.live.is_not(None)
+_IN_JOURNAL = [(operations, operations.c.live == 1), (findings, findings.c.open == 1)]
+_OWED = (cell.debts, cell.debts.c.copy.is_not(None))
+_QUARANTINED = (cell.quarantine, cell.quarantine.c.ended_at.is_(None))
+_MOVING = (cell.migrations, cell.migrations.c.open == 1)
+_COPIED = (cell.copies, cell.copies.c.copy.is_not(None))
+_REQUESTED = (control.build_requests, control.build_requests.c.turn.is_not(None))
+_mapping = control.server_mappings
+_OWED_SERVERS = Sql(union(*(select(one.c.server_id).where(when) for one, when in (_OWED, _QUARANTINED, _MOVING))))
+_REQUESTED_SERVERS = Sql(select(control.build_requests.c.server_id))
+# What keeps the operations of a server; what keeps the server itself.
+_BUSY_IN_CELL = _of_servers(*_IN_JOURNAL, _OWED, _QUARANTINED, _MOVING)
+_BUSY_IN_CONTROL = _of_servers(*_IN_JOURNAL, _REQUESTED)
+_NEEDED_IN_CELL = _of_servers((operations, _EVERY), _IN_JOURNAL[1], _OWED, _QUARANTINED, _MOVING, _COPIED)
+_NEEDED_IN_CONTROL = _of_servers(
+    (operations, _EVERY), _IN_JOURNAL[1], _REQUESTED, (_mapping, _mapping.c.queued_for_delete == 0)
+)
 _MIGRATIONS = Sql(select(*cell.migrations.c["id", "server_id"]).where(in_list(cell.migrations.c.server_id, "servers")))
 _THERE = Sql(select(cell.servers.c.id).where(in_list(cell.servers.c.id, "servers")))
 _DELETED = Sql(
@@ -67,7 +93,6 @@ _DELETED = Sql(
     .order_by(cell.servers.c.id)
     .limit(BATCH)
 )
-_mapping = control.server_mappings
 _UNPLACED = Sql(
     select(_mapping.c.server_id)
     .where(_mapping.c.queued_for_delete == 1, _mapping.c.cell.is_(None), _mapping.c.server_id > bindparam("after"))
@@ -75,16 +100,15 @@ _UNPLACED = Sql(
     .order_by(_mapping.c.server_id)
     .limit(BATCH)
 )
-_MAPPED = Sql(
-    select(_mapping.c.server_id).where(in_list(_mapping.c.server_id, "servers"), _mapping.c.queued_for_delete == 0)
+_unmapped = control.unmapped_servers
+_UNMAPPED = Sql(
+    select(_unmapped.c.server_id)
+    .where(_unmapped.c.at <= AGO, _unmapped.c.server_id > bindparam("after"))
+    .order_by(_unmapped.c.server_id)
+    .limit(BATCH)
 )
 _HOLDING = Sql(
     select(placement.allocations.c.consumer).where(in_list(placement.allocations.c.consumer, "consumers")).distinct()
-)
-_FORGET_LEDGER = Sql(
-    delete(placement.ledger).where(
-        placement.ledger.c.at < _ENDED, placement.ledger.c.consumer.not_in(select(placement.consumers.c.uuid))
-    )
 )
 
 
@@ -101,16 +125,16 @@ def _removal(table: Table, column: str) -> tuple[str, Sql]:
 _OF_OPERATIONS = [_removal(table, "operation_id") for table in (steps, secrets, interventions, findings)] + [
     _removal(operations, "id")
 ]
-_IN_PLACEMENT = [_removal(placement.claim_fence, "server_id")]
-_FENCES = [_removal(fences, "server_id")]
 _IN_CONTROL = [
-    _removal(table, "server_id")
-    for table in (control.server_mappings, control.request_specs, changed_ports, findings, fences)
+    _removal(table, "server_id") for table in (control.server_mappings, control.request_specs, changed_ports, findings)
 ]
 _IN_CELL = [
     _removal(table, "server_id")
-    for table in (cell.actions, cell.action_events, cell.faults, cell.migrations, cell.quarantine, findings, fences)
+    for table in (cell.actions, cell.action_events, cell.faults, cell.migrations, cell.quarantine, findings)
 ] + [_removal(cell.servers, "id")]
+_CLAIM_FENCES = [_removal(placement.claim_fence, "server_id")]
+_FENCES = [_removal(fences, "server_id")]
+_LAST_FENCES = [*_FENCES, _removal(_unmapped, "server_id")]
 
 
 @dataclass
@@ -130,132 +154,128 @@ async def purge(stores: Stores, days: float, *, ledger_days: float | None = None
     seconds = max(days, LEAST_DAYS) * DAY
     counts: Counts = Counter()
     for journal in stores.journals():
-        counts[f"{journal.name}.idempotency_keys"] += await _run(journal, _FORGET_KEYS, seconds=KEY_DAYS * DAY)
+        counts[f"{journal.name}.idempotency_keys"] += await forget_keys(journal)
     held = await _read_held(stores)
     for journal in stores.journals():
-        await _purge_operations(journal, seconds, held, counts)
+        await _purge_operations(journal, journal.name == stores.control.name, seconds, held, counts)
     for name in stores.cells():
-        await _purge_servers(stores, stores.cell(name), held, counts)
-    await _purge_servers(stores, stores.control, held, counts)
-    lines = seconds if ledger_days is None else max(ledger_days, LEAST_DAYS) * DAY
-    counts[f"{stores.placement.name}.ledger"] += await _run(stores.placement, _FORGET_LEDGER, seconds=lines)
+        await _purge_servers(stores, stores.cell(name), counts)
+    await _purge_servers(stores, stores.control, counts)
+    await _purge_fences(stores, counts)
+    lines = days if ledger_days is None else ledger_days
+    counts[f"{stores.placement.name}.ledger"] += await forget_ledger(stores.placement, lines)
     return +counts
 
 
-async def _run(store: Store, statement: Sql, **params: Any) -> int:
-    async def body(tx: Tx) -> int:
-        return await tx.run(statement, **params)
-
-    return await store.write(body)
-
-
 async def _read_held(stores: Stores) -> _Held:
+    """What any database needs of the operations of another; a batch looks again in its own."""
     held = _Held()
-    await _read_control(stores.control, held)
-    for name in stores.cells():
-        await _read_cell(stores.cell(name), held)
-    held.operations.discard("")
-    held.servers.discard("")
+    for journal in stores.journals():
+        is_control = journal.name == stores.control.name
+
+        async def body(tx: Tx, is_control: bool = is_control) -> list[Sequence[Row]]:
+            servers = _REQUESTED_SERVERS if is_control else _OWED_SERVERS
+            return [await tx.all(statement) for statement in (_LIVE, _KEYED, OPEN_FINDINGS, servers)]
+
+        live, keyed, left, servers = await journal.read(body)
+        held.operations |= {one for row in live for one in (row["id"], row["parent_id"]) if one}
+        held.operations |= {row["operation_id"] for row in (*keyed, *left)}
+        held.servers |= {row["server_id"] for row in (*live, *left, *servers) if row["server_id"]}
     return held
 
 
-async def _read_journal(tx: Tx) -> tuple[list[str], list[str]]:
-    live, left, keyed = await tx.all(_LIVE), await tx.all(OPEN_FINDINGS), await tx.all(_KEYED)
-    named = [*(row["id"] for row in live), *(row["parent_id"] or "" for row in live)]
-    named += [*(row["operation_id"] for row in left), *(row["operation_id"] for row in keyed)]
-    return named, [row["server_id"] or "" for row in (*live, *left)]
+async def _among(tx: Tx, statement: Sql, servers: Iterable[str | None]) -> set[str]:
+    listed = sorted({server for server in servers if server})
+    return {row["server_id"] for row in await tx.all(statement, servers=listed)} if listed else set()
 
 
-async def _read_control(store: Store, held: _Held) -> None:
-    async def body(tx: Tx) -> tuple[list[str], list[str], Sequence[Row]]:
-        return *await _read_journal(tx), await tx.all(_WAITING)
-
-    named, servers, waiting = await store.read(body)
-    held.operations |= set(named)
-    held.servers |= {*servers, *(row["server_id"] for row in waiting)}
-
-
-async def _read_cell(store: Store, held: _Held) -> None:
-    async def body(tx: Tx) -> tuple[list[str], list[str], list[Row]]:
-        rows = [row for statement in (_OWED, _QUARANTINED, _MOVING) for row in await tx.all(statement)]
-        return *await _read_journal(tx), rows
-
-    named, servers, rows = await store.read(body)
-    held.operations |= set(named)
-    held.servers |= {*servers, *(row["server_id"] for row in rows)}
+async def _delete(store: Store, removals: list[tuple[str, Sql]], ids: Collection[str], tx: Tx) -> Counts:
+    listed = sorted(ids)
+    if not listed:
+        return Counter()
+    return Counter({f"{store.name}.{name}": await tx.run(statement, ids=listed) for name, statement in removals})
 
 
 # -- operations -------------------------------------------------------------------------------------------------
 
 
-async def _purge_operations(journal: Store, seconds: float, held: _Held, counts: Counts) -> None:
+async def _purge_operations(journal: Store, is_control: bool, seconds: float, held: _Held, counts: Counts) -> None:
+    busy = _BUSY_IN_CONTROL if is_control else _BUSY_IN_CELL
     after, id_ = -1.0, ""
     while True:
 
-        async def look(tx: Tx, after: float = after, id_: str = id_) -> Sequence[Row]:
-            return await tx.all(_DUE, seconds=seconds, after=after, id=id_)
+        async def body(tx: Tx, after: float = after, id_: str = id_) -> tuple[Row | None, Counts]:
+            due = await tx.all(_DUE, seconds=seconds, after=after, id=id_)
+            if not due:
+                return None, Counter()
+            needed = await _among(tx, busy, [row["server_id"] for row in due])
+            gone = [row["id"] for row in due if not held.has(row) and row["server_id"] not in needed]
+            return due[-1], await _delete(journal, _OF_OPERATIONS, gone, tx)
 
-        due = await journal.read(look)
-        if not due:
+        last, removed = await journal.write(body)
+        counts += removed
+        if last is None:
             return
-        after, id_ = due[-1]["created_at"], due[-1]["id"]
-        await _remove(journal, _OF_OPERATIONS, [row["id"] for row in due if not held.has(row)], counts)
-
-
-async def _remove(store: Store, removals: list[tuple[str, Sql]], ids: Collection[str], counts: Counts) -> None:
-    """In one transaction."""
-
-    async def body(tx: Tx) -> Counts:
-        return Counter({f"{store.name}.{name}": await tx.run(statement, ids=list(ids)) for name, statement in removals})
-
-    if ids:
-        counts += await store.write(body)
+        after, id_ = last["created_at"], last["id"]
 
 
 # -- deleted servers --------------------------------------------------------------------------------------------
 
 
-async def _purge_servers(stores: Stores, owner: Store, held: _Held, counts: Counts) -> None:
+async def _purge_servers(stores: Stores, owner: Store, counts: Counts) -> None:
     """Those of a cell; those that control has are in no cell."""
     is_cell, after = owner.name != stores.control.name, ""
     while True:
 
         async def look(tx: Tx, after: str = after) -> list[str]:
-            rows = await tx.all(_DELETED if is_cell else _UNPLACED, after=after)
-            return [row["id" if is_cell else "server_id"] for row in rows]
+            found = await tx.all(_DELETED if is_cell else _UNPLACED, after=after)
+            return [row["id" if is_cell else "server_id"] for row in found]
 
         ids = await owner.read(look)
         if not ids:
             return
         after = ids[-1]
-        gone = await _without_traces(stores, owner, set(ids) - held.servers)
-        await _remove(stores.placement, _IN_PLACEMENT, gone, counts)
-        for name in stores.cells():
-            if name != owner.name:
-                await _remove(stores.cell(name), _FENCES, gone, counts)
-        await _remove(stores.control, _IN_CONTROL, gone, counts)
+        gone = await _without_traces(stores, owner, set(ids))
+        gone = await _unmap(stores.control, gone, counts)
         if is_cell:
-            await _remove(owner, _IN_CELL, gone, counts)
+            await _remove_from_cell(owner, gone, counts)
 
 
-async def _without_traces(stores: Stores, owner: Store, servers: set[str]) -> list[str]:
-    """Those that hold nothing, are mapped nowhere, and of which no journal and no other cell knows anything."""
+async def _unmap(store: Store, servers: set[str], counts: Counts) -> set[str]:
+    """Remove what control has of them but their fences; return those that nothing in control needs."""
+
+    async def body(tx: Tx) -> tuple[set[str], Counts]:
+        gone = servers - await _among(tx, _NEEDED_IN_CONTROL, servers)
+        for server in sorted(gone):
+            await rows.put(tx, control.unmapped_servers, ("at",), unless_there=True, server_id=server)
+        return gone, await _delete(store, _IN_CONTROL, gone, tx)
+
     if not servers:
-        return []
+        return servers
+    gone, removed = await store.write(body)
+    counts += removed
+    return gone
+
+
+async def _remove_from_cell(store: Store, servers: set[str], counts: Counts) -> None:
+    async def body(tx: Tx) -> Counts:
+        gone = servers - await _among(tx, _NEEDED_IN_CELL, servers)
+        return await _delete(store, _IN_CELL, gone, tx)
+
+    if servers:
+        counts += await store.write(body)
+
+
+async def _without_traces(stores: Stores, owner: Store, servers: set[str]) -> set[str]:
+    """Those that hold nothing, and that nothing in a cell needs or knows, but for the row in its own."""
     consumers = {server: server for server in servers}
     for name in stores.cells():
         servers = servers - await _known_in(stores.cell(name), servers, consumers, is_owner=name == owner.name)
 
-    async def in_control(tx: Tx) -> set[str]:
-        listed = list(servers)
-        rows = [*await tx.all(_MAPPED, servers=listed), *await tx.all(_REMEMBERED, servers=listed)]
-        return {row["server_id"] for row in rows}
-
     async def in_placement(tx: Tx) -> set[str]:
         return {consumers[row["consumer"]] for row in await tx.all(_HOLDING, consumers=list(consumers))}
 
-    servers = servers - await stores.control.read(in_control)
-    return sorted(servers - await stores.placement.read(in_placement))
+    return servers - await stores.placement.read(in_placement)
 
 
 async def _known_in(store: Store, servers: set[str], consumers: dict[str, str], *, is_owner: bool) -> set[str]:
@@ -263,8 +283,7 @@ async def _known_in(store: Store, servers: set[str], consumers: dict[str, str], 
 
     async def body(tx: Tx) -> tuple[set[str], dict[str, str]]:
         listed = list(servers)
-        known = {row["server_id"] for row in await tx.all(_COPIED, servers=listed)}
-        known |= {row["server_id"] for row in await tx.all(_REMEMBERED, servers=listed)}
+        known = await _among(tx, _NEEDED_IN_CELL, listed)
         if not is_owner:
             known |= {row["id"] for row in await tx.all(_THERE, servers=listed)}
         return known, {row["id"]: row["server_id"] for row in await tx.all(_MIGRATIONS, servers=listed)}
@@ -272,3 +291,23 @@ async def _known_in(store: Store, servers: set[str], consumers: dict[str, str], 
     known, moves = await store.read(body)
     consumers |= moves
     return known
+
+
+# -- fences -----------------------------------------------------------------------------------------------------
+
+
+async def _purge_fences(stores: Stores, counts: Counts) -> None:
+    """Of servers without a mapping for a day. The row that says so goes last, with control's own fences."""
+    after = ""
+    while True:
+
+        async def look(tx: Tx, after: str = after) -> list[str]:
+            return [row["server_id"] for row in await tx.all(_UNMAPPED, seconds=FENCE_SECONDS, after=after)]
+
+        ids = await stores.control.read(look)
+        if not ids:
+            return
+        after = ids[-1]
+        of_cells = [(stores.cell(name), _FENCES) for name in stores.cells()]
+        for store, removals in [(stores.placement, _CLAIM_FENCES), *of_cells, (stores.control, _LAST_FENCES)]:
+            counts += await store.write(partial(_delete, store, removals, ids))

@@ -56,7 +56,9 @@ class Sql:
 
     def _compile(self, dialect: Any) -> Any:
         compiled = self.element.compile(dialect=dialect)
-        self.lists = tuple(name for bind, name in compiled.bind_names.items() if isinstance(bind.type, _List))
+        # a name may stand in several places of the statement; its list is encoded once
+        names = [name for bind, name in compiled.bind_names.items() if isinstance(bind.type, _List)]
+        self.lists = tuple(dict.fromkeys(names))
         return compiled
 
 

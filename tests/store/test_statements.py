@@ -32,6 +32,11 @@ def test_lists_are_known_by_name() -> None:
     assert Sql(insert_row(things)).lists == ()
 
 
+def test_a_list_that_is_named_twice_is_encoded_once() -> None:
+    statement = Sql(select(things).where(in_list(things.c.id, "ids") | in_list(things.c.owner, "ids")))
+    assert statement.lists == ("ids",)
+
+
 def test_a_row_is_inserted_by_its_column_names() -> None:
     text, names = Sql(insert_row(control.host_mappings)).postgres
     assert text == "INSERT INTO host_mappings (host, cell) VALUES ($1::VARCHAR, $2::VARCHAR)"

@@ -55,6 +55,13 @@ server_mappings = Table(
 )
 Index("server_mappings_project", server_mappings.c.project_id, server_mappings.c.queued_for_delete)
 
+unmapped_servers = Table(  # whose mapping was purged and whose fences are still there, in every database (law 1)
+    "unmapped_servers",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+    Column("at", Float(53), nullable=False),
+)
+
 build_requests = Table(
     "build_requests",
     metadata,

@@ -728,6 +728,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
+        "unmapped_servers",
+        sa.Column("server_id", sa.Text(), nullable=False),
+        sa.Column("at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("server_id"),
+    )
+    op.create_table(
         "user_group_members",
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("group_id", sa.Text(), nullable=False),

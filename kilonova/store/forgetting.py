@@ -1,0 +1,68 @@
+"""Lines of the ledger and Idempotency-Keys go after their days, in small transactions and by the databases' own clocks
+(law 16). The audit and the purge both do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, delete, select, tuple_
+
+from kilonova.store.statements import Sql, database_time, in_list
+from kilonova.store.tables.journal import idempotency_keys
+from kilonova.store.tables.placement import consumers, ledger
+from kilonova.world import Store, Tx
+
+DAY = 86400.0
+LEAST_DAYS = 1.0  # that everything stays: a conductor that wakes up late still meets its fence (law 1)
+KEY_DAYS = 7.0  # that an Idempotency-Key is remembered: longer than any client repeats a request
+BATCH = 500
+
+AGO: Any = database_time() - bindparam("seconds", type_=database_time.type)
+_KEY = [idempotency_keys.c[name] for name in ("key", "user_id", "project_id", "route")]
+_FORGET_KEYS = Sql(
+    delete(idempotency_keys).where(
+        tuple_(*_KEY).in_(select(*_KEY).where(idempotency_keys.c.created_at < AGO).limit(BATCH))
+    )
+)
+_OLD_LINES = Sql(
+    select(ledger.c.id)
+    .where(ledger.c.id > bindparam("after"), ledger.c.at < AGO, ledger.c.consumer.not_in(select(consumers.c.uuid)))
+    .order_by(ledger.c.id)
+    .limit(BATCH)
+)
+# A consumer may hold something again by now; all of its history is worth reading then.
+_FORGET_LINES = Sql(
+    delete(ledger).where(in_list(ledger.c.id, "ids"), ledger.c.consumer.not_in(select(consumers.c.uuid)))
+)
+
+
+async def forget_keys(journal: Store) -> int:
+    """Return how many were removed."""
+    total = 0
+
+    async def body(tx: Tx) -> int:
+        return await tx.run(_FORGET_KEYS, seconds=KEY_DAYS * DAY)
+
+    while count := await journal.write(body):
+        total += count
+    return total
+
+
+async def forget_ledger(placement: Store, days: float) -> int:
+    """Lines of consumers that hold nothing any more, at least a day old; return how many were removed."""
+    total, after, seconds = 0, 0, max(days, LEAST_DAYS) * DAY
+
+    while True:
+
+        async def look(tx: Tx, after: int = after) -> list[int]:
+            return [row["id"] for row in await tx.all(_OLD_LINES, seconds=seconds, after=after)]
+
+        ids = await placement.read(look)
+        if not ids:
+            return total
+
+        async def remove(tx: Tx, ids: list[int] = ids) -> int:
+            return await tx.run(_FORGET_LINES, ids=ids)
+
+        total += await placement.write(remove)
+        after = ids[-1]
