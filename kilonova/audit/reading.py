@@ -15,21 +15,27 @@ from kilonova.domain.owned import left_by, owned_by
 from kilonova.domain.server import from_json
 from kilonova.placement.books import Held, by_consumer, read_allocations
 from kilonova.store.findings import OPEN as OPEN_FINDINGS
-from kilonova.store.statements import Sql
+from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
-from kilonova.store.tables.placement import claim_fence, consumers
+from kilonova.store.tables.placement import claim_fence, consumers, ledger
 from kilonova.world import Row, Store, Stores, Tx
 
 _SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "claimed", "turn", "deleted", "project_id", "user_id"]))
 _MOVE = ("id", "server_id", "kind", "source_host", "old_flavor", "old_claimed", "open")
 _MIGRATIONS = Sql(select(*cell.migrations.c[_MOVE]))
 _COPIES = Sql(select(*cell.copies.c["server_id", "copy", "host", "claim"]))
+_QUARANTINE = Sql(select(*cell.quarantine.c["server_id", "host"]).where(cell.quarantine.c.ended_at.is_(None)))
 _HARDWARE = Sql(select(cell.host_hardware))
 _LIVE = Sql(select(*operations.c["server_id", "facts"]).where(operations.c.live == 1))
 _UNPLACED = Sql(select(control.build_requests.c.server_id))
 _MAPPINGS = Sql(select(*control.server_mappings.c["server_id", "cell"]))
 _FENCES = Sql(select(*claim_fence.c["server_id", "turn", "ordinal"]))
+_MOVED = Sql(
+    select(ledger.c.consumer, ledger.c.server_id)
+    .where(in_list(ledger.c.consumer, "consumers"), ledger.c.server_id != ledger.c.consumer)
+    .distinct()
+)
 _GENERATIONS = Sql(select(*consumers.c["uuid", "generation"]))
 
 
@@ -52,6 +58,7 @@ class Reading:
     fences: dict[str, tuple[int, int]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     copies: set[tuple[str, str]] = field(default_factory=set)  # server, host
+    quarantined: set[tuple[str, str]] = field(default_factory=set)  # server, host
     mapped: dict[str, str | None] = field(default_factory=dict)  # server → cell
     unreachable: dict[str, str] = field(default_factory=dict)  # cell → why
     hardware: set[str] = field(default_factory=set)  # what is wrong with what copies hold of it
@@ -110,20 +117,33 @@ async def read_all(stores: Stores) -> Reading:
             await _read_cell(stores.cell(name), reading)
         except StoreError as error:
             reading.unreachable[name] = str(error)
+    await _ask_ledger(stores.placement, reading)
     reading.busy |= {consumer for consumer, server in reading.server_of.items() if server in reading.busy}
     return reading
 
 
+async def _ask_ledger(placement: Store, reading: Reading) -> None:
+    """Migrations that no cell has a record of, because its database was restored: placement knows whose they were."""
+    unknown = [consumer for consumer in reading.held if not reading.is_ours(consumer)]
+
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_MOVED, consumers=unknown)
+
+    for row in await placement.read(body) if unknown else ():
+        reading.server_of[row["consumer"]] = row["server_id"]
+
+
 async def _read_cell(store: Store, reading: Reading) -> None:
     async def body(tx: Tx) -> tuple[Sequence[Row], ...]:
-        statements = (_SERVERS, _MIGRATIONS, _COPIES, _LIVE, _HARDWARE, OPEN_FINDINGS)
+        statements = (_SERVERS, _MIGRATIONS, _COPIES, _QUARANTINE, _LIVE, _HARDWARE, OPEN_FINDINGS)
         return tuple([await tx.all(statement) for statement in statements])
 
-    servers, migrations, copies, live, hosts, findings = await store.read(body)
+    servers, migrations, copies, quarantined, live, hosts, findings = await store.read(body)
     _add_live(reading, live)
     _add_findings(reading, findings)
     reading.hardware |= differences(hosts, copies, {row["id"]: row for row in servers}, reading.busy)
     reading.copies |= {(row["server_id"], row["host"]) for row in copies}
+    reading.quarantined |= {(row["server_id"], row["host"]) for row in quarantined}
     by_server: dict[str, list[Row]] = {}
     for row in migrations:
         reading.server_of[row["id"]] = row["server_id"]

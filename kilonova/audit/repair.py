@@ -38,6 +38,9 @@ async def repair(placement: Store, reading: Reading, finding: Finding) -> str:
     if cell and finding.server not in reading.turns:  # perhaps the cell was restored from a backup (law 15)
         return f"control has the server in {cell}, which has no record of it; a missing record frees nothing"
     hosts = {share.host for share in finding.holds} - {share.host for share in finding.owns}
+    quarantined = sorted(host for server, host in reading.quarantined if server == finding.server)
+    if quarantined:  # an operator says first which copy counts
+        return f"a copy of the server is in quarantine on {', '.join(quarantined)}; adopt or remove it first"
     for host in sorted(hosts):
         if finding.owns and (finding.server, host) in reading.copies:
             return f"a copy of the server is still recorded on {host}"

@@ -121,6 +121,9 @@ async def _restored(settings: Settings, data: Path) -> None:
     try:
         for done in await begin_era(stores):
             told = f"operations abandoned: {done.abandoned}, servers to be compared: {done.servers}"
+            told += f", records made again: {done.recorded}" if done.recorded else ""
+            told += f", attached volumes recorded again: {done.attached}" if done.attached else ""
+            told += f", servers mapped again: {done.mapped}" if done.mapped else ""
             print(f"{done.name:<10} era {done.before} -> {done.era}   {told}")
     finally:
         await stores.close()

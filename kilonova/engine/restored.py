@@ -16,10 +16,19 @@ from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.core import has_servers
 from kilonova.engine.course import Problem
+from kilonova.engine.restored_records import (
+    Whereabouts,
+    find_servers,
+    map_recorded,
+    record_attachments,
+    record_missing,
+    unhide,
+)
 from kilonova.engine.secrets import forget
 from kilonova.store import rows
 from kilonova.store.badges import read_badge, read_known
 from kilonova.store.open import OpenStores
+from kilonova.store.roll import CONTROL
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations, steps
@@ -58,13 +67,22 @@ class Account(NamedTuple):
     era: int
     abandoned: int  # operations
     servers: int  # that are compared with what hosts report
+    recorded: int = 0  # servers that control knew and the cell did not
+    attached: int = 0  # volumes that control had attached and the servers' records did not name
+    mapped: int = 0  # servers that a cell knew and control did not
 
 
 async def begin_era(stores: OpenStores) -> list[Account]:
     """Every database must answer. Control is the last: while it is of the old era, all processes stand still."""
     era = await _latest_era(stores) + 1
-    names = [*stores.cells(), "placement", "control"]
-    return [await _begin(stores, name, era) for name in names]
+    accounts = [await _begin(stores, name, era) for name in (*stores.cells(), "placement")]
+    servers = await find_servers(stores)
+    await unhide(stores, servers)
+    for position, name in enumerate(stores.cells()):
+        recorded = await record_missing(stores, name, servers.missing_in(name), era * TURNS)
+        attached = await record_attachments(stores, name)
+        accounts[position] = accounts[position]._replace(recorded=recorded, attached=attached)
+    return [*accounts, await _begin(stores, CONTROL, era, servers)]
 
 
 async def _latest_era(stores: OpenStores) -> int:
@@ -79,7 +97,7 @@ def _store(stores: OpenStores, name: str) -> Store:
     return {"control": stores.control, "placement": stores.placement}.get(name) or stores.cell(name)
 
 
-async def _begin(stores: OpenStores, name: str, era: int) -> Account:
+async def _begin(stores: OpenStores, name: str, era: int, found: Whereabouts | None = None) -> Account:
     store = _store(stores, name)
 
     async def body(tx: Tx) -> Account:
@@ -87,13 +105,15 @@ async def _begin(stores: OpenStores, name: str, era: int) -> Account:
         badge = await read_badge(tx)
         before = badge.era if badge is not None else 0
         abandoned = await _abandon_all(tx, store, now) if name != "placement" else 0
-        servers = await _protect_servers(tx, era) if name not in ("control", "placement") else 0
-        if name == "control":
+        servers = await _protect_servers(tx, era) if name not in (CONTROL, "placement") else 0
+        mapped = 0
+        if found is not None:
+            mapped = await map_recorded(tx, found, now)
             await _fail_unplaced(tx, era)
             await tx.run(_WORKERS)
         values = {"era": era, "mark": 1, "restored": "", "restored_at": now}
         await rows.change(tx, this_store, values, id=1)
-        return Account(name, before, era, abandoned, servers)
+        return Account(name, before, era, abandoned, servers, mapped=mapped)
 
     return await store.write(body)
 

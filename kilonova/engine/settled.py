@@ -14,13 +14,13 @@ from kilonova.store.tables import cell
 from kilonova.store.tables.stores import this_store
 from kilonova.world import Tx
 
-HARMLESS = frozenset({"adopt", "delete", "soft_delete", "stop"})  # these start no guest of the older copy
+HARMLESS = frozenset({"adopt", "delete", "soft_delete"})  # these start no guest of the older copy
 _HOSTS = Sql(select(cell.hosts.c.name, cell.hosts.c.reported_at, cell.hosts.c.forced_down, cell.hosts.c.fenced))
 
 
 async def refuse_unless_settled(tx: Tx, operation: Operation, server: ServerRow) -> None:
     """Raises `Refused` while a copy from before the restore is in quarantine, or a host that may have one has not
-    reported and is not declared down."""
+    reported and is not declared down. A stop starts nothing, but would not reach the copy in quarantine."""
     if operation.name in HARMLESS or (server.runner_copy or 0) > server.turn_floor:
         return
     copies = await rows.fetch_all(tx, cell.quarantine, server_id=server.id, ended_at=None)
@@ -28,7 +28,7 @@ async def refuse_unless_settled(tx: Tx, operation: Operation, server: ServerRow)
         where = ", ".join(f"copy {row['copy']} on {row['host']}" for row in copies)
         text = f"server {server.id}: the records were restored, and {where} may be newer; adopt or remove it first"
         raise Refused("quarantined", f"{text} (`kilonova quarantine list`)")
-    if server.power_state == POWER_RUNNING:
+    if operation.name == "stop" or server.power_state == POWER_RUNNING:
         return
     this = await rows.fetch(tx, this_store, id=1)
     since = (this["restored_at"] if this is not None else None) or 0.0

@@ -2,14 +2,17 @@
 
 check_runner (no other copy may be alive) -> select the copy's host -> claim there (what the server held goes to the
 operation until the end) -> ports and volumes go there -> adopt_copy: permission to run, with the proof; the copy that
-had it becomes a debt -> what the server held before is free.
+had it becomes a debt, or, if its disk is whole, is in quarantine from then on -> what the server held before is free.
 The server is then what the copy is: ACTIVE or SHUTOFF. Before adopt_copy everything can be undone.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from kilonova.audit.holdings import ask_host
 from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.guest import CopyReport
 from kilonova.domain.host import HostState
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED
 from kilonova.engine.context import Context, ServerRow, Subject
@@ -23,7 +26,7 @@ from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host, raise_epoch
-from kilonova.store.quarantine import end_quarantine
+from kilonova.store.quarantine import add_to_quarantine, end_quarantine
 from kilonova.store.tables import cell
 from kilonova.world import Store, Tx, World
 
@@ -48,12 +51,15 @@ async def proof_against(world: World, journal: Store, server: ServerRow, down_af
         advice = f"start its agent, or declare it down: openstack compute service set --down {host} nova-compute"
         text = f"server {server.id}: copy {copy} may run on {host}, which does not answer; {advice}"
         raise Refused("runner_unknown", text)
-    if any((one.server, one.copy) == (server.id, copy) and (one.whole or one.power == "on") for one in copies):
-        text = (
-            f"server {server.id}: copy {copy} on {host} is whole and holds permission to run; no other can be adopted"
-        )
-        raise Refused("runner_lives", text)
-    return f"{host} reported that it has no whole copy {copy}"
+    there = next((one for one in copies if (one.server, one.copy) == (server.id, copy)), None)
+    if there is None or (not there.whole and there.power != "on"):
+        return f"{host} reported that it has no whole copy {copy}"
+    if there.power != "on" and (copy or 0) <= (
+        server.turn_floor or 0
+    ):  # which of them is the newer one, an operator decides
+        return f"{host} reported copy {copy} off; it is from before the records were restored"
+    text = f"server {server.id}: copy {copy} on {host} is whole and holds permission to run; no other can be adopted"
+    raise Refused("runner_lives", text)
 
 
 async def check_runner(ctx: Context) -> Facts:
@@ -81,13 +87,27 @@ async def adopt_copy(ctx: Context) -> Facts:
 
     async def change(tx: Tx, now: float) -> None:
         if was[0] is not None and was != (host, copy):
-            await rows.change(tx, cell.copies, {"state": "leaving"}, server_id=server, copy=was[1], host=was[0])
-            await owe_removal(tx, was[0], server, was[1], ctx.operation_id, now)
+            await _give_up(tx, was[0], server, was[1], ctx, now)
         await end_quarantine(tx, host, server, copy, "adopt", now)
         await raise_epoch(tx, host)  # it learns that the copy counts
 
     ctx.in_transaction(change)
     return {}
+
+
+async def _give_up(tx: Tx, host: str, server: str, copy: int, ctx: Context, now: float) -> None:
+    """The copy that counted until now. If the records were restored, it may be the better one after all: it is kept."""
+    at_host: dict[str, Any] = {"server_id": server, "copy": copy, "host": host}
+    if copy > (ctx.row.turn_floor or 0):
+        await rows.change(tx, cell.copies, {"state": "leaving"}, **at_host)
+        await owe_removal(tx, host, server, copy, ctx.operation_id, now)
+        return
+    await rows.remove(tx, cell.copies, **at_host)
+    report = CopyReport(server=server, copy=copy, power="off", whole=True)
+    await add_to_quarantine(
+        tx, host, report, f"copy {ctx.facts['copy']} on {ctx.facts['destination']} was adopted", now
+    )
+    await raise_epoch(tx, host)
 
 
 class Adopt(Operation):

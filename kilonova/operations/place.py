@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import BUILDING, ERROR, Flavor, to_json
+from kilonova.domain.server import BUILDING, ERROR, Flavor
 from kilonova.engine.context import Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
 from kilonova.engine.model import Place as Where
@@ -31,6 +31,7 @@ from kilonova.placement import claims
 from kilonova.quota.check import exceeded
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
+from kilonova.store.new_server import new_server
 from kilonova.store.open import CELL0
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
@@ -229,37 +230,8 @@ async def map_to_cell0(ctx: Context) -> Facts:
 
 
 def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: int) -> dict[str, Any]:
-    now, params = ctx.params["created_at"], ctx.params
-    return {
-        "id": ctx.server_id,
-        "project_id": params["project_id"],
-        "user_id": params["user_id"],
-        "name": params["name"],
-        "turn": ctx.turn,
-        "operation_id": None,
-        "vm_state": vm_state,
-        "task_state": task_state,
-        "power_state": 0,
-        "host": None,
-        "copy": None,
-        "runner_host": None,
-        "runner_copy": None,
-        "runner_proof": None,
-        "image_ref": params.get("image", ""),
-        "flavor": to_json(params["flavor"]),
-        "claimed": None,
-        "details": to_json(params.get("details", {})),
-        "network_info": None,
-        "volume_info": "[]" if params.get("volumes") else None,
-        "recheck": 0,
-        "hidden": hidden,
-        "cell0_failure": None,
-        "created_at": now,
-        "updated_at": now,
-        "launched_at": None,
-        "terminated_at": None,
-        "deleted": 0,
-    }
+    state = {"vm_state": vm_state, "task_state": task_state, "hidden": hidden}
+    return new_server(ctx.server_id or "", ctx.turn, ctx.params, **state)
 
 
 def _fence(ctx: Context) -> tuple[str, int, int]:

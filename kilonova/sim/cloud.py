@@ -4,9 +4,11 @@ with stores of its own on the same files, one hub, one hardware. A killed role r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import random
 import shutil
+import sqlite3
 import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,6 +51,8 @@ T = TypeVar("T")
 DATABASES = ("control", "placement", "cell0", "cell1")
 DATABASE_CLOCK = "databases"  # who has that one, in `set_clock`
 HOUR = 3600.0
+CLOUD_ID = "simulated"
+_BADGE = "INSERT INTO this_store (id, cloud_id, store_id, name, era, mark, restored) VALUES (1, ?, ?, ?, 1, 0, '')"
 SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
 
 
@@ -66,6 +70,8 @@ def template() -> Path:
     place = Path(tempfile.mkdtemp(prefix="kilonova-sim-"))
     for name in DATABASES:
         upgrade_blocking(f"sqlite:///{place / name}.db", role_of(name))
+        with contextlib.closing(sqlite3.connect(place / f"{name}.db")) as connection, connection:
+            connection.execute(_BADGE, (CLOUD_ID, f"store of {name}", name))
     return place
 
 

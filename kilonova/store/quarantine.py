@@ -47,25 +47,33 @@ async def note_quarantine(
         if (server, copy) not in found and row["action"] != "remove":
             await rows.remove(tx, quarantine, host=host, server_id=server, copy=copy)
     for report, reason in unknown:
-        is_known = (report.server, report.copy) in known
-        await rows.put_or_change(
-            tx,
-            quarantine,
-            AS_REPORTED if is_known else AFRESH,
-            host=host,
-            server_id=report.server,
-            copy=report.copy,
-            reason=reason,
-            found_at=now,
-            power=report.power,
-            whole=int(report.whole),
-            turn=report.turn,
-            action=None,
-            action_by=None,
-            action_at=None,
-            ended_at=None,
-        )
+        await _put(tx, host, report, reason, now, is_known=(report.server, report.copy) in known)
     return [(report, reason) for report, reason in unknown if (report.server, report.copy) not in known]
+
+
+async def add_to_quarantine(tx: Tx, host: str, report: CopyReport, reason: str, now: float) -> None:
+    """One more copy, without a word of its host."""
+    await _put(tx, host, report, reason, now, is_known=False)
+
+
+async def _put(tx: Tx, host: str, report: CopyReport, reason: str, now: float, *, is_known: bool) -> None:
+    await rows.put_or_change(
+        tx,
+        quarantine,
+        AS_REPORTED if is_known else AFRESH,
+        host=host,
+        server_id=report.server,
+        copy=report.copy,
+        reason=reason,
+        found_at=now,
+        power=report.power,
+        whole=int(report.whole),
+        turn=report.turn,
+        action=None,
+        action_by=None,
+        action_at=None,
+        ended_at=None,
+    )
 
 
 async def end_quarantine(tx: Tx, host: str, server: str, copy: int, action: str, now: float) -> None:

@@ -211,7 +211,8 @@ def test_turns_begin_above_all_earlier_ones(lab: Lab) -> None:
         values = {column.name: 0 for column in servers.c if not column.nullable} | text
 
         async def put(tx: Tx) -> None:
-            await rows.put(tx, servers, **{**values, "flavor": "{}", "details": "{}", "turn": 7})
+            flavor = '{"name": "f", "vcpus": 1, "memory_mb": 1, "disk_gb": 1}'
+            await rows.put(tx, servers, **{**values, "flavor": flavor, "details": "{}", "turn": 7})
 
         await stores.cell("cell1").write(put)
         accounts = {one.name: one for one in await begin_era(stores)}

@@ -4,13 +4,16 @@ record says?"""
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kilonova.compute.drivers.hardware import Guest
+from kilonova.compute.drivers.storage import Disk
 from kilonova.domain.owned import owned_by
 from kilonova.placement.books import balance, by_consumer, read_allocations
 from kilonova.production import SystemClock
@@ -69,13 +72,25 @@ async def servers_of(stores: Stores) -> list[Any]:
 
 
 def guests_in(file: Path) -> list[tuple[str, Guest]]:
-    """(host, guest) of all that a simulated machine room holds, read without opening it for writing."""
-    connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
-    try:
-        found = connection.execute("SELECT place, value FROM things WHERE kind = 'guest'").fetchall()
-    finally:
-        connection.close()
-    return [(host, msgspec.json.decode(value, type=Guest)) for host, value in found]
+    """(host, guest) of all that a simulated machine room holds."""
+    return [(host, msgspec.json.decode(value, type=Guest)) for host, value in _things(file, "guest")]
+
+
+def disks_in(file: Path) -> list[Disk]:
+    return [msgspec.json.decode(value, type=Disk) for _, value in _things(file, "disk")]
+
+
+def _things(file: Path, kind: str) -> list[tuple[str, Any]]:
+    """From a copy: a running agent has the file to itself. At rest the copy is whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in file.parent.glob(f"{file.name}*"):
+            if not part.name.endswith("-shm"):
+                shutil.copy(part, folder)
+        connection = sqlite3.connect(Path(folder) / file.name)
+        try:
+            return connection.execute("SELECT place, value FROM things WHERE kind = ?", (kind,)).fetchall()
+        finally:
+            connection.close()
 
 
 def misplaced(servers: list[Any], guests: list[tuple[str, Guest]]) -> list[str]:

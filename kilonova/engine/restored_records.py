@@ -1,0 +1,243 @@
+"""After a restore control and the cells may disagree about which servers there are (law 15).
+
+No server is lost by that, and none stays out of its owner's reach: a record that control does not map is mapped again,
+and a mapped server whose record is missing gets one in ERROR, made of its request spec and of what placement, ports and
+volumes say. An operator then adopts its guest from quarantine, or its owner deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select
+
+from kilonova.domain.server import ERROR, SOFT_DELETED, flavor_from, from_json, to_json
+from kilonova.domain.volume import ServerVolume, server_volumes
+from kilonova.placement.books import Held, by_consumer, read_allocations
+from kilonova.quota.usage import count_server, map_server, unmap_server
+from kilonova.services.network.servers import vifs_of
+from kilonova.store import rows
+from kilonova.store.new_server import new_server
+from kilonova.store.open import CELL0, OpenStores
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.volume import attachments
+from kilonova.world import Row, Tx
+
+MISSING = "The record of the server was lost, and was made again of what was asked for."
+ADVICE = "adopt its guest from quarantine (`kilonova quarantine list`), or delete the server"
+_COLUMNS = ("id", "project_id", "user_id", "flavor", "vm_state", "hidden", "deleted", "created_at")
+_SERVERS = Sql(select(*cell.servers.c[_COLUMNS]))
+_MAPPINGS = Sql(select(control.server_mappings).where(control.server_mappings.c.queued_for_delete == 0))
+_SPECS = Sql(select(control.request_specs).where(in_list(control.request_specs.c.server_id, "servers")))
+_HOSTS = Sql(select(control.host_mappings.c.host))
+_ATTACHMENTS = Sql(
+    select(attachments)
+    .where(in_list(attachments.c.server_id, "servers"), attachments.c.turn > 0)
+    .order_by(attachments.c.created_at)
+)
+_ALL_ATTACHMENTS = Sql(
+    select(attachments)
+    .where(attachments.c.server_id.is_not(None), attachments.c.turn > 0)
+    .order_by(attachments.c.created_at)
+)
+
+
+@dataclass
+class Whereabouts:
+    """By server: where control has it, and in which cells a record is."""
+
+    mapped: dict[str, Row] = field(default_factory=dict)
+    recorded: dict[str, dict[str, Row]] = field(default_factory=dict)  # server → cell → row
+
+    def missing_in(self, name: str) -> list[str]:
+        """Servers that control maps to this cell, and of which no cell has a record."""
+        return sorted(
+            server for server, row in self.mapped.items() if row["cell"] == name and server not in self.recorded
+        )
+
+
+async def find_servers(stores: OpenStores) -> Whereabouts:
+    """Control is read before the cells: whatever it maps has been recorded by then."""
+    found = Whereabouts()
+
+    async def from_control(tx: Tx) -> None:
+        found.mapped = {row["server_id"]: row for row in await tx.all(_MAPPINGS)}
+
+    await stores.control.read(from_control)
+    for name in stores.cells():
+
+        async def from_cell(tx: Tx) -> Sequence[Row]:
+            return await tx.all(_SERVERS)
+
+        for row in await stores.cell(name).read(from_cell):
+            found.recorded.setdefault(row["id"], {})[name] = row
+    return found
+
+
+# -- a mapping without a record -------------------------------------------------------------------------------------
+
+
+async def record_missing(stores: OpenStores, name: str, servers: list[str], floor: int, why: str = "") -> int:
+    """Put records of these servers into the cell, and return how many. Repeating it is harmless."""
+    if not servers:
+        return 0
+
+    async def ask_placement(tx: Tx) -> Held:
+        return by_consumer(await read_allocations(tx, servers))
+
+    held = await stores.placement.read(ask_placement)
+
+    async def ask_control(tx: Tx) -> list[dict[str, Any]]:
+        return await _lost_servers(tx, name, servers, held, floor)
+
+    lost = await stores.control.read(ask_control)
+
+    async def body(tx: Tx) -> None:
+        now = await tx.now()
+        for row in lost:
+            if await rows.fetch(tx, cell.servers, id=row["id"]) is None:
+                await rows.put(tx, cell.servers, **row)
+                values = {"server_id": row["id"], "operation_id": "", "code": 500, "created_at": now}
+                text = f"{MISSING} {why}".strip()
+                await rows.put(tx, cell.faults, **values, message=text, details=ADVICE)
+
+    await stores.cell(name).write(body)
+    return len(lost)
+
+
+async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor: int) -> list[dict[str, Any]]:
+    """Their rows. One without a request spec cannot be told from nothing: the audit names it."""
+    specs = {row["server_id"]: from_json(row["spec"], {}) for row in await tx.all(_SPECS, servers=servers)}
+    hosts = {row["host"] for row in await tx.all(_HOSTS)}
+    vifs = await vifs_of(tx, servers)
+    attached: dict[str, list[Row]] = {}
+    for row in await tx.all(_ATTACHMENTS, servers=servers):
+        attached.setdefault(row["server_id"], []).append(row)
+    found = []
+    for server, spec in specs.items():
+        state: dict[str, Any] = {
+            "vm_state": ERROR,
+            "task_state": None,
+            "hidden": 0,
+            "turn_floor": floor,
+            "unsettled": 0,
+        }
+        state |= {"network_info": to_json(vifs[server]) if server in vifs else None}
+        state |= {"volume_info": _volumes(spec, attached.get(server, []))}
+        if name == CELL0:
+            state["cell0_failure"] = "not_known"  # it may be tried again
+        else:
+            state |= _placed(spec, held.get(server, {}), hosts)
+        found.append(new_server(server, floor, spec, **state))
+    return found
+
+
+def _placed(spec: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], hosts: set[str]) -> dict[str, Any]:
+    """Where placement has it: its claim is its own then, and an audit leaves it."""
+    shares = {provider: amounts for (provider, holder), amounts in held.items() if not holder}
+    there = sorted(hosts & shares.keys())
+    if len(there) != 1:
+        return {}
+    plain = {there[0]: flavor_from(to_json(spec["flavor"])).resources()}
+    return {"host": there[0], "claimed": None if shares == plain else to_json(shares)}
+
+
+def _volumes(spec: dict[str, Any], attached: list[Row]) -> str | None:
+    """None of them goes with the server: nobody knows any more whether it should."""
+    if not attached:
+        return "[]" if spec.get("volumes") else None
+    from_volume = bool(spec.get("details", {}).get("volume_backed"))
+    return to_json([_volume(row, is_root=from_volume and not number) for number, row in enumerate(attached)])
+
+
+def _volume(row: Row, *, is_root: bool = False) -> ServerVolume:
+    ids = {"id": row["id"], "volume_id": row["volume_id"], "attachment_id": row["id"]}
+    return ServerVolume(**ids, device=row["device"] or "", is_root=is_root)
+
+
+async def record_attachments(stores: OpenStores, name: str) -> int:
+    """Volumes that compute has attached to servers of this cell and that their records do not name: from then on they
+    can be detached, and are released with the server. Returns how many."""
+
+    async def ask_control(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_ALL_ATTACHMENTS)
+
+    by_server: dict[str, list[Row]] = {}
+    for row in await stores.control.read(ask_control):
+        by_server.setdefault(row["server_id"], []).append(row)
+
+    async def body(tx: Tx) -> int:
+        added = 0
+        for server, attached in by_server.items():
+            row = await rows.fetch(tx, cell.servers, lock=True, id=server, deleted=0)
+            there = server_volumes(row["volume_info"]) if row is not None else []
+            known = {one.attachment_id for one in there} | {one.volume_id for one in there}
+            new = [one for one in attached if not known & {one["id"], one["volume_id"]}]
+            if row is not None and new:
+                volumes = [*there, *(_volume(one) for one in new)]
+                await rows.change(tx, cell.servers, {"volume_info": to_json(volumes)}, id=server)
+                added += len(new)
+        return added
+
+    return await stores.cell(name).write(body) if by_server else 0
+
+
+# -- a record without a mapping -------------------------------------------------------------------------------------
+
+
+async def map_recorded(tx: Tx, found: Whereabouts, now: float) -> int:
+    """In control: every record is mapped to its cell, and a deleted server to none. Returns how many were changed."""
+    changed = 0
+    for server, records in found.recorded.items():
+        there = {name: row for name, row in records.items() if not row["deleted"]}
+        mapping = await rows.fetch(tx, control.server_mappings, server_id=server)
+        is_mapped = mapping is not None and not mapping["queued_for_delete"]
+        if not there:
+            if is_mapped and mapping is not None and mapping["cell"] in records:
+                await unmap_server(tx, server)
+                changed += 1
+            continue
+        if is_mapped and mapping is not None and mapping["cell"] in there:
+            continue
+        name = max(there, key=lambda one: (one != CELL0, one))
+        if await _map_to(tx, server, mapping, name, there[name], now):
+            changed += 1
+    return changed
+
+
+async def _map_to(tx: Tx, server: str, mapping: Row | None, name: str, row: Row, now: float) -> bool:
+    """False: the row is hidden, and its owner sees the build request instead."""
+    request = await rows.fetch(tx, control.build_requests, server_id=server)
+    if row["hidden"] and request is not None:
+        return False
+    if mapping is None:
+        flavor = flavor_from(row["flavor"])
+        owner = row["project_id"], row["user_id"]
+        await map_server(tx, server, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
+    await rows.remove(tx, control.build_requests, server_id=server)
+    await rows.change(tx, control.server_mappings, {"cell": name, "queued_for_delete": 0}, server_id=server)
+    if row["vm_state"] != SOFT_DELETED:
+        await count_server(tx, server)
+    return True
+
+
+async def unhide(stores: OpenStores, found: Whereabouts) -> None:
+    """Rows that `place` had inserted and not handed over, and whose build request is gone: their owners see them."""
+
+    async def requests(tx: Tx) -> set[str]:
+        return {row["server_id"] for row in await rows.fetch_all(tx, control.build_requests)}
+
+    waiting = await stores.control.read(requests)
+    for name in stores.cells():
+        hidden = [server for server, records in found.recorded.items() if name in records and records[name]["hidden"]]
+        orphans = sorted(set(hidden) - waiting)
+
+        async def body(tx: Tx, orphans: list[str] = orphans) -> None:
+            for server in orphans:
+                await rows.change(tx, cell.servers, {"hidden": 0, "vm_state": ERROR}, id=server, hidden=1)
+
+        if orphans:
+            await stores.cell(name).write(body)
