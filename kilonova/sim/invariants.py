@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kilonova.domain.owned import left_by, may_hold, owned_by
-from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED, from_json
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, SOFT_DELETED, STOPPED, from_json
 from kilonova.sim import closed_hosts, groups, hardware_claims, ports, quotas, volumes
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
@@ -177,6 +177,9 @@ def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
             yield f"server {server['id']} is active, runs on {running}, should run on {runner}"
         if server["vm_state"] in IS_OFF and running and server["id"] not in left:
             yield f"server {server['id']} is {server['vm_state']} but runs on {running}"
+        power = POWER_RUNNING if runner in running else POWER_SHUTDOWN
+        if server["vm_state"] in HAS_A_GUEST and server["power_state"] != power and server["id"] not in left:
+            yield f"server {server['id']} is shown with power_state {server['power_state']}, it is {power}"
         if any(place != runner for place in running):
             yield f"server {server['id']} runs on {running}, only {runner} may run it"
 

@@ -210,3 +210,31 @@ def test_cancel_is_refused_once_the_point_of_no_return_was_taken(kind, name):
     finally:
         object.__setattr__(step, "do", work)
         cloud.close()
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("kind", [kind for kind, operation in REGISTRY.items() if operation.supersedes])
+def test_cancel_of_who_took_over_is_refused_where_nobody_else_would_undo(kind):
+    """A migration is in the middle, another operation takes over from it, and no conductor has taken a step of that one
+    yet. One that inherits what has to be undone may be cancelled; of the others nobody would be left to undo it."""
+    cloud = SimCloud(replace(EVERYTHING, conductors=1), seed=kind)
+    try:
+        cloud.start_all()
+        cloud.loop.run_for(15.0)
+        created(cloud)
+        asking("migrate")(cloud)
+        cloud.loop.run_for(0.7)
+        if kind == "evacuate":
+            host_dies(cloud)
+        cloud.kill("conductor1")
+        asking(kind)(cloud)
+        cloud.loop.run_for(0.5)
+        interruption = Interruption(cloud, kind, None)
+        assert cloud.do(interruption.ask) == ("accepted" if REGISTRY[kind].inherits else "no_return")
+        cloud.start("conductor1")
+        records = come_to_rest(cloud)
+        ended = {row["kind"]: row["state"] for row in records.table("operations")}
+        assert (ended["migrate"], ended[kind]) == ("superseded", "cancelled" if REGISTRY[kind].inherits else "done")
+        assert violations(records, cloud, at_rest=True) == []
+    finally:
+        cloud.close()

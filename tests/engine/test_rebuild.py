@@ -1,5 +1,6 @@
 """Rebuild: another image on the same host under the same id; whatever fails, one whole copy is there and owned."""
 
+import msgspec
 import pytest
 
 from kilonova.operations import REGISTRY
@@ -65,3 +66,17 @@ def test_the_image_is_new_when_it_is_accepted_and_old_again_when_it_is_cancelled
 
 def test_it_needs_a_server_that_has_run():
     assert REGISTRY["rebuild"].from_states == {"active", "stopped", "error"}
+
+
+@pytest.mark.parametrize("kind", ["reboot", "hard_reboot"])
+def test_a_reboot_defines_the_guest_anew(cloud, kind):
+    """Somebody has changed it by hand: what runs afterwards is what the records say."""
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    (guest,) = cloud.hardware.host("host1").guests.values()
+    was = guest.spec
+    guest.spec = msgspec.structs.replace(was, memory_mb=1, vcpus=99)
+    cloud.submit(kind, server)
+    cloud.loop.run_for(20.0)
+    (guest,) = cloud.hardware.host("host1").guests.values()
+    assert guest.spec == was and cloud.hardware.running(server) == [("host1", 1)]

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from kilonova.placement import fence, rooms
-from kilonova.placement.claims import Claimed, GroupRule, NotClaimed, Released
+from kilonova.placement.claims import Claimed, GroupRule, NotClaimed, Released, must_accept
+from kilonova.placement.ledger import Rows
+from kilonova.placement.rooms import Choice, Room
 from tests.placement.books import LARGE, SMALL, Books, provider_of
 
 Run = Callable[[Any], None]
@@ -248,3 +250,25 @@ def test_soft_policies_are_counted_and_never_refused(run: Run) -> None:
         assert await books.counted() == {("w1", "a"), ("w2", "a")}
 
     run(story)
+
+
+HOST, CHILD = 1, 2  # providers: a host, and one of its tree that gives what the host does not
+GIVES, HAD = {(HOST, 0, ""): 1, (CHILD, 5, ""): 1}, {(HOST, 0, ""): 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "own", "expected"),
+    [
+        (GIVES, {}, {HOST, CHILD}),
+        ({(CHILD, 5, ""): 1}, {}, {HOST, CHILD}),
+        (GIVES, HAD, {HOST, CHILD}),
+        (GIVES, GIVES, set()),
+        ({(HOST, 0, ""): 2}, HAD, {HOST}),
+        (HAD, GIVES, set()),
+    ],
+    ids=["new", "only of another provider", "more of another provider", "the same again", "more of the host", "less"],
+)
+def test_the_host_itself_must_accept_whoever_gives(rows: Rows, own: Rows, expected: set[int]) -> None:
+    """Under the ledger's lock: somebody may close the host between the look and the write."""
+    room = Room(HOST, "host", HOST, True)
+    assert must_accept(Choice(room, rows), own) == expected
