@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 NAMES = (
-    *("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read", "fleet_create"),
+    *("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read", "fleet_create", "seen"),
     *("placement_snapshot", "scheduler", "many_hosts"),
 )
 

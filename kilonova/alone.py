@@ -74,6 +74,7 @@ def refuse_noauth(auth: str, listener: socket.socket) -> None:
 async def serve_placement(path: Path, settings: Settings, listener: Listener, *, auth: str, profile: str) -> None:
     from kilonova.api.connections import Connections
     from kilonova.api.placement.noauth import Nobody
+    from kilonova.api.seen import Seen
     from kilonova.api.web import serve_web
     from kilonova.bus.memory import MemoryBus, MemoryHub
     from kilonova.policy.enforcer import Policy
@@ -99,7 +100,7 @@ async def serve_placement(path: Path, settings: Settings, listener: Listener, *,
             policy = Policy(rules_of(profile, DEFAULTS), file if file.is_file() else None)
             identity = await _identity(data, settings, world, stores) if auth != NOAUTH else None
             service = Alone(world, identity or Nobody(), policy, listener.url)
-            app = make_placement_app(service, settings, auth, profile)
+            app = Seen(make_placement_app(service, settings, auth, profile), access_log=listener.options.access_log)
             if identity is not None:
                 await _tell_how_to_log_in(identity, data, settings, listener)
             data.keep_all()
@@ -196,6 +197,7 @@ def make_placement_app(service: Alone, settings: Settings, auth: str, profile: s
     from kilonova.api.identity.manner import IdentityManner, RootManner
     from kilonova.api.identity.routes import ROOT_ROUTES
     from kilonova.api.identity.routes import ROUTES as IDENTITY_ROUTES
+    from kilonova.api.metrics import metrics_pages
     from kilonova.api.placement.manner import PlacementFace, PlacementManner
     from kilonova.api.placement.noauth import NoAuthManner
     from kilonova.api.placement.routes import ROUTES
@@ -205,9 +207,11 @@ def make_placement_app(service: Alone, settings: Settings, auth: str, profile: s
     faces: dict[str, ASGIApp] = {
         prefix: PlacementFace(service, ROUTES, manner(prefix)) for prefix in ("", "/placement")
     }
-    pages = Starlette(routes=PAGES)
+    known = None if auth == NOAUTH else service.identity
+    metrics = metrics_pages(service.world.db, known, settings.default.service_down_time)
+    pages = Starlette(routes=[*PAGES, *metrics])
     pages.state.service = service
-    faces |= {"/healthz": pages, "/readyz": pages}
+    faces |= {"/healthz": pages, "/readyz": pages, "/metrics": pages}
     if auth != NOAUTH:
         faces["/identity"] = Face(service, ROOT_ROUTES, RootManner())
         faces["/identity/v3"] = Face(service, IDENTITY_ROUTES, IdentityManner())

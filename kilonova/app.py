@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -216,7 +216,29 @@ def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ov
     from kilonova.settings import load_for_fleet
 
     settings = load_for_fleet(data, config, overrides or [])
-    run(_conductor(settings), settings)
+    with contextlib.ExitStack() as closing:
+        run(_conductor(settings, _metrics_listener(settings, closing)), settings)
+
+
+def _metrics_listener(settings: Settings, closing: contextlib.ExitStack) -> Listener | None:
+    """A conductor checks no tokens, so it answers on loopback only."""
+    import ipaddress
+
+    import msgspec
+
+    from kilonova.api.listening import listening
+
+    address = settings.conductor.metrics_listen
+    if not address:
+        return None
+    plain = msgspec.structs.replace(settings.wsgi, ssl_cert_file="", ssl_key_file="")
+    listener = closing.enter_context(listening(address, "", plain, "[conductor] metrics_listen"))
+    if not ipaddress.ip_address(listener.socket.getsockname()[0]).is_loopback:
+        text = (
+            f"[conductor] metrics_listen {address}: it may be 127.0.0.1 or [::1] only, metrics ask for no token there"
+        )
+        raise Refused("bad_configuration", text)
+    return listener
 
 
 @app.command
@@ -397,7 +419,7 @@ def _log_hosts(works: Conductor, closing: contextlib.AsyncExitStack) -> None:
     closing.callback(looking.cancel)
 
 
-async def _conductor(settings: Settings) -> None:
+async def _conductor(settings: Settings, metrics: Listener | None) -> None:
     from kilonova.conductor.service import Conductor
 
     stopping, worker = stop_signal(), Uuids().uuid()
@@ -406,11 +428,35 @@ async def _conductor(settings: Settings) -> None:
         stores = await closing.enter_async_context(open_all(settings, Path(), embedded=False))
         bus = await closing.enter_async_context(open_nats(settings, f"conductor-{worker}"))
         works = Conductor(make_engine(make_world(bus, stores), settings, seal, worker=worker))
+        if metrics is not None:
+            closing.push_async_callback(_serve_metrics(works, metrics))  # before the next one: it ends last
         closing.push_async_callback(works.stop)
         await works.start()
         _log_hosts(works, closing)
         print(f"kilonova: conductor {worker} works", flush=True)
         await stopping.wait()
+
+
+def _serve_metrics(works: Conductor, listener: Listener) -> Callable[[], Awaitable[None]]:
+    """Begin to answer; what is returned ends it."""
+    from starlette.applications import Starlette
+
+    from kilonova.api.connections import Connections
+    from kilonova.api.metrics import metrics_pages
+    from kilonova.api.web import serve_web
+
+    app = Starlette(routes=metrics_pages(works.engine.world.db, None, works.engine.limits.service_down_time))
+    ending = asyncio.Event()
+    listener.listen()
+    answering = asyncio.create_task(
+        serve_web(app, listener.socket, ending, Connections(listener.options), listener.certificate)
+    )
+
+    async def end() -> None:
+        ending.set()
+        await answering
+
+    return end
 
 
 async def _agent(host: str, path: Path, settings: Settings) -> None:

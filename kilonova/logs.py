@@ -1,7 +1,9 @@
 """Logs of a process: one line per event, as text or JSON, on stderr.
 
 Modules log with the standard library, as `logger.info("host state changed: host=%s state=%s", …)` or with `extra={…}`;
-structlog's formatter turns both into fields. What a request logs carries its id.
+both become fields. What a request logs carries its id, bound with structlog's contextvars; what a conductor or an agent
+logs while it works on an operation carries the operation's. structlog's own formatter for such records costs four times
+as much as this one, and a create writes three lines (bench/seen.py).
 """
 
 from __future__ import annotations
@@ -9,86 +11,111 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from structlog.typing import EventDict
+import time
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+OPERATION: ContextVar[str] = ContextVar("the operation that this task works on", default="")
+Fields = dict[str, Any]
 _FIELD = re.compile(r"(\w+)=%(?:\.\d+)?[srdfg]")
 _ANY = re.compile(r"%(?:\.\d+)?[srdfgo%]|%0\d+o")
+_OF_RECORDS = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"})
 
 
 def set_up(level: str, *, use_json: bool) -> None:
     """Our own lines from `level` on, those of libraries from WARNING on."""
-    import structlog
-
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.stdlib.ExtraAdder(),
-    ]
-    last: Any = _json() if use_json else _text
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*shared, _take_fields if use_json else _drop_arguments],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.format_exc_info,
-            last,
-        ],
-        pass_foreign_args=True,
-    )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
+    handler.setFormatter(_Json() if use_json else _Text())
+    # what no line shows need not be found out for each
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("kilonova").setLevel(level)
 
 
-def _take_fields(_: Any, __: str, event: EventDict) -> EventDict:
-    """`name=%s` in a message becomes a field, and goes from the text."""
-    template, arguments = event["_record"].msg, event.pop("positional_args", ())
-    if not isinstance(template, str) or not isinstance(arguments, tuple) or "=%" not in template:
-        return event
-    placeholders = [match for match in _ANY.finditer(template) if match.group() != "%%"]
-    if len(placeholders) != len(arguments):
-        return event
+class _Formatter(logging.Formatter):
+    def __init__(self) -> None:
+        from structlog.contextvars import get_contextvars
+
+        super().__init__()
+        self._bound = get_contextvars
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = self._bound()
+        if operation := OPERATION.get():
+            fields["operation"] = operation
+        fields |= {key: record.__dict__[key] for key in sorted(record.__dict__.keys() - _OF_RECORDS)}  # `extra`
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        return self.line(record, fields, trace)
+
+    def line(self, record: logging.LogRecord, fields: Fields, trace: str) -> str:
+        raise NotImplementedError
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return f"{_second(int(record.created))}.{int(record.created % 1 * 1e6):06d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(number: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(number))
+
+
+@lru_cache(maxsize=1024)
+def _parse(template: str) -> tuple[tuple[str | None, ...], str]:
+    """The name of each argument's field, None of one that stays in the text; and the text without the fields. Once for
+    each line of the code: it costs more than all the rest of a log line."""
     by_end = {match.end(): match.group(1) for match in _FIELD.finditer(template)}
-    text, left, at = "", [], 0
-    for match, value in zip(placeholders, arguments, strict=True):
-        name = by_end.get(match.end())
-        if name is None:
-            left.append(value)
-        else:
-            event.setdefault(name, value if isinstance(value, int | float | None) else str(value))
+    names: list[str | None] = []
+    text, at = "", 0
+    for match in _ANY.finditer(template):
+        if match.group() == "%%":
+            continue
+        names.append(name := by_end.get(match.end()))
+        if name is not None:
             text += template[at : match.start() - len(name) - 1]
             at = match.end()
-    text += template[at:]
-    event["event"] = (text % tuple(left)).strip().rstrip(":,; ")
-    return event
+    return tuple(names), text + template[at:]
 
 
-def _drop_arguments(_: Any, __: str, event: EventDict) -> EventDict:
-    event.pop("positional_args", None)
-    return event
+class _Json(_Formatter):
+    def __init__(self) -> None:
+        import msgspec
+
+        super().__init__()
+        self._encode = msgspec.json.Encoder(enc_hook=str).encode
+
+    def line(self, record: logging.LogRecord, fields: Fields, trace: str) -> str:
+        """`name=%s` in a message becomes a field, and goes from the text."""
+        template, arguments = record.msg, record.args
+        names: tuple[str | None, ...] = ()
+        if isinstance(template, str) and isinstance(arguments, tuple):
+            names, text = _parse(template)
+        if names and len(names) == len(arguments or ()):
+            left = []
+            for name, value in zip(names, arguments or (), strict=True):
+                if name is None:
+                    left.append(value)
+                else:  # a line's own field says more than what is bound around it
+                    fields[name] = value if isinstance(value, int | float | None) else str(value)
+            event = (text % tuple(left)).strip().rstrip(":,; ")
+        else:
+            event = record.getMessage()
+        fields |= {"event": event, "level": record.levelname.lower(), "logger": record.name}
+        fields["timestamp"] = self.formatTime(record)
+        if trace:
+            fields["exception"] = trace
+        return self._encode(fields).decode()
 
 
-def _json() -> Any:
-    import msgspec
-    import structlog
-
-    return structlog.processors.JSONRenderer(
-        serializer=lambda event, **_: msgspec.json.encode(event, enc_hook=str).decode()
-    )
-
-
-def _text(_: Any, __: str, event: EventDict) -> str:
-    """A line end in a value would let a client write lines of its own."""
-    time, level = event.pop("timestamp", ""), str(event.pop("level", "")).upper()
-    name, said, trace = event.pop("logger", ""), str(event.pop("event", "")), event.pop("exception", None)
-    fields = "".join(f" {key}={value}" for key, value in event.items())
-    line = f"{time} {level} {name}: {said}{fields}".replace("\r", "\\r").replace("\n", "\\n")
-    return f"{line}\n{trace}" if trace else line
+class _Text(_Formatter):
+    def line(self, record: logging.LogRecord, fields: Fields, trace: str) -> str:
+        """A line end in a value would let a client write lines of its own."""
+        said = record.getMessage()
+        around = f" {said} "
+        more = "".join(f" {key}={value}" for key, value in fields.items() if f" {key}={value} " not in around)
+        line = f"{self.formatTime(record)} {record.levelname} {record.name}: {said}{more}"
+        line = line.replace("\r", "\\r").replace("\n", "\\n")
+        return f"{line}\n{trace}" if trace else line

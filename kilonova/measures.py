@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 REGISTRY = CollectorRegistry()
@@ -25,3 +27,14 @@ HTTP_REQUESTS = Counter(
     registry=REGISTRY,
 )
 HTTP_SECONDS = Counter("kilonova_http_seconds", "Time spent on all of them.", registry=REGISTRY)
+
+
+# Looking a child up by its labels costs more than counting.
+@lru_cache(maxsize=1024)
+def operations_of(kind: str, state: str) -> Histogram:
+    return OPERATIONS.labels(kind, state)
+
+
+@lru_cache(maxsize=4096)
+def requests_of(method: str, route: str, code: int) -> Counter:
+    return HTTP_REQUESTS.labels(method, route, str(code))

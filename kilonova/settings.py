@@ -157,6 +157,7 @@ class ConductorOptions(Section, frozen=True, kw_only=True):
     lease_seconds: Seconds = 6.0
     poll_seconds: Seconds = 5.0
     evacuations_per_destination: Count = 4
+    metrics_listen: Address = ""
 
 
 class AuditOptions(Section, frozen=True, kw_only=True):

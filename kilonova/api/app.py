@@ -21,7 +21,7 @@ from kilonova.api.identity.routes import ROOT_ROUTES as IDENTITY_ROOT_ROUTES
 from kilonova.api.identity.routes import ROUTES as IDENTITY_ROUTES
 from kilonova.api.image.manner import ImageManner
 from kilonova.api.image.routes import ROUTES as IMAGE_ROUTES
-from kilonova.api.metrics import METRICS
+from kilonova.api.metrics import metrics_pages
 from kilonova.api.network.manner import NetworkManner
 from kilonova.api.network.routes import ROUTES as NETWORK_ROUTES
 from kilonova.api.placement.manner import PlacementFace, PlacementManner
@@ -35,7 +35,8 @@ from kilonova.api.volume.versions import ROOT_ROUTES as VOLUME_ROOT_ROUTES
 
 
 def make_app(service: Service) -> ASGIApp:
-    pages = Starlette(routes=[Page("/", home, methods=["GET"]), *PAGES, *METRICS])
+    metrics = metrics_pages(service.world.db, service.identity, service.engine.limits.service_down_time)
+    pages = Starlette(routes=[Page("/", home, methods=["GET"]), *PAGES, *metrics])
     pages.state.service = service
     faces = faces_of(service)
     for prefix, face in sorted(faces.items(), key=lambda item: len(item[1].router.routes)):

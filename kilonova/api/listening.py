@@ -52,13 +52,13 @@ class Listener:
 
 
 @contextlib.contextmanager
-def listening(address: str, public_url: str, options: HttpOptions) -> Iterator[Listener]:
+def listening(address: str, public_url: str, options: HttpOptions, option: str = "--listen") -> Iterator[Listener]:
     """A bound socket, before anything else is touched: a port in use is found out while nothing has changed yet.
 
     It does not listen yet, so that nobody waits for an answer that comes only after the start.
     """
     certificate = Certificate(options.ssl_cert_file, options.ssl_key_file) if options.ssl_cert_file else None
-    with _bound(address) as bound:
+    with _bound(address, option) as bound:
         scheme = "https" if certificate is not None else "http"
         host, port = bound.getsockname()[:2]
         shown = f"{scheme}://{_in_url(host)}:{port}"
@@ -66,13 +66,13 @@ def listening(address: str, public_url: str, options: HttpOptions) -> Iterator[L
 
 
 @contextlib.contextmanager
-def _bound(address: str) -> Iterator[socket.socket]:
+def _bound(address: str, option: str) -> Iterator[socket.socket]:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isascii() or not port.isdigit():
-        raise Refused("bad_configuration", f"--listen {address} is not allowed; say it as ADDRESS:PORT")
+        raise Refused("bad_configuration", f"{option} {address} is not allowed; say it as ADDRESS:PORT")
     if len(port) > 9 or int(port) > 65535:
-        raise Refused("bad_configuration", f"--listen {address} is not allowed; a port is 1 to 65535")
+        raise Refused("bad_configuration", f"{option} {address} is not allowed; a port is 1 to 65535")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)

@@ -1,6 +1,6 @@
 """/metrics for Prometheus: counters of this process, and gauges read from the databases when somebody asks.
 
-Without a token only on loopback; elsewhere for administrators.
+Without a token only on loopback; elsewhere for administrators, of a role that knows tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route as Page
 
 from kilonova.api.addresses import LOOPBACK, is_in, networks
-from kilonova.api.service import Service
+from kilonova.api.service import Checks
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.host import HOST_STATES
 from kilonova.measures import REGISTRY
@@ -22,7 +22,7 @@ from kilonova.services.compute.hosts import read_hosts
 from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import steps
 from kilonova.store.tables.placement import inventories, resource_classes
-from kilonova.world import Row, Store, Tx
+from kilonova.world import Row, Store, Stores, Tx
 
 HERE = networks(LOOPBACK)
 _OPEN = Sql(select(steps.c.state, func.count().label("number")).where(steps.c.open == 1).group_by(steps.c.state))
@@ -37,22 +37,27 @@ _CAPACITY = Sql(
 )
 
 
-async def metrics(request: Request) -> Response:
-    service: Service = request.app.state.service
-    client = request.client
-    if client is None or not is_in(client.host, HERE):
-        caller = await service.identity.check(request.headers.get("x-auth-token", ""))
-        if caller is None or not caller.is_admin:
-            return PlainTextResponse("an administrator's token is needed\n", 401 if caller is None else 403)
-    registry = CollectorRegistry()
-    await _read_cloud(service, registry)
-    text = generate_latest(REGISTRY) + generate_latest(registry)
-    return Response(text, media_type=CONTENT_TYPE_LATEST)
+def metrics_pages(stores: Stores, identity: Checks | None, down_after: float) -> list[Page]:
+    """`identity`: None of a role that checks no tokens, and answers on loopback only."""
+
+    async def metrics(request: Request) -> Response:
+        client = request.client
+        if client is None or not is_in(client.host, HERE):
+            if identity is None:
+                return PlainTextResponse("only on loopback\n", 403)
+            caller = await identity.check(request.headers.get("x-auth-token", ""))
+            if caller is None or not caller.is_admin:
+                return PlainTextResponse("an administrator's token is needed\n", 401 if caller is None else 403)
+        registry = CollectorRegistry()
+        await _read_cloud(stores, down_after, registry)
+        text = generate_latest(REGISTRY) + generate_latest(registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    return [Page("/metrics", metrics, methods=["GET"])]
 
 
-async def _read_cloud(service: Service, registry: CollectorRegistry) -> None:
+async def _read_cloud(stores: Stores, down_after: float, registry: CollectorRegistry) -> None:
     """A database that is away leaves its gauges out; that it is away is a gauge itself."""
-    stores = service.world.db
     answers = Gauge("kilonova_database_answers", "1 if the database answers.", ("database",), registry=registry)
     waiting = Gauge(
         "kilonova_steps_open", "Steps that are not done, by state.", ("database", "state"), registry=registry
@@ -66,7 +71,7 @@ async def _read_cloud(service: Service, registry: CollectorRegistry) -> None:
         capacity.labels(row["name"]).set(row["capacity"])
         used.labels(row["name"]).set(row["used"])
     hosts = Gauge("kilonova_hosts", "Hosts by cell and state.", ("cell", "state"), registry=registry)
-    for record in await read_hosts(stores, service.engine.limits.service_down_time):
+    for record in await read_hosts(stores, down_after):
         for state in HOST_STATES:
             hosts.labels(record.cell, state).inc(record.state.word == state)
 
@@ -82,6 +87,3 @@ async def _rows(store: Store, query: Sql, answers: Gauge) -> Sequence[Row]:
         return []
     answers.labels(store.name).set(1)
     return found
-
-
-METRICS = [Page("/metrics", metrics, methods=["GET"])]

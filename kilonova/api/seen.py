@@ -9,7 +9,7 @@ from urllib.parse import quote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kilonova.api.face import ROUTE, SAFE_IN_LOGS
-from kilonova.measures import HTTP_REQUESTS, HTTP_SECONDS
+from kilonova.measures import HTTP_SECONDS, requests_of
 
 access = logging.getLogger("kilonova.access")
 
@@ -32,7 +32,7 @@ class Seen:
         finally:
             seconds = time.perf_counter() - began
             route = scope.get(ROUTE, "other")
-            HTTP_REQUESTS.labels(scope["method"] if route != "other" else "", route, str(status)).inc()
+            requests_of(scope["method"] if route != "other" else "", route, status).inc()
             HTTP_SECONDS.inc(seconds)
             if self._access_log:
                 _tell(scope, status, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,6 +116,7 @@ async def _restored(settings: Settings, data: Path) -> None:
     from kilonova.production import SystemClock
     from kilonova.store.open import open_stores
 
+    _set_up_logs(settings)
     urls, fleet = addresses(settings, data), settings.database.is_set
     unseal = address_opener(settings, data)
     stores = await open_stores(urls, None if fleet else data, unseal, clock=SystemClock(), upgrading=False)
@@ -128,6 +130,14 @@ async def _restored(settings: Settings, data: Path) -> None:
     finally:
         await stores.close()
     print("hosts report their guests now; see `kilonova quarantine list`, `kilonova host list` and `kilonova audit`")
+
+
+def _set_up_logs(settings: Settings) -> None:
+    """An administrator's word has a line in the log, also when a command carries it out."""
+    from kilonova.logs import set_up
+
+    if not logging.getLogger().hasHandlers():  # a program that calls this has its own
+        set_up(settings.default.log_level, use_json=settings.default.use_json)
 
 
 @app.command
@@ -170,8 +180,10 @@ def purge(
 async def _purge(settings: Settings, data: Path, days: float) -> None:
     from kilonova.production import SystemClock
     from kilonova.store.open import open_stores
+    from kilonova.store.purge import log_purge
     from kilonova.store.purge import purge as purge_stores
 
+    _set_up_logs(settings)
     urls, fleet = addresses(settings, data), settings.database.is_set
     unseal = address_opener(settings, data)
     stores = await open_stores(urls, None if fleet else data, unseal, clock=SystemClock(), upgrading=False)
@@ -179,6 +191,7 @@ async def _purge(settings: Settings, data: Path, days: float) -> None:
         counts = await purge_stores(stores, days)
     finally:
         await stores.close()
+    log_purge(days, counts)
     for table, count in sorted(counts.items()):
         print(f"{table:<32} {count}")
     print(f"purged: {counts.total()} rows of what ended more than {days:g} days ago")

@@ -35,6 +35,7 @@ from kilonova.domain.messages import (
 )
 from kilonova.engine.context import HostContext
 from kilonova.engine.model import Registry
+from kilonova.logs import OPERATION
 from kilonova.world import Driver, HostMemory, World
 
 logger = logging.getLogger(__name__)
@@ -292,6 +293,7 @@ class Agent:
     # -- one step -----------------------------------------------------------------------------------------------
 
     async def _work(self, order: StepOrder) -> None:
+        OPERATION.set(order.operation)  # of this task, in all that it logs
         result, error = await self._perform(order)
         await self._finish(order, result, error)
         running = self._running.get(order.server)

@@ -21,6 +21,7 @@ from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.silence import pass_on
 from kilonova.engine.take import open_for_host, take_for_host
+from kilonova.logs import OPERATION
 from kilonova.store import rows
 from kilonova.store.badges import Sighting
 from kilonova.store.tables.cell import hosts
@@ -128,6 +129,13 @@ class Desk:
 
     async def on_finish(self, message: Finish) -> Finished:
         """A late, doubled or outdated result is refused and changes nothing."""
+        working = OPERATION.set(message.operation)
+        try:
+            return await self._finish(message)
+        finally:
+            OPERATION.reset(working)
+
+    async def _finish(self, message: Finish) -> Finished:
         journal = self.engine.world.db.cell(message.journal)
 
         async def same_epoch(tx: Tx) -> None:

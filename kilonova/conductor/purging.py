@@ -6,7 +6,7 @@ import logging
 
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.core import Engine
-from kilonova.store.purge import purge
+from kilonova.store.purge import log_purge, purge
 
 logger = logging.getLogger(__name__)
 SECONDS_BETWEEN = 3600.0
@@ -20,5 +20,4 @@ async def purge_all(engine: Engine) -> None:
         logger.debug("purge: %s", error)  # that it is away was said once
         return
     if counts:
-        rows = " ".join(f"{table}={count}" for table, count in sorted(counts.items()))
-        logger.info("purged: days=%g rows=%d %s", limits.retention_days, counts.total(), rows)
+        log_purge(limits.retention_days, counts)

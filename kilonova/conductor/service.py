@@ -23,6 +23,7 @@ from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.run import drive, follow
 from kilonova.engine.silence import watch_hosts
 from kilonova.engine.take import hosts_with_work, ready_operations
+from kilonova.logs import OPERATION
 from kilonova.world import Store
 
 logger = logging.getLogger(__name__)
@@ -185,6 +186,7 @@ class Conductor:
 
     async def _drive(self, journal: Store, operation_id: str, following: Next | None, early: int | None) -> None:
         key = (journal.name, operation_id)
+        OPERATION.set(operation_id)  # of this task, in all that it logs
         try:
             async with self._slots:
                 if following is not None:

@@ -69,7 +69,7 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
 
     following = await engine.write(journal, body)
     logger.warning(
-        "step abandoned: operation=%s step=%s user=%s reason=%s",
+        "operation abandoned: operation=%s step=%s user=%s reason=%s",
         operation_id,
         seen.step.name,
         cause.user_id,

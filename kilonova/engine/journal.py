@@ -15,7 +15,7 @@ from kilonova.domain.operation import LIVE_STATES, may_follow
 from kilonova.domain.server import from_json, to_json
 from kilonova.engine.course import Course, Go
 from kilonova.engine.model import Step, Target
-from kilonova.measures import OPERATIONS
+from kilonova.measures import operations_of
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
 from kilonova.store.tables.journal import operations, steps
@@ -104,7 +104,7 @@ ENDED: ContextVar[list[Op] | None] = ContextVar("operations that this transactio
 def tell_end(op: Op, now: float) -> None:
     problem, seconds = op.course.problem, max(0.0, now - op.created_at) if op.created_at else None
     if seconds is not None:
-        OPERATIONS.labels(op.kind, op.state).observe(seconds)
+        operations_of(op.kind, op.state).observe(seconds)
     logger.info(
         "operation ended: operation=%s kind=%s state=%s seconds=%s server=%s request=%s user=%s through=%s error=%s",
         op.id,

@@ -7,6 +7,7 @@ started because of records from before. It may be repeated: a run that was cut o
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, select, update
@@ -35,6 +36,7 @@ from kilonova.store.tables.journal import operations, steps
 from kilonova.store.tables.stores import this_store
 from kilonova.world import Row, Store, Tx
 
+logger = logging.getLogger(__name__)
 TURNS = 1_000_000  # per era: more than a server ever has in one
 WHY = "An older copy of the records was put back while the operation was under way."
 _LIVE = Sql(select(operations).where(operations.c.live == 1).order_by(operations.c.id))
@@ -82,7 +84,11 @@ async def begin_era(stores: OpenStores) -> list[Account]:
         recorded = await record_missing(stores, name, servers.missing_in(name), era * TURNS)
         attached = await record_attachments(stores, name)
         accounts[position] = accounts[position]._replace(recorded=recorded, attached=attached)
-    return [*accounts, await _begin(stores, CONTROL, era, servers)]
+    accounts.append(await _begin(stores, CONTROL, era, servers))
+    abandoned, compared = sum(one.abandoned for one in accounts), sum(one.servers for one in accounts)
+    text = "databases restored: era=%d operations_abandoned=%d servers_to_compare=%d"
+    logger.warning(text, era, abandoned, compared)
+    return accounts
 
 
 async def _latest_era(stores: OpenStores) -> int:

@@ -9,6 +9,7 @@ owed, copied, in quarantine or a finding: each batch looks again in the transact
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from kilonova.store.tables.journal import (
 from kilonova.store.tables.network import changed_ports
 from kilonova.world import Row, Store, Stores, Tx
 
+logger = logging.getLogger(__name__)
 FENCE_SECONDS = DAY  # that fences outlive their mapping
 BATCH = 100
 Counts = Counter[str]  # rows by database and table
@@ -165,6 +167,11 @@ async def purge(stores: Stores, days: float, *, ledger_days: float | None = None
     lines = days if ledger_days is None else ledger_days
     counts[f"{stores.placement.name}.ledger"] += await forget_ledger(stores.placement, lines)
     return +counts
+
+
+def log_purge(days: float, counts: Counts) -> None:
+    rows_by_table = " ".join(f"{table}={count}" for table, count in sorted(counts.items()))
+    logger.info("purged: days=%g rows=%d tables=%s", days, counts.total(), rows_by_table)
 
 
 async def _read_held(stores: Stores) -> _Held:

@@ -31,6 +31,10 @@ def test_with_the_embedded_identity(tmp_path: Path) -> None:
             assert made.status == 201 and made.headers["Location"].startswith(f"{http.url}{PROVIDERS}/")
             listed = http.ask("GET", f"/placement{PROVIDERS}").json["resource_providers"]
             assert len(listed) == (1 if start == "first" else 2)
+            metrics = http.ask("GET", "/metrics").body.decode()
+            assert 'kilonova_database_answers{database="placement"} 1.0' in metrics
+            route = 'route="/resource_providers"'
+            assert f'kilonova_http_requests_total{{code="201",method="POST",{route}}} 1.0' in metrics, metrics
             assert role.terminate() == 0
     kept = {path.name for path in (tmp_path / "var").iterdir()}
     assert {"placement.db", "control.db", "clouds.yaml", "seal.key"} <= kept and "cell1.db" not in kept

@@ -67,3 +67,21 @@ def test_both_hand_out_what_either_took_and_one_goes_on_alone(fleet: Fleet, seco
     boot("without A")
     fleet.start("api")
     assert fleet.http.ask("GET", f"{paths[1]}/file").body == CONTENT
+
+
+def test_a_conductor_tells_its_metrics_on_loopback(fleet: Fleet) -> None:
+    port = free_port()
+    common = ("--config", fleet.config, "--data", fleet.directory / "conductor3")
+    refused = kilonova("conductor", *common, "--set", "conductor.metrics_listen=0.0.0.0:0")
+    assert refused.returncode == 2 and "127.0.0.1 or [::1] only" in refused.stderr, refused.stderr
+    with Role("conductor", *common, "--set", f"conductor.metrics_listen=127.0.0.1:{port}") as role:
+        for name in ("conductor1", "conductor2"):  # so that this one ends the create
+            fleet.roles.pop(name).terminate()
+        made = fleet.http.create("counted")
+        fleet.done(made["operation"], 60.0)
+        text = Http(f"http://127.0.0.1:{port}").ask("GET", "/metrics").body.decode()
+        assert 'kilonova_operation_seconds_count{kind="build",state="done"} 1.0' in text
+        assert 'kilonova_hosts{cell="cell1",state="up"} 3.0' in text
+        lines = [line for line in role.log().splitlines() if made["operation"] in line]
+        assert lines and all(f"operation={made['operation']}" in line for line in lines), lines
+        assert role.terminate() == 0

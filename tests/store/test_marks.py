@@ -120,6 +120,8 @@ def test_a_database_that_was_put_back_halts_all(lab: Lab, name: str, caplog: pyt
     async def word(stores: OpenStores, marks: Marks) -> None:
         stores.halt("")
         await begin_era(stores)
+        said = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        assert "databases restored: era=2 operations_abandoned=0 servers_to_compare=0" in said
         await marks.look()
         assert not stores.halted and {badge.era for badge in marks.badges.values()} == {2}
         await change(stores.control)

@@ -34,11 +34,13 @@ def kilonova(*arguments: object, seconds: float = 60.0) -> subprocess.CompletedP
 class Role:
     """A running `kilonova …`; `line` is what it says on stdout when it works."""
 
+    program: tuple[str, ...] = (str(KILONOVA),)
+
     def __init__(self, *arguments: object, wait: bool = True, patience: float = READY_SECONDS) -> None:
         self.arguments = [str(argument) for argument in arguments]
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
-            [str(KILONOVA), *self.arguments], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
+            [*self.program, *self.arguments], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
         )
         if wait:
             self.wait_until_it_works(patience)

@@ -69,3 +69,20 @@ def test_a_percent_sign_is_no_field(lines: Callable[[], str], text: str) -> None
     logger.info(text, "x")
     line = json.loads(lines())
     assert line["a"] == "x" and line["event"] in ("", "100% of")
+
+
+def test_a_line_names_the_operation_once(lines: Callable[[], str]) -> None:
+    for use_json in (True, False):
+        logs.set_up("INFO", use_json=use_json)
+        token = logs.OPERATION.set("op-1")
+        logger.info("step taken: host=%s", "h1")
+        logger.info("operation ended: operation=%s state=%s", "op-1", "done")
+        logger.info("child begun: operation=%s", "op-2")
+        logs.OPERATION.reset(token)
+        first, second, third = lines().splitlines()
+        if use_json:
+            assert [json.loads(one)["operation"] for one in (first, second, third)] == ["op-1", "op-1", "op-2"]
+        else:
+            assert first.endswith("step taken: host=h1 operation=op-1")
+            assert second.endswith("operation ended: operation=op-1 state=done")
+            assert third.endswith("child begun: operation=op-2 operation=op-1")
