@@ -31,6 +31,7 @@ def flavor(
 SMALL = flavor("small", 1, 1024, 10)
 LARGE = flavor("large", 4, 8192, 40)
 WIDE = flavor("wide", 1, 1024, 95)  # fits where nobody else is
+HEAVY = flavor("heavy", 1, 1024, 10, {"resources:VCPU": "2"})  # claims more than its flavor says
 PINNED = flavor("pinned", 2, 1024, 10, {"hw:cpu_policy": "dedicated", "pci_passthrough:alias": "nic:1"})
 
 # Four CPUs for everybody, four to be pinned in two cells, one card with two functions.

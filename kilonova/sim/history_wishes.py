@@ -10,8 +10,9 @@ from kilonova.operations.submit import NewServer
 from kilonova.sim.acts import WIDE as WIDE_SERVER
 from kilonova.sim.acts import WIDE_EVERY, Act
 from kilonova.sim.cloud import SimCloud
-from kilonova.sim.flavors import PINNED, SMALL, WIDE
+from kilonova.sim.flavors import HEAVY, PINNED, SMALL, WIDE
 
+HEAVY_EVERY, HEAVY_SERVER = 8, 4  # servers 4, 12, … claim more than their flavor says
 PINNED_EVERY = 2  # every so many servers ask for CPUs and a device of their own
 
 
@@ -38,6 +39,8 @@ def new_servers(cloud: SimCloud, act: Act, slots: list[int], ids: list[str | Non
 def _flavor(server: int) -> Flavor:
     if server % PINNED_EVERY == 1:
         return PINNED
+    if server % HEAVY_EVERY == HEAVY_SERVER:
+        return HEAVY
     return WIDE if server % WIDE_EVERY == WIDE_SERVER else SMALL
 
 

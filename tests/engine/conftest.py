@@ -15,8 +15,8 @@ SMALL = Flavor("small", 1, 1024, 10)
 class Cloud(SimCloud):
     """A simulated cloud with a few words for tests."""
 
-    def make(self, name="a", *, wait=None, **params):
-        new = NewServer(name=name, flavor=SMALL, image="img", **params)
+    def make(self, name="a", *, wait=None, flavor=SMALL, **params):
+        new = NewServer(name=name, flavor=flavor, image="img", **params)
         server, accepted = self.do(lambda engine: create(engine, new, self.cause()))
         self.loop.run_for(wait or 10.0 + 2 * (self.shape.boot_seconds + self.shape.copy_seconds))
         return server, accepted.operation_id

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kilonova.quota.usage import uncount_server
 from kilonova.store import cell_store
 from tests.support.outages import breakable
 from tests.unit.api.embedded import FLAVOR, Api, run
@@ -56,6 +57,16 @@ def test_lists_show_what_control_knows() -> None:
         assert detail[away].keys() == {"id", "status", "tenant_id", "created", "links"}
         assert [server["id"] for server in await listed(api, "/servers/detail", BEFORE)] == [here]
         assert [server["id"] for server in await listed(api, "/servers?name=a")] == []  # nobody can say whether it fits
+
+    run(story, *OPTIONS)
+
+
+def test_what_was_soft_deleted_there_is_not_listed() -> None:
+    async def story(api: Api) -> None:
+        here, away = await two_servers(api)
+        await api.service.engine.world.db.control.write(lambda tx: uncount_server(tx, away))
+        breakable(api.service, "cell2").begin("cell2")
+        assert [server["id"] for server in await listed(api, "/servers")] == [here]
 
     run(story, *OPTIONS)
 

@@ -161,6 +161,8 @@ def test_filters_orders_and_pages() -> None:
         assert await names(cloud, "admin", "2.1", "all_tenants=1&status=ACTIVE") == ["three", "one"]
         for order in ("", "sort_key=display_name&sort_dir=desc"):
             assert await walked(cloud, order) == await names(cloud, "member", "2.1", order)
+        theirs = await cloud.ask("stranger", "GET", f"/servers?marker={last}")
+        assert theirs.status_code == 400 and "not found" in theirs.text, "another project's server is no marker"
 
     async def walked(cloud: Cloud, order: str) -> list[str]:
         """Page after page, one server each, by the links alone."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kilonova.domain.errors import Refused, StoreError
+from kilonova.services.identity.assignments import BY_GROUP, BY_USER, Grant
+from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.projects import DOMAIN, PROJECT
 from kilonova.services.identity.service import LOOK_SECONDS, MOST_KEPT
+from kilonova.services.identity.tokens import ALL, SYSTEM, Scope
 from kilonova.services.identity.tokens import DOMAIN as ON_DOMAIN
-from kilonova.services.identity.tokens import SYSTEM, Scope
+from kilonova.services.identity.tokens import PROJECT as ON_PROJECT
+from kilonova.store import rows
+from kilonova.store.tables.identity import metadata
 from tests.unit.services.identity.home import Home, at_home
 
 
@@ -76,7 +82,6 @@ def test_revocations_are_forgotten_once_the_token_has_expired() -> None:
         await home.identity.revoke((await home.log_in()).claims)
 
         async def count(tx: Any) -> list[Any]:
-            from kilonova.store import rows
             from kilonova.store.tables.identity import revoked_tokens
 
             return [row["audit_id"] for row in await rows.fetch_all(tx, revoked_tokens)]
@@ -111,6 +116,71 @@ def test_disabling_voids_it_for_good(disable: Any) -> None:
         await disable(home, True)
         assert await home.identity.check(token) is None, "being enabled again revives nothing"
         assert await home.identity.check((await home.log_in()).token) is not None
+
+    at_home(story)
+
+
+@pytest.mark.parametrize("scope", [ON_PROJECT, SYSTEM, ""])
+@pytest.mark.parametrize("disabled", ["the user", "the user's domain", "the project", "the project's domain"])
+def test_whatever_it_hangs_on_voids_it_for_good(disabled: str, scope: str) -> None:
+    """A user of one domain works in another one's project, or in none."""
+
+    async def story(home: Home) -> None:
+        identity, own = home.identity, await home.project("abroad", is_domain=True)
+        user = str((await identity.users.create({"name": "eve", "password": "of eve"}, own))["id"])
+        place = await home.project("theirs")
+        await home.give(user, "reader", Scope(ON_PROJECT, place))
+        await home.give(user, "reader", Scope(SYSTEM, ALL))
+        login = Login(Which(id=user), "of eve", scope=scope, place=Which(id=place))
+        token = (await identity.authenticate(login)).token
+        home.clock.time += 0.01
+        for on in (False, True):
+            if disabled == "the user":
+                await identity.users.change(user, {"enabled": on})
+            elif disabled == "the project":
+                await identity.projects.change(PROJECT, place, {"enabled": on})
+            else:
+                await identity.projects.change(DOMAIN, own if "user" in disabled else "default", {"enabled": on})
+        hangs_on_it = scope == ON_PROJECT or "user" in disabled
+        assert (await identity.check(token) is None) is hangs_on_it
+        assert await identity.check((await identity.authenticate(login)).token) is not None
+
+    at_home(story)
+
+
+REFERENCES = ("actor_id", "target_id", "user_id", "group_id", "project_id", "default_project_id", "role_id")
+
+
+@pytest.mark.parametrize("kind", ["user", "group", "role", "project"])
+def test_what_is_deleted_leaves_nothing_that_names_it(kind: str) -> None:
+    """Else whoever is made with its id again, or a list, would find what it had."""
+
+    async def story(home: Home) -> None:
+        identity = home.identity
+        user, place = await home.user("eve", password="of eve"), await home.project("theirs")
+        group = str((await identity.groups.create({"name": "friends"}, "default"))["id"])
+        role = str((await identity.roles.create({"name": "watcher"}))["id"])
+        await identity.groups.add(group, user)
+        for actor, actor_id in ((BY_USER, user), (BY_GROUP, group)):
+            for target in (Scope(ON_PROJECT, place), Scope(SYSTEM, ALL)):
+                await identity.assignments.grant(Grant(actor, actor_id, target, role))
+        ids = {"user": user, "group": group, "role": role, "project": place}
+        delete = {
+            "user": identity.users.delete,
+            "group": identity.groups.delete,
+            "role": identity.roles.delete,
+            "project": partial(identity.projects.delete, PROJECT),
+        }[kind]
+        await delete(ids[kind])
+
+        async def left(tx: Any) -> list[str]:
+            tables = [table for table in metadata.tables.values() if {*table.c.keys()} & {*REFERENCES}]
+            named = [(table, name) for table in tables for name in REFERENCES if name in table.c]
+            return [
+                f"{table.name}.{name}" for table, name in named if await rows.fetch_all(tx, table, **{name: ids[kind]})
+            ]
+
+        assert await home.store.read(left) == []
 
     at_home(story)
 

@@ -45,3 +45,18 @@ def test_a_strangers_router_is_not_used(both: Kind) -> None:
         assert strange["id"] not in (owners["id"], own["id"])
 
     both.run(story)
+
+
+def test_the_next_subnet_when_the_first_is_full(both: Kind) -> None:
+    """Of an external network with several; when all are full, that is the answer."""
+
+    async def story(bench: Bench) -> None:
+        external, first = await bench.network("203.0.113.0/29", ADMINS, **{"router:external": True})
+        second = await bench.one("subnet", ADMINS, network_id=external["id"], cidr="198.51.100.0/29")
+        wish = {"floating_network_id": external["id"]}
+        made = [(await bench.one("floatingip", PROJECT, **wish))["floating_ip_address"] for _ in range(10)]
+        assert [address.rpartition(".")[0] for address in made] == ["203.0.113"] * 5 + ["198.51.100"] * 5
+        assert len({*made}) == 10 and first["id"] != second["id"]
+        assert await refusal(bench.one("floatingip", PROJECT, **wish)) == "no_more_addresses"
+
+    both.run(story)

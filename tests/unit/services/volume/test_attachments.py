@@ -17,6 +17,8 @@ from kilonova.services.volume.changing import Said
 from kilonova.services.volume.content import ask
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.volume import VolumeType
+from kilonova.store import rows
+from kilonova.store.tables.volume import volumes
 from tests.unit.services.volume.shop import ADMIN, ALICE, BOB, NOVA, PROJECT, Shop, Story, refusal, shop
 
 Control = Callable[[Story], None]
@@ -153,6 +155,43 @@ def test_what_a_client_attached_is_not_computes(control: Control, tmp_path: Path
                 await getattr(servers, verb)((SERVER, 1, 3), **about)
             assert await attachments.find(ALICE, made.id) == before
             assert await status(here, volume.id) == "in-use"
+
+    control(story)
+
+
+def test_every_connection_has_a_secret_of_its_own(control: Control, tmp_path: Path) -> None:
+    """Also of two that are made at the same moment: clocks are coarse, and may be set back."""
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            volume, servers = await here.volume(), here.volumes.servers
+            attachment = await reserved(here, volume.id)
+            moment = here.volumes.parts.clock.now()
+            secrets = []
+            for ordinal, (host, now) in enumerate((("host1", moment), ("host2", moment), ("host1", moment - 5.0)), 4):
+                here.volumes.parts.clock.now = lambda now=now: now
+                told = await servers.connect((SERVER, 1, ordinal), attachment_id=attachment, host=host)
+                secrets.append(told["data"]["auth_password"])
+            assert len({*secrets}) == 3
+
+    control(story)
+
+
+@pytest.mark.parametrize("work", ["extending", "uploading"])
+def test_detached_while_it_is_worked_on(control: Control, tmp_path: Path, work: str) -> None:
+    """What it is afterwards is what those that are left make it."""
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            volume, servers = await here.volume(), here.volumes.servers
+            attachment = await reserved(here, volume.id)
+            await servers.connect((SERVER, 1, 4), attachment_id=attachment, host="host1")
+            await servers.complete((SERVER, 1, 5), attachment_id=attachment)
+            begun = {"status": work, "previous_status": "in-use"}
+            await store.write(lambda tx: rows.change(tx, volumes, begun, id=volume.id))
+            await servers.release((SERVER, 2, 1), attachment_id=attachment)
+            left = await here.volumes.volumes.find(ADMIN, volume.id)
+            assert (left.status, left.previous_status, left.attachments) == (work, "available", ())
 
     control(story)
 
