@@ -16,7 +16,7 @@ import msgspec
 
 from kilonova.bus import host_subject, question_subject
 from kilonova.compute.host_claims import PREFIX, HostClaims
-from kilonova.compute.settling import carry_out
+from kilonova.compute.settling import Tries, carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import (
@@ -89,6 +89,7 @@ class Agent:
                 self._turns[name] = tuple(value)
         self._running: dict[str, Running] = {}
         self._declining: dict[str, asyncio.Task[None]] = {}  # answers to orders that were dropped
+        self._failed_starts: Tries = Tries()
         self._refusal = ""  # why a result was not taken, the last time
         self._woken = False  # ask for work at once
         self._due: asyncio.Future[None] | None = None
@@ -209,7 +210,7 @@ class Agent:
             if verdict.word in ("stop", "destroy") or verdict.run:
                 await self._abort(verdict.server)
         running = {(copy.server, copy.copy) for copy in report.copies if copy.power == "on"}
-        done = await carry_out(self.driver, self.claims, answer.verdicts, running)
+        done = await carry_out(self.driver, self.claims, answer.verdicts, running, self._failed_starts)
         message = Returned(
             host=self.host,
             session=self.session,
@@ -217,6 +218,7 @@ class Agent:
             destroyed=done.destroyed,
             stopped=done.stopped,
             adopted=done.adopted,
+            failed=done.failed,
         )
         if await self._ask("conductor.returned", message, bool):
             self._epoch = answer.epoch

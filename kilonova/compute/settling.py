@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,18 +11,24 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.messages import Verdict
 from kilonova.world import Claims, Driver
 
+logger = logging.getLogger(__name__)
+MOST_STARTS = 3  # of one guest; after that the host works without it
+Tries = Counter[tuple[str, int]]  # by server and copy: starts that failed since the agent began
+
 
 @dataclass
 class Settled:
     destroyed: list[tuple[str, int]] = field(default_factory=list)
     stopped: list[tuple[str, int]] = field(default_factory=list)
     adopted: list[tuple[str, int, bool]] = field(default_factory=list)
+    failed: list[tuple[str, int, str]] = field(default_factory=list)  # could not be started, and why
 
 
 async def carry_out(
-    driver: Driver, claims: Claims, verdicts: Sequence[Verdict], running: set[tuple[str, int]]
+    driver: Driver, claims: Claims, verdicts: Sequence[Verdict], running: set[tuple[str, int]], tries: Tries
 ) -> Settled:
-    """Quarantined copies are left exactly as they are."""
+    """Quarantined copies are left exactly as they are. Raises what went wrong with a guest that may still start: the
+    host registers again and tries it once more."""
     done = Settled()
     for verdict in verdicts:
         if verdict.word == "stop":
@@ -32,21 +40,34 @@ async def carry_out(
             claims.drop(verdict.server, verdict.copy)
             done.destroyed.append((verdict.server, verdict.copy))
     for verdict in verdicts:
-        if verdict.guest is not None:
+        if verdict.guest is not None and verdict.word != "adopt":
             await driver.ensure_defined(verdict.guest)
     for verdict in verdicts:
         if verdict.word == "adopt":
-            runs = (verdict.run and await _started(driver, verdict)) or (verdict.server, verdict.copy) in running
-            done.adopted.append((verdict.server, verdict.copy, runs))
+            copy = (verdict.server, verdict.copy)
+            reason = await _adopt(driver, verdict, tries)
+            if reason:
+                done.failed.append((*copy, reason))
+            done.adopted.append((*copy, (verdict.run and not reason) or copy in running))
     return done
 
 
-async def _started(driver: Driver, verdict: Verdict) -> bool:
-    """A guest that can never start here is off; the others must not wait for it."""
+async def _adopt(driver: Driver, verdict: Verdict, tries: Tries) -> str:
+    """Define it as it shall be, and start it if it shall run; return why that cannot be. The others must not wait for
+    a guest that can never start here, nor for ever for one that fails again and again."""
+    copy = (verdict.server, verdict.copy)
     try:
-        await driver.ensure_power(verdict.server, verdict.copy, on=True)
-    except Failed as why:
-        if not why.final:
+        if verdict.guest is not None:
+            await driver.ensure_defined(verdict.guest)
+        if verdict.run:
+            await driver.ensure_power(*copy, on=True)
+    except Exception as error:
+        tries[copy] += 1
+        reason = error.message if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+        if not (isinstance(error, Failed) and error.final) and tries[copy] < MOST_STARTS:
             raise
-        return False
-    return True
+        text = "guest could not be started: server=%s copy=%d tries=%d reason=%s"
+        logger.warning(text, *copy, tries.pop(copy), reason, exc_info=not isinstance(error, Failed))
+        return reason
+    tries.pop(copy, None)
+    return ""

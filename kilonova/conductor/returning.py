@@ -32,6 +32,7 @@ from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)
+REASON_LENGTH = 500
 
 
 def identity_of(key: str) -> str:
@@ -215,6 +216,8 @@ async def returned(engine: Engine, message: Returned) -> bool:
             return False
         for server, copy, on in message.adopted:
             await _note_power(tx, message.host, server, copy, on)
+        for server, copy, reason in message.failed:
+            await _note_failed(tx, message.host, server, copy, reason)
         return True
 
     return await engine.write(journal, body)
@@ -229,6 +232,18 @@ async def _note_power(tx: Tx, host: str, server: str, copy: int, on: bool) -> No
     await rows.change(tx, cell.servers, {"unsettled": 0}, **its_own, unsettled=1)
     if not on:  # it is not started again (resume_guests_state_on_host_boot): the API says so
         await rows.change(tx, cell.servers, {"vm_state": STOPPED}, **its_own, vm_state=ACTIVE)
+
+
+async def _note_failed(tx: Tx, host: str, server: str, copy: int, reason: str) -> None:
+    """Its owner may start it, its administrator reads why it is off. What a host says of a copy that is not its own to
+    run changes nothing."""
+    if await rows.fetch(tx, cell.servers, id=server, runner_host=host, runner_copy=copy, operation_id=None) is None:
+        return
+    told = f"{host} could not start it when it returned: {reason[:REASON_LENGTH]}"
+    text = "The server could not be started when its host returned."
+    fault: dict[str, Any] = {"server_id": server, "operation_id": "", "code": 500, "message": text, "details": told}
+    await rows.put(tx, cell.faults, ("created_at",), **fault)
+    logger.warning("guest is off: server=%s host=%s reason=%s", server, host, reason[:REASON_LENGTH])
 
 
 def _is_open(host: Row) -> bool:

@@ -53,6 +53,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
     destroyed: list[tuple[str, CopyNumber]] = []
     stopped: list[tuple[str, CopyNumber]] = []
     adopted: list[tuple[str, CopyNumber, bool]] = []
+    failed: list[tuple[str, CopyNumber, str]] = []  # of those, what could not be started, and why
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):

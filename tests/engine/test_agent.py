@@ -11,7 +11,7 @@ from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, StepOrder, Verdict
+from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, Returned, StepOrder, Verdict
 from kilonova.engine.model import DESTINATION, Operation, Step
 from kilonova.sim.cloud import SeededIds
 from kilonova.sim.loop import Process, SimClock, SimLoop
@@ -33,6 +33,7 @@ class Room:
         self.register_again = False
         self.verdicts = []  # what it hears when it registers
         self.beats, self.finished, self.log = [], [], []
+        self.returned = []
         self.accepts = True
         self.silent = False
         self.lives = 0
@@ -49,6 +50,7 @@ class Room:
         return msgspec.json.encode(Registered(epoch=1, verdicts=self.verdicts))
 
     async def _on_returned(self, body):
+        self.returned.append(msgspec.json.decode(body, type=Returned))
         return b"true"
 
     async def _on_beat(self, body):
@@ -236,3 +238,26 @@ def test_what_is_decided_while_a_step_is_under_way_ends_that_step(room, word, ru
     room.loop.run_for(200.0)
     assert room.log == ["old begun", "old done" if goes_on else "old aborted"]
     assert bool(room.hardware.running("s1")) == run
+
+
+@pytest.mark.parametrize(("how", "tries"), [("error", 3), ("refuse", 1)])
+def test_a_guest_that_cannot_be_started_keeps_its_host_from_nothing_for_long(room, how, tries):
+    """The others are adopted, the host works, and it says which one is off and why."""
+    for server in ("bad", "good"):
+        room.hardware.plant(HOST, server, 1, power="off")
+    room.hardware.fail(HOST, "ensure_power", 3, how)
+    room.returned.clear()
+    room.register_again, room.verdicts = (
+        True,
+        [Verdict("bad", 1, "adopt", "", True), Verdict("good", 1, "adopt", "", True)],
+    )
+    if how == "refuse":
+        room.hardware.fail(HOST, "ensure_power", 1, how)
+        room.verdicts.pop()
+    room.loop.run_for(10 * INTERVAL)
+    (message,) = room.returned
+    assert ("bad", 1, False) in message.adopted
+    ((server, copy, reason),) = message.failed
+    assert (server, copy) == ("bad", 1) and "ensure_power" in reason
+    assert room.hardware.running("good") or tries == 1
+    assert len(room.beats) > 2, "it works"

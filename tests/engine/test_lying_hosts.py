@@ -48,6 +48,7 @@ def scene(cloud):
 LIES = {
     "adopted, off": lambda server, copy: {"adopted": [(server, copy, False)]},
     "adopted, on": lambda server, copy: {"adopted": [(server, copy, True)]},
+    "not started": lambda server, copy: {"failed": [(server, copy, "broken")]},
     "destroyed": lambda server, copy: {"destroyed": [(server, copy)]},
     "stopped": lambda server, copy: {"stopped": [(server, copy)]},
 }
@@ -120,6 +121,16 @@ def test_of_its_own_server_a_host_says_that_it_is_off(scene):
     keeper.register(CopyReport(c, 1, "off", True))
     assert keeper.returned(adopted=[(c, 1, False)])
     assert cloud.server(c)["vm_state"] == "stopped"
+
+
+def test_of_its_own_server_a_host_says_why_it_could_not_be_started(scene):
+    cloud, _, (_, _, c) = scene
+    keeper = Speaker(cloud, "host3")
+    keeper.register(CopyReport(c, 1, "off", True))
+    assert keeper.returned(adopted=[(c, 1, False)], failed=[(c, 1, "no space left")])
+    assert cloud.server(c)["vm_state"] == "stopped"
+    (fault,) = [row for row in cloud.records().table("faults") if row["server_id"] == c]
+    assert fault["details"] == "host3 could not start it when it returned: no space left"
 
 
 def test_a_debt_is_paid_by_the_host_that_owes_it_alone(scene):

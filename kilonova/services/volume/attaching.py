@@ -66,8 +66,9 @@ async def connect(
     tx: Tx, volume: Volume, attachment: Attachment, host: str, connector: Mapping[str, Any], now: float
 ) -> Attachment:
     """Connected anew, also elsewhere, it gets another secret, and the old one is worth nothing from then on. A volume
-    that is not for several servers is connected once."""
-    if "error" in volume.status:
+    that is not for several servers is connected once. One that is broken by now is connected again where its server is:
+    a move that is undone, or an evacuation, must not fail because of it (law 17)."""
+    if "error" in volume.status and not (attachment.is_computes and attachment.connected_at is not None):
         raise Refused("attachment_conflict", f"Volume {volume.id} is {volume.status}; its attachments cannot change.")
     for other in volume.attachments:
         if other.id != attachment.id and other.is_connected and not volume.multiattach:
@@ -94,7 +95,8 @@ async def complete(tx: Tx, volume: Volume, attachment: Attachment, now: float) -
     if attachment.status == ATTACHED:
         return
     await rows.change(tx, attachments, {"status": ATTACHED, "attached_at": now}, id=attachment.id)
-    await change_volume(tx, volume, {"status": IN_USE, "updated_at": now})
+    if "error" not in volume.status:
+        await change_volume(tx, volume, {"status": IN_USE, "updated_at": now})
 
 
 async def detach(tx: Tx, parts: Parts, volume: Volume, gone: Sequence[Attachment]) -> Volume:

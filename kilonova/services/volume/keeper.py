@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.errors import KilonovaError
 from kilonova.services.volume.backends import Backends
@@ -47,6 +46,15 @@ _ALL_VOLUMES = Sql(select(volumes.c.id).where(volumes.c.backend == bindparam("ba
 _ALL_SNAPSHOTS = Sql(select(snapshots.c.id).where(snapshots.c.backend == bindparam("backend")))
 _TO_REMOVE = Sql(select(volume_files_to_remove.c.file).where(volume_files_to_remove.c.backend == bindparam("backend")))
 _IMAGES = Sql(select(images.c.id).where(in_list(images.c.id, "ids")))
+_TRIED = {
+    table.name: Sql(
+        update(table)
+        .where(table.c.id == bindparam("id"), table.c.work_id == bindparam("work_id"))
+        .values(work_tries=table.c.work_tries + 1)
+        .returning(table.c.work_tries)
+    )
+    for table in (volumes, snapshots)
+}
 
 Thing = Volume | Snapshot
 
@@ -73,7 +81,6 @@ class Keeper:
         self._control, self._clock, self._backends = control, clock, backends
         self._backing, self._works, self._seconds = backing, works, seconds
         self._busy: dict[str, _Running] = {}  # by thing
-        self._tries: Counter[str] = Counter()  # by piece of work
         self._slots, self._quick_slots = FairSlots(tasks), FairSlots(tasks)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -193,15 +200,21 @@ class Keeper:
                 await self._count(thing, error)
 
     async def _count(self, thing: Thing, error: Exception) -> None:
-        """A piece that fails for an unknown reason fails again: a few tries are enough."""
-        self._tries[thing.work_id] += 1
-        tries = self._tries[thing.work_id]
+        """A piece that fails for an unknown reason fails again: a few tries are enough. The record counts them, as the
+        next one may be another process's."""
+        table = volumes if isinstance(thing, Volume) else snapshots
+
+        async def body(tx: Tx) -> int:
+            row = await tx.one(_TRIED[table.name], id=thing.id, work_id=thing.work_id)
+            return int(row["work_tries"]) if row is not None else 0
+
+        tries = await self._control.write(body)
         logger.error("%s %s: its %s failed unexpectedly (try %d)", *_told(thing), tries, exc_info=error)
-        if tries < MOST_TRIES:
+        if 0 < tries < MOST_TRIES:
             await self._clock.sleep(FIX_SECONDS)
-            return
-        await self._works.fail(thing, f"an unexpected error ({type(error).__name__}); the log of the service has it")
-        del self._tries[thing.work_id]
+        elif tries:
+            why = f"an unexpected error ({type(error).__name__}); the log of the service has it"
+            await self._works.fail(thing, why)
 
     async def _end_copies_of_deleted_images(self) -> None:
         """Nobody can use the rest; the volume says why."""

@@ -35,7 +35,8 @@ class Parts:
 
     def work(self, kind: str, value: str = "") -> dict[str, Any]:
         """Columns of a volume whose backend shall do something."""
-        return {"work": kind, "work_id": self.ids.uuid(), "work_value": value, "updated_at": self.clock.now()}
+        piece = {"work": kind, "work_id": self.ids.uuid(), "work_tries": 0, "work_value": value}
+        return {**piece, "updated_at": self.clock.now()}
 
 
 def snapshot_work(parts: Parts, kind: str) -> dict[str, Any]:

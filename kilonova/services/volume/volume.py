@@ -69,6 +69,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     previous_status: str = ""
     work: str = ""
     work_id: str = ""
+    work_tries: int = 0
     work_value: str = ""
     zone: str = ZONE
     bootable: bool = False
@@ -112,6 +113,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     progress: str = "0%"
     work: str = ""
     work_id: str = ""
+    work_tries: int = 0
     marker: str = ""
     created_at: float = 0.0
     updated_at: float | None = None

@@ -398,3 +398,26 @@ def test_the_newer_way(control: Control, tmp_path: Path) -> None:
             assert await refusal(attachments.create(ALICE, volume.id, server_id=SERVER)) == "invalid_volume"
 
     control(story)
+
+
+@pytest.mark.parametrize("broken", ["error", "error_extending"])
+def test_a_broken_volume_is_connected_again_where_its_server_is(control: Control, tmp_path: Path, broken: str) -> None:
+    """A move, its undo and an evacuation go on; a server that never had it does not get it."""
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            volume, new, servers = await here.volume(), await here.volume(), here.volumes.servers
+            attachment, fresh = await reserved(here, volume.id), await reserved(here, new.id)
+            await servers.connect((SERVER, 1, 4), attachment_id=attachment, host="host1")
+            await servers.complete((SERVER, 1, 5), attachment_id=attachment)
+            for one in (volume, new):
+                await here.volumes.changes.reset(ADMIN, one.id, Said(status=broken))
+            assert await refusal(servers.connect((SERVER, 2, 1), attachment_id=fresh, host="host2")) != ""
+            for turn, host in ((3, "host2"), (4, "host1")):
+                info = await servers.connect((SERVER, turn, 1), attachment_id=attachment, host=host)
+                assert info["data"]["host"] == host
+                await servers.complete((SERVER, turn, 2), attachment_id=attachment)
+            assert await status(here, volume.id) == broken, "that it was moved does not mend it"
+            await servers.release((SERVER, 5, 1), attachment_id=attachment)
+
+    control(story)

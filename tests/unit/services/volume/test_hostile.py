@@ -17,6 +17,8 @@ from kilonova.services.volume import keeper
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.slots import FairSlots
 from kilonova.services.volume.volume import Volume
+from kilonova.store import rows
+from kilonova.store.tables.volume import volumes
 from tests.support.qcow2 import bomb, qcow2
 from tests.unit.services.volume.shop import ADMIN, ALICE, Shop, Story, refusal, shop, until
 
@@ -184,6 +186,40 @@ def test_an_unknown_error_is_counted_and_told(
             await here.gone(volume.id)
 
     control(story)
+
+
+def test_tries_are_counted_across_restarts(control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is ended after each try, by the piece itself or by its operator."""
+    monkeypatch.setattr(keeper, "FIX_SECONDS", 3600.0)
+    backing = Strange()
+
+    async def story(store: Any) -> None:
+        volume_id = ""
+        for number in range(1, keeper.MOST_TRIES + 1):
+            async with shop(store, tmp_path, backing) as here:
+                volume_id = volume_id or (await here.new(1)).id
+
+                async def has_tried(number: int = number) -> bool:
+                    return backing.tries == number
+
+                await until(has_tried)
+                if number == keeper.MOST_TRIES:
+                    ended = await here.settled(volume_id)
+                    assert ended.status == "error" and "unexpected error" in ended.reason
+                    await here.volumes.volumes.delete(ALICE, volume_id)
+                    await here.gone(volume_id)
+                else:
+                    await _is_counted(store, volume_id, number)
+
+    control(story)
+
+
+async def _is_counted(store: Any, volume_id: str, number: int) -> None:
+    async def look() -> bool:
+        row = await store.read(lambda tx: rows.fetch(tx, volumes, id=volume_id))
+        return bool(row["work_tries"] == number)
+
+    await until(look)
 
 
 def test_an_unknown_error_of_any_work_is_told(
