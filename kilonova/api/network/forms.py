@@ -42,6 +42,8 @@ def _list(items: Schema, most: int) -> Schema:
 
 ROUTE = _object({"destination": ADDRESS, "nexthop": ADDRESS}, ["destination", "nexthop"])
 FIXED = {**_object({"subnet_id": ID, "ip_address": ADDRESS}), "minProperties": 1}
+VNIC_TYPES = ["normal", "direct", "macvtap", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic"]
+VNIC_TYPES += ["accelerator-direct", "accelerator-direct-physical", "remote-managed", "vdpa"]
 PAIR = _object({"ip_address": ADDRESS, "mac_address": {"type": ["string", "null"], "maxLength": 32}}, ["ip_address"])
 GATEWAY = {
     **_object({"network_id": ID, "enable_snat": FLAG, "external_fixed_ips": _list(FIXED, 20)}),
@@ -96,9 +98,7 @@ _PORT = {
     "dns_name": DNS_NAME,
     "binding:host_id": OPTIONAL_TEXT,
     "binding:profile": {"type": ["object", "null"], "maxProperties": 64},
-    "binding:vnic_type": {
-        "enum": ["normal", "direct", "macvtap", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic"]
-    },
+    "binding:vnic_type": {"enum": VNIC_TYPES},
 }
 _GROUP = {**_NAMED, "stateful": FLAG}
 _RULE = {

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.rejected import Rejected
-from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import is_asked
 from kilonova.api.volume.volume_view import time_text
@@ -73,15 +73,29 @@ def _service(call: Call, one: Listed) -> dict[str, Any]:
     return shown
 
 
-async def act(call: Call) -> Response:
-    """Enable or disable a service. The action is checked first: others (failover, get-log) have other bodies."""
+async def refuse_action(call: Call) -> Response:
+    """Name the action, whatever its body is: those that are not offered (failover, get-log) have other bodies."""
     verb = call.path["verb"]
-    if verb not in ("enable", "disable", "disable-log-reason"):
-        raise Rejected(404, f"Unknown action {verb[:40]!r}: this API has enable, disable and disable-log-reason.")
-    body = forms.SET_SERVICE.check(call.body, call.version)
-    reason = body.get("disabled_reason")
-    if verb == "disable-log-reason" and not reason:
+    raise Rejected(404, f"Unknown action {verb[:40]!r}: this API has enable, disable and disable-log-reason.")
+
+
+async def enable(call: Call) -> Response:
+    return await _set_disabled(call, "enable")
+
+
+async def disable(call: Call) -> Response:
+    return await _set_disabled(call, "disable")
+
+
+async def disable_with_reason(call: Call) -> Response:
+    if not call.body.get("disabled_reason"):
         raise Rejected(400, "disabled_reason must be given.")
+    return await _set_disabled(call, "disable-log-reason")
+
+
+async def _set_disabled(call: Call, verb: str) -> Response:
+    body = call.body
+    reason = body.get("disabled_reason")
     binary, host = body.get("binary") or body["service"], body["host"]
     known = {(one.binary, one.host) for one in await read_services(call)}
     if (binary, host) not in known:
@@ -163,9 +177,18 @@ async def zones(call: Call) -> Response:
     return answer({"availabilityZoneInfo": [{"zoneName": ZONE, "zoneState": {"available": True}}]})
 
 
+def _action(verb: str, handler: Handler) -> Route:
+    return Route(
+        method="PUT", path=f"/os-services/{verb}", handler=handler, rule=f"{RULE}update", body=forms.SET_SERVICE
+    )
+
+
 ROUTES = [
     Route(method="GET", path="/os-services", handler=list_, rule=f"{RULE}index"),
-    Route(method="PUT", path="/os-services/{verb}", handler=act, rule=f"{RULE}update"),
+    _action("enable", enable),
+    _action("disable", disable),
+    _action("disable-log-reason", disable_with_reason),
+    Route(method="PUT", path="/os-services/{verb}", handler=refuse_action, rule=f"{RULE}update"),
     Route(method="GET", path="/os-hosts", handler=hosts, rule="volume_extension:hosts"),
     Route(method="GET", path="/os-hosts/{host}", handler=host, rule="volume_extension:hosts"),
     Route(
