@@ -87,7 +87,9 @@ for name, sentence in simulation.LOADED_WHEN_USED.items():
     simulation.app.command(f"kilonova.sim.cli:{name}", name=name, help=sentence)
 
 Listen = Annotated[str, Parameter(help="Address and port of the HTTP API.")]
-PublicUrl = Annotated[str, Parameter(help="Where clients reach it, for the catalog; else as --listen says.")]
+PublicUrl = Annotated[
+    str, Parameter(help="URL of the API for clients, used in the catalog. Without it: made from --listen.")
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -144,9 +146,9 @@ def serve(
     Parameters
     ----------
     hosts
-        How many simulated hosts; else [simulated] hosts.
+        Number of simulated hosts. Without it: [simulated] hosts.
     driver
-        What makes guests.
+        Driver that runs guests.
     """
     from kilonova.api.listening import listening
     from kilonova.settings import load
@@ -256,11 +258,11 @@ def agent(
     Parameters
     ----------
     host
-        Its name in the cloud.
+        Name of the host in the cloud.
     cell
-        The cell it belongs to; else [compute] cell, else where it was, or the first one.
+        Cell of the host. Without it: [compute] cell, else its last cell, else the first one.
     driver
-        What makes guests.
+        Driver that runs guests.
     """
     from kilonova.domain.host import host_name_error
     from kilonova.settings import load, need_bus
@@ -316,7 +318,8 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
         closing.push_async_callback(room.stop)
         await room.start(MemoryBus(hub, "machines"))
         for gone in [] if stores.halted else await fence_absent(works.engine, hardware.hosts()):
-            logger.warning("%s is recorded, but this cloud runs %d hosts: it is down", gone, settings.simulated.hosts)
+            text = "%s is in the database but only %d hosts were started (--hosts); marking it down"
+            logger.warning(text, gone, settings.simulated.hosts)
 
         async def unready() -> str:
             if stores.halted:

@@ -374,7 +374,7 @@ def make_seal(key: str) -> Seal:
     try:
         return Seal(key.encode())
     except ValueError as error:
-        raise Refused("bad_key", "the key of the secrets is no key: 32 bytes in URL-safe base64 are needed") from error
+        raise Refused("bad_key", "invalid [secrets] key: expected 32 bytes as URL-safe base64") from error
 
 
 def seal_of(settings: Settings) -> Seal:

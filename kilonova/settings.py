@@ -38,7 +38,7 @@ Amount = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
 Limit = Annotated[int, Meta(ge=-1, description="a whole number, 0 or more, or -1 for no limit")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Word = Annotated[str, Meta(description="a text")]
-Words = Annotated[tuple[str, ...], Meta(description="a list of texts; behind --set divided by commas")]
+Words = Annotated[tuple[str, ...], Meta(description="a list of strings (comma-separated with --set)")]
 Factor = Annotated[float, Meta(description="a number; below 0 turns the order around")]
 Address = Annotated[str, Meta(description="an address in quotes")]
 Level = Annotated[str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR")]
@@ -346,14 +346,14 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _bad(f"cannot read the configuration {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise _bad(f"the configuration {path} is no text in UTF-8") from error
+        raise _bad(f"the configuration {path} is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
-        raise _bad(f"the configuration {path} is no valid TOML: {error}") from error
+        raise _bad(f"the configuration {path} is not valid TOML: {error}") from error
 
 
 def _take_section(values: dict[str, dict[str, Any]], section: str, options: Any, source: str) -> None:
     if not isinstance(options, dict):
-        raise _bad(f"{source}: {section} stands outside of any section; sections are {_named(SECTIONS)}")
+        raise _bad(f"{source}: {section} is outside of any section; sections are {_named(SECTIONS)}")
     for option, value in options.items():
         _check_names(section, option, source)
         values.setdefault(section, {})[option] = _typed(section, option, value, source, strict=True)

@@ -200,7 +200,7 @@ class Face:
         if isinstance(error, HTTPException):
             return fault(error.status_code, str(error.detail), "", version)
         if isinstance(error, Conflict):
-            return fault(409, "another request was faster; look again, then repeat", "conflict", version)
+            return fault(409, "modified concurrently; read it again and retry", "conflict", version)
         if isinstance(error, Halted):
             return fault(503, f"nothing can be changed now: {error}", "restored", version)
         if isinstance(error, KilonovaError):

@@ -17,10 +17,10 @@ COUNTED = ("findings", "unbalanced", "miscounted", "hardware", "differences", "a
 def audit(
     *,
     login: Login = DEFAULT_LOGIN,
-    repair: Annotated[bool, Parameter(help="Put right what is safe; --no-repair only looks.")] = True,
+    repair: Annotated[bool, Parameter(help="Repair what is safe; --no-repair only reports.")] = True,
     as_json: AsJson = False,
 ) -> int:
-    """Compare what is claimed in placement with what the servers own, and put right what is safe.
+    """Compare placement's allocations with the servers' records, and repair what is safe.
 
     Ends with 6 when there was any difference, put right or not.
     """
@@ -34,29 +34,29 @@ def audit(
 
 
 def told(found: dict[str, Any]) -> list[str]:
-    lines = [f"{found['consumers']} consumers hold something, {found['busy']} have an operation open"]
+    lines = [f"{found['consumers']} consumers have allocations, {found['busy']} have an open operation"]
     lines += [f"{one['outcome']}: {_why(one)}{one['sentence']}" for one in found["findings"]]
     lines += [
-        f"{one['outcome']}: {_why(one)}{one['provider']} says {one['used']} {one['resource_class']} are used, "
-        f"{one['held']} are held"
+        f"{one['outcome']}: {_why(one)}provider {one['provider']} {one['resource_class']}: "
+        f"recorded used={one['used']}, allocations={one['held']}"
         for one in found["unbalanced"]
     ]
     lines += [
-        f"{one['outcome']}: user {one['user']} of project {one['project']} is said to use {_amounts(one['kept'])}, "
-        f"its servers have {_amounts(one['counted'])}"
+        f"{one['outcome']}: user {one['user']} in project {one['project']}: recorded use {_amounts(one['kept'])}, "
+        f"servers have {_amounts(one['counted'])}"
         for one in found["miscounted"]
     ]
     lines += [f"found: {sentence}" for sentence in found["hardware"]]
     lines += [f"found: {one['kind']}: {one['sentence']}" for one in found["differences"]]
     lines += [f"left: {sentence}" for sentence in found["abandoned"]]
     if found["silent"]:
-        lines.append(f"hosts that did not say what they hold: {', '.join(found['silent'])}")
+        lines.append(f"hosts that did not answer: {', '.join(found['silent'])}")
     for cell, why in found["unreachable"].items():
         lines.append(f"cell {cell} does not answer: {why}")
     if found["unknown"]:
         lines.append(f"unknown, their cell does not answer: {', '.join(found['unknown'])}")
     if found["foreign"]:
-        lines.append(f"not of this cloud's making, left alone: {', '.join(found['foreign'])}")
+        lines.append(f"not created by this cloud, left alone: {', '.join(found['foreign'])}")
     count = _count(found)
     return [*lines, f"{count} difference{'' if count == 1 else 's'}"]
 

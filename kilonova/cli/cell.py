@@ -20,12 +20,12 @@ def create(
     /,
     *,
     database: Annotated[
-        str, Parameter(help="Name of an empty database in [database.spare]; else a file of the data directory.")
+        str, Parameter(help="Name of an empty database in [database.spare]. Without it: a file in the data directory.")
     ] = "",
-    bus_prefix: Annotated[str, Parameter(help="What the subjects of its hosts begin with.")] = "",
+    bus_prefix: Annotated[str, Parameter(help="First word of the bus subjects of its hosts.")] = "",
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Make a cell: its tables are made in an empty database, and every process uses it from then on."""
+    """Create a cell: its tables in an empty database. Every process then uses it."""
     wish = {"name": name, "database": database, "bus_prefix": bus_prefix}
     print(_line(cloud_of(login).post("/cells", wish)["cell"]))
 
@@ -69,7 +69,7 @@ def disable(
     *,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Take no new servers there; what is there goes on."""
+    """Place no new servers in a cell. Its servers keep running."""
     print(_line(cloud_of(login).post(f"/cells/{word(name)}", {"disabled": True})["cell"]))
 
 
@@ -80,7 +80,7 @@ def enable(
     *,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Take new servers there again."""
+    """Place new servers in a cell again."""
     print(_line(cloud_of(login).post(f"/cells/{word(name)}", {"disabled": False})["cell"]))
 
 
@@ -91,7 +91,7 @@ def delete(
     *,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Forget a cell without hosts and servers. Its database is left as it is."""
+    """Remove a cell that has no hosts and no servers. Its database is not changed."""
     gone = cloud_of(login).delete(f"/cells/{word(name)}")["cell"]
     print(f"{name} is gone; its database is left: {gone['database']}")
 
@@ -104,7 +104,7 @@ def move_host(
     *,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Move a host with nothing on it to another cell. Its agent joins there when it registers the next time."""
+    """Move an empty host to another cell. Its agent joins it at its next registration."""
     print(_line(cloud_of(login).post(f"/cells/{word(cell)}/hosts", {"host": host})["cell"]))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kilonova.domain.errors import StoreError
     from kilonova.settings import Settings
 
-app = App(name="db", help="Databases: bring their schema up to date, or say how it stands.")
+app = App(name="db", help="The databases: status, upgrade, check, restored, purge.")
 
 SEAL_KEY_NAME = "seal.key"
 EMBEDDED = ("control", "placement", "cell0")
@@ -55,7 +55,7 @@ def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
 
 @app.command
 def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
-    """Say which revision each database has and which one this program needs. Changes nothing."""
+    """Show the schema revision of each database and the one that this program needs. Changes nothing."""
     from kilonova.settings import load
     from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import status_blocking
@@ -69,7 +69,7 @@ def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overr
 
 @app.command
 def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
-    """Bring every database to the revision this program needs; refused while another process uses the directory.
+    """Upgrade every database to the revision that this program needs. Refused while another process uses the directory.
 
     Exit code 4 when it stopped half-way; the message says which databases were upgraded.
     """
@@ -90,10 +90,10 @@ def upgrade(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Over
 
 @app.command
 def restored(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
-    """Go on after an older copy of a database was put back: begin a new era. May be repeated.
+    """Resume after an older copy of a database was restored: begin a new era. May be repeated.
 
     Operations that were under way end as abandoned, and hosts report their guests again. No copy of a guest is removed.
-    Refused while another process uses the directory; the processes of a fleet go on by themselves.
+    Refused while another process uses the directory; the processes of a fleet resume by themselves.
     """
     import asyncio
 
@@ -143,15 +143,15 @@ def _set_up_logs(settings: Settings) -> None:
 @app.command
 def purge(
     *,
-    before: Annotated[float | None, Parameter(help="Days; as [retention] days if not given. At least 1.")] = None,
+    before: Annotated[float | None, Parameter(help="Age in days, at least 1. Without it: [retention] days.")] = None,
     data: Data = DEFAULT_DATA,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Remove records of operations that ended, and of servers that were deleted, more than so many days ago.
+    """Remove records of operations that ended, and of servers that were deleted, more than --before DAYS ago.
 
     What is live, owed by a host, in quarantine or a finding stays. Refused while another process uses the directory;
-    the processes of a fleet go on meanwhile.
+    the processes of a fleet may run meanwhile.
     """
     import asyncio
 
@@ -199,7 +199,7 @@ async def _purge(settings: Settings, data: Path, days: float) -> None:
 
 @app.command
 def check(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
-    """Say whether databases and directories are of one cloud and one moment, as a backup must be. Changes nothing.
+    """Check that databases and directories belong to one cloud and one moment, as a backup must. Changes nothing.
 
     Exit code 3 and the reasons when they are not.
     """

@@ -18,15 +18,15 @@ def explain(
     /,
     *,
     login: Login = DEFAULT_LOGIN,
-    whole: Annotated[bool, Parameter(negative=(), help="Every host that is kept, however many.")] = False,
+    whole: Annotated[bool, Parameter(negative=(), help="Show every recorded host, however many.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which hosts were looked at and why each was taken or not: host, filter, number.
+    """Show which hosts were considered, and why each was chosen or rejected: host, filter, number.
 
     Parameters
     ----------
     thing
-        The id of an operation, or of a server: then its newest decision.
+        Id of an operation, or of a server (its newest decision).
     """
     cloud = cloud_of(login)
     try:

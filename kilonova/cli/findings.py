@@ -44,8 +44,9 @@ def settle(
     reason: str,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Say that what an abandoned step left is dealt with. The next audit frees what it still holds in placement, and
-    its host looks again at what it has.
+    """Record that you have dealt with what an abandoned step left.
+
+    The next audit frees what it still holds in placement, and its host checks its guests again.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def list_copies(
     login: Login = DEFAULT_LOGIN,
     as_json: AsJson = False,
 ) -> None:
-    """List guests in quarantine: found on a host, not explained by the records, left as they are.
+    """List guests in quarantine: present on a host, not explained by the records, left unchanged.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def list_copies(
 
 @quarantine.command
 def adopt(host: str, server: str, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
-    """Make a quarantined copy the one that counts. Refused while another copy of the server may be alive."""
+    """Make a quarantined copy the server's own. Refused while another copy of the server may be alive."""
     operation = _settle(login, host, server, "adopt", copy)["operation"]
     print(f"{server} on {host} is being adopted: operation {operation}")
 

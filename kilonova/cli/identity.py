@@ -18,6 +18,6 @@ def rotate_keys(
     revoke: Annotated[bool, Parameter(negative=(), help="Void every token at once; everybody logs in again.")] = False,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Sign tokens with a new key from now on. Tokens that are out stay good until they expire, unless --revoke."""
+    """Sign tokens with a new key. Existing tokens stay valid until they expire, unless --revoke."""
     made = cloud_of(login).post("/token-keys", {"revoke": True} if revoke else {})
     print(f"key {made['token_key']} signs from now on" + ("; every earlier token is void" if revoke else ""))

@@ -38,9 +38,9 @@ def list_(
     state
         Only those in this state.
     limit
-        At most so many, 1 to 1000.
+        Number of operations to list, 1 to 1000.
     marker
-        Go on after this operation.
+        List those after this operation.
     """
     from urllib.parse import urlencode
 
@@ -91,7 +91,7 @@ def watch(
     seconds: float = 300.0,
     login: Login = DEFAULT_LOGIN,
 ) -> int:
-    """Follow an operation until it ends, a line per step. Exit code 4: it failed or was undone; 5: it takes longer.
+    """Follow an operation until it ends, a line per step. Exit code 4: it failed or was undone; 5: it still runs.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def resume(
     *,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Try the step that an operation waits for now."""
+    """Retry the step that an operation waits for, now."""
     cloud_of(login).post(f"/operations/{word(operation)}/resume", {})
     print(f"{operation} is tried now; watch it: kilonova op watch {operation}")
 
@@ -150,7 +150,7 @@ def abandon(
     reason: str,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
-    """Skip the step that an operation waits for, and go on with the rest. What the step leaves is a finding.
+    """Skip the step that an operation waits for, and continue with the rest. What the step leaves is a finding.
 
     Parameters
     ----------

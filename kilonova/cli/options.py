@@ -8,18 +8,22 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-Data = Annotated[Path, Parameter(help="Directory of everything that is kept.")]
-Config = Annotated[Path | None, Parameter(help="Configuration in TOML; else DATA/kilonova.toml if there is one.")]
+Data = Annotated[Path, Parameter(help="Data directory.")]
+Config = Annotated[
+    Path | None, Parameter(help="Configuration file (TOML). Without it: DATA/kilonova.toml, if it exists.")
+]
 Overrides = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative=(), help="One option: section.option=value. May be repeated."),
+    Parameter(name="--set", negative=(), help="Set one option, as section.option=value; repeatable."),
 ]
-Url = Annotated[str, Parameter(env_var="KILONOVA_URL", help="Where the cloud listens; else as clouds.yaml says.")]
+Url = Annotated[
+    str, Parameter(env_var="KILONOVA_URL", help="Address of the cloud. Without it: the one in clouds.yaml.")
+]
 Clouds = Annotated[
-    Path | None, Parameter(env_var="OS_CLIENT_CONFIG_FILE", help="File that says how to log in; else DATA/clouds.yaml.")
+    Path | None, Parameter(env_var="OS_CLIENT_CONFIG_FILE", help="File with the login. Without it: DATA/clouds.yaml.")
 ]
-OsCloud = Annotated[str, Parameter(env_var="OS_CLOUD", help="Which of the clouds in that file.")]
-AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print the answer as it came.")]
+OsCloud = Annotated[str, Parameter(env_var="OS_CLOUD", help="Name of the cloud in that file.")]
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print raw JSON.")]
 
 DEFAULT_DATA = Path("./var")
 DEFAULT_LISTEN = "127.0.0.1:8774"
@@ -29,7 +33,7 @@ DEFAULT_CLOUD = "kilonova"
 @Parameter(name="*")  # its fields are options of the command itself
 @dataclass(frozen=True)
 class Login:
-    """How a command finds its cloud and who asks."""
+    """The address of a command's cloud, and the login."""
 
     url: Url = ""
     data: Data = DEFAULT_DATA

@@ -33,24 +33,24 @@ def create(
     login: Login = DEFAULT_LOGIN,
     as_json: AsJson = False,
 ) -> int:
-    """Say where new servers would go and what they would take, or why there is no place for them (exit code 4).
+    """Show which hosts new servers would get and what they would claim, or why no host fits (exit code 4).
 
     Parameters
     ----------
     flavor
-        Its id.
+        Id of the flavor.
     image
-        Its id.
+        Id of the image.
     network
-        An id, may be repeated; else auto or none.
+        Id of a network (repeatable), or auto or none.
     count
-        So many at once, all or none.
+        Number of servers, all or none.
     zone
         Availability zone, or ZONE:HOST for a forced host.
     hint
-        A scheduler hint: name=value. May be repeated.
+        Scheduler hint, as name=value; repeatable.
     body
-        A file with the whole body of POST /servers in JSON, for everything else; instead of the above.
+        JSON file with the whole body of POST /servers, instead of the options above.
     """
     if (body is None) == (not flavor):
         raise Refused("usage", "say either --flavor or --body FILE")

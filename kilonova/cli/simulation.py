@@ -39,21 +39,21 @@ def host(
     Parameters
     ----------
     power
-        Cut its power or give it back.
+        Switch its power.
     link
-        Cut its network or mend it.
+        Cut or restore its network link.
     fail
-        The driver verb that shall fail next; * for any.
+        Let this driver verb fail next; * for any.
     times
-        How often it fails.
+        Number of failures.
     how
-        With an error, with one that no other host would do without, or by crashing the agent.
+        error: fail, another host may be tried; refuse: fail for good; crash: the agent dies.
     plant
-        The id of a server: a guest of it appears that nobody asked for.
+        Create an unrecorded guest of this server id.
     copy
-        The number of that guest.
+        Copy number of that guest.
     lose
-        The id of a server: its guests and disks on this host are gone.
+        Lose the guests and disks of this server id on the host.
     """
     from urllib.parse import quote
 

@@ -22,11 +22,16 @@ async def audit_all(engine: Engine) -> None:
         logger.warning("audit: %s: %s (%s)", finding.outcome, finding.sentence, finding.why or finding.kind)
     for found in report.unbalanced:
         logger.warning(
-            "audit: %s: %s of %s says %s, %s are held %s",
-            *(found.outcome, found.resource_class, found.provider, found.used, found.held, found.why),
+            "audit: %s: provider %s %s: recorded used=%s, allocations=%s %s",
+            *(found.outcome, found.provider, found.resource_class, found.used, found.held, found.why),
         )
     for one in report.miscounted:
-        logger.warning("audit: %s: use of %s in project %s", one.outcome, one.user, one.project)
+        logger.warning(
+            "audit: %s: recorded quota use of user %s in project %s differs from the servers",
+            one.outcome,
+            one.user,
+            one.project,
+        )
     for difference in report.differences:
         logger.warning("audit: found: %s: %s", difference.kind, difference.sentence)
     for sentence in report.hardware:

@@ -141,9 +141,7 @@ class Desk:
         async def same_epoch(tx: Tx) -> None:
             row = await rows.fetch(tx, hosts, name=message.host)
             if row is None or (row["session"], row["epoch"]) != (message.session, message.epoch):
-                raise Superseded(
-                    f"{message.host} has registered anew since, or has to; its steps are handed out again then"
-                )
+                raise Superseded(f"{message.host} has registered again, or must; its steps will be handed out again")
 
         end = partial(
             conclude,

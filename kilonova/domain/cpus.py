@@ -21,7 +21,7 @@ def parse_cpus(text: str) -> frozenset[int]:
         first = int(match[2])
         last = int(match[3] or match[2])
         if first > last or last >= MOST_CPUS:
-            raise ValueError(f"{part!r} is no range of CPUs from 0 to {MOST_CPUS - 1}")
+            raise ValueError(f"{part!r} is not a range of CPUs from 0 to {MOST_CPUS - 1}")
         (unwanted if match[1] else wanted).update(range(first, last + 1))
     return frozenset(wanted - unwanted)
 

@@ -255,7 +255,7 @@ def _devices(asked: TwoSources, aliases: Sequence[PciAlias]) -> tuple[DeviceWish
 def _device(text: str, part: str, aliases: Sequence[PciAlias], affinity: str) -> DeviceWish:
     name, _, count = (word.strip() for word in part.partition(":"))
     if not name or not count.isdecimal() or not 0 < int(count) <= 256:
-        raise bad(ALIAS, text, "say it as NAME:COUNT, several divided by commas")
+        raise bad(ALIAS, text, "use NAME:COUNT, comma-separated")
     found = [alias for alias in aliases if alias.name.strip() == name]
     if not found:
         known = ", ".join(dict.fromkeys(alias.name for alias in aliases)) or "none"

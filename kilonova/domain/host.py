@@ -14,7 +14,7 @@ HOST_STATES = {
     "up": "answers and may be a destination",
     "disabled": "answers; an administrator keeps new servers away",
     "draining": "answers; its servers are being moved away",
-    "returning": "answers again; pays its debts before anything else and is no destination until then",
+    "returning": "answers again; pays its debts before anything else and is not a destination until then",
     "unknown": "silent, but so was the observer: proves nothing",
     "down": "silent while others were heard, or declared down",
 }

@@ -42,10 +42,13 @@ REASONS = (
         "Unable to delete compute service that has in-progress migrations. "
         "Complete the migrations or delete the instances first.",
     ),
-    (_COPIES, "Unable to delete compute service whose host holds copies of servers. Wait until they are removed."),
+    (
+        _COPIES,
+        "Unable to delete compute service whose host has copies of servers. Wait until they are removed, then retry.",
+    ),
     (
         _DEBTS,
-        "Unable to delete compute service whose host has copies to remove. Let its agent answer for that.",
+        "Unable to delete compute service whose host has stale guest copies. Start its agent to remove them.",
     ),
 )
 

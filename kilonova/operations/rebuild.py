@@ -86,7 +86,7 @@ class Rebuild(Operation):
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
         facts = its_copy(subject)
         if from_json(server.details, {}).get("volume_backed"):
-            text = f"Instance {server.id} boots from a volume, which a rebuild would have to overwrite; create it anew"
+            text = f"Instance {server.id} boots from a volume, which a rebuild would overwrite; create a new server"
             raise Refused("volume_backed", text)
         return {
             "source": facts["host"],

@@ -23,7 +23,7 @@ async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
     try:
         secrets = {**engine.seal.read(found["sealed"] or ""), **ask.secrets}
     except Failed as why:
-        text = f"Instance {ask.server_id} cannot be rebuilt: {why.message}; create it anew"
+        text = f"Instance {ask.server_id} cannot be rebuilt: {why.message}; create a new server"
         raise Refused("secrets_unreadable", text) from None
     await _check_quota(engine, spec)
     whole: Ask = msgspec.structs.replace(

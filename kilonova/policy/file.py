@@ -23,9 +23,9 @@ def read_rules(file: Path, defaults: Mapping[str, str]) -> dict[str, str]:
     except OSError as error:
         raise refused(file, error.strerror or "it cannot be read") from error
     except UnicodeDecodeError as error:
-        raise refused(file, "it is no text in UTF-8") from error
+        raise refused(file, "it is not UTF-8 text") from error
     except yaml.YAMLError as error:
-        raise refused(file, f"it is no YAML: {_where(error)}") from error
+        raise refused(file, f"it is not valid YAML: {_where(error)}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):

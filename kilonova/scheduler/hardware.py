@@ -20,7 +20,7 @@ from kilonova.store.host_hardware import claim_from, claims_on, documents, versi
 from kilonova.world import Row, Store, Tx
 
 WISHES_KEPT = 64  # different ones; a cloud has few flavors that ask for hardware
-UNKNOWN = "the host has not told its hardware yet"
+UNKNOWN = "the host has not reported its hardware yet"
 SPARE = 1000  # likenesses that no host has any more, before they are cleared away
 
 

@@ -33,7 +33,7 @@ def histories(*, first: int = 1, count: int = 100, length: int = 20) -> int:
     count
         How many.
     length
-        Acts in each.
+        Number of acts in each history.
     """
     return commands.histories(first, count, length)
 
@@ -44,7 +44,7 @@ def replay(seed: str, /, *, length: int = 20, shrink: bool = True) -> int:
     Parameters
     ----------
     length
-        As it was then.
+        Number of acts, as in the first run.
     shrink
         Reduce a failing one to the acts that matter.
     """
@@ -57,8 +57,8 @@ def crashes(*operations: str, sample: int = 0, seed: int = 0) -> int:
     Parameters
     ----------
     sample
-        Only so many points of each, chosen by the seed.
+        Number of crash points per operation, chosen by --seed; 0: all.
     seed
-        Which sample.
+        Seed of the sample.
     """
     return commands.crashes(operations, sample=sample, seed=seed)

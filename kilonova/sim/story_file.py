@@ -78,7 +78,7 @@ def load(path: Path) -> Story:
     except (OSError, yaml.YAMLError) as error:
         raise StoryError(str(path), f"cannot be read: {error}") from None
     if not isinstance(document, dict):
-        raise StoryError(str(path), f"is no story; it needs {', '.join(PARTS)}")
+        raise StoryError(str(path), f"is not a story; it needs {', '.join(PARTS)}")
     unknown = [part for part in document if part not in PARTS]
     if unknown:
         raise StoryError(str(path), f"unknown part {unknown[0]!r}; there are {', '.join(PARTS)}")
@@ -86,7 +86,7 @@ def load(path: Path) -> Story:
         if not document.get(part):
             raise StoryError(str(path), f"has no `{part}:`")
     if not document.get("then"):
-        raise StoryError(str(path), "has no `then:`; a log alone is no test")
+        raise StoryError(str(path), "has no `then:`; a log alone is not a test")
     return Story(
         path=path,
         prose=document["story"].strip(),

@@ -150,7 +150,7 @@ def check_verbs(where: Callable[[Any], str], entries: list[Any]) -> None:
     """Before anything runs: every entry is one known verb, or `when` with its `do`."""
     for entry in entries:
         if not isinstance(entry, dict):
-            raise StoryError(where(entry), f"{entry!r} is no step; a step is `verb: what`")
+            raise StoryError(where(entry), f"{entry!r} is not a step; a step is `verb: what`")
         verbs = [key for key in entry if key not in CONNECTIVES]
         for verb in verbs:
             if verb not in NAMES:

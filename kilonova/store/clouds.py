@@ -94,7 +94,7 @@ def read_account(file: Path, cloud: str) -> Account:
     except OSError as error:
         raise StoreError(f"cannot read {file}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise StoreError(f"{file} is no YAML") from error
+        raise StoreError(f"{file} is not valid YAML") from error
     auth = _auth_of(told, cloud)
     if auth is None:
         raise StoreError(f"{file} has no cloud {cloud} with auth_url, username, password and project_name")

@@ -118,7 +118,7 @@ def read_secret(file: Path) -> str:
     try:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"cannot read {file}: {getattr(error, 'strerror', 'it is no text')}") from error
+        raise StoreError(f"cannot read {file}: {getattr(error, 'strerror', 'it is not text')}") from error
     if not text:
         raise StoreError(f"{file} is empty; restore it from a backup, or remove it to have a new one made")
     return text

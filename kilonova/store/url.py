@@ -39,7 +39,7 @@ def parse_url(url: str) -> SqliteUrl | PostgresUrl:
     if url.startswith(("postgresql://", "postgres://")):
         return _parse_postgres(url)
     shown = url.partition("://")[0] + "://…" if "://" in url else url
-    raise StoreError(f"{shown} is no database address; use sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE")
+    raise StoreError(f"{shown} is not a database address; use sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE")
 
 
 def _parse_postgres(url: str) -> PostgresUrl:
@@ -47,6 +47,6 @@ def _parse_postgres(url: str) -> PostgresUrl:
     query = parse_qsl(parts.query)
     schema = dict(query).get("schema")
     if schema is not None and not _SCHEMA_NAME.fullmatch(schema):
-        raise StoreError(f"{schema!r} is no schema name; use small letters, digits and _")
+        raise StoreError(f"{schema!r} is not a schema name; use lower-case letters, digits and _")
     rest = urlencode([(key, value) for key, value in query if key != "schema"])
     return PostgresUrl(urlunsplit(parts._replace(query=rest)), schema)

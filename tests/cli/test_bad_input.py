@@ -147,8 +147,8 @@ def test_a_second_process_on_the_same_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[simulated\nhosts = 3", "is no valid TOML: "),
-        ("hosts = 3", "hosts stands outside of any section"),
+        ("[simulated\nhosts = 3", "is not valid TOML: "),
+        ("hosts = 3", "hosts is outside of any section"),
         ("[simulatd]\nhosts = 3", "there is no section [simulatd] (did you mean simulated?)"),
         ("[simulated]\nhost = 3", "[simulated] has no option host (did you mean hosts?)"),
         ("[simulated]\nhosts = 'many'", "[simulated] hosts = 'many' is not allowed; it must be a whole number"),

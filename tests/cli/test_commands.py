@@ -183,7 +183,10 @@ def test_without_a_cloud_or_a_token(cloud: Cloud, tmp_path: Path) -> None:
     assert silent.returncode == FAILED and "does not answer" in silent.stderr and silent.stderr.count("\n") == 1
     lost = kilonova("op", "list", "--url", cloud.http.url, "--data", tmp_path)
     assert lost.returncode == REFUSED and "cannot read" in lost.stderr and "--data" in lost.stderr
-    for text, words in (("clouds: [", "is no YAML"), ("clouds: {other: {}}", "has no cloud kilonova with auth_url")):
+    for text, words in (
+        ("clouds: [", "is not valid YAML"),
+        ("clouds: {other: {}}", "has no cloud kilonova with auth_url"),
+    ):
         (tmp_path / "clouds.yaml").write_text(text)
         strange = kilonova("op", "list", "--data", tmp_path)
         assert strange.returncode == REFUSED and words in strange.stderr and strange.stderr.count("\n") == 1
@@ -250,7 +253,7 @@ def test_a_database_that_cannot_be_reached() -> None:
     done = kilonova("db", "status", *options)
     assert done.returncode == REFUSED and done.stderr.count("\n") == 1, done.stderr
     strange = kilonova("db", "status", "--set", "database.control=mysql://x")
-    assert strange.returncode == REFUSED and "is no database address" in strange.stderr
+    assert strange.returncode == REFUSED and "is not a database address" in strange.stderr
 
 
 def test_an_upgrade_that_stops_half_way_says_what_was_upgraded(tmp_path: Path) -> None:
@@ -326,7 +329,7 @@ def test_a_plan_of_what_is_no_request_is_usage(cloud: Cloud, tmp_path: Path) -> 
 
 
 def test_help_says_what_each_option_is_for() -> None:
-    assert "So many at once, all or none." in kilonova("plan", "create", "--help").stdout
+    assert "Number of servers, all or none." in kilonova("plan", "create", "--help").stdout
 
 
 def test_it_also_runs_as_a_module() -> None:
@@ -352,7 +355,7 @@ def test_an_audit_ends_with_6_when_it_found_something(tmp_path: Path) -> None:
             books.execute("UPDATE inventories SET used = used + 1")
         books.close()
         looked = ask(cloud, "audit", "--no-repair")
-        assert looked.returncode == 6 and "found: host1 says 2 VCPU are used, 1 are held" in looked.stdout
+        assert looked.returncode == 6 and "found: provider host1 VCPU: recorded used=2, allocations=1" in looked.stdout
         repaired = ask(cloud, "audit", "--json")
         outcomes = {found["outcome"] for found in json.loads(repaired.stdout)["unbalanced"]}
         assert (repaired.returncode, outcomes) == (6, {"repaired"})

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
+from cyclopts import App
 
 from kilonova import app
 from kilonova.api.first import PASSWORD_NAMES
 from kilonova.audit.differences import KINDS
+from kilonova.audit.findings import Kind
+from kilonova.cli.audit import COUNTED
 from kilonova.cli.database import EMBEDDED
 from kilonova.domain.host import HOST_STATES
 from kilonova.settings import FILE_NAME, SECTIONS, Settings
@@ -61,6 +66,51 @@ def test_host_states_are_told_in_the_words_of_the_code() -> None:
 def test_differences_of_an_audit_are_told_in_the_words_of_the_code() -> None:
     rows = table(GUIDE, "difference", "meaning")
     assert {code(row["difference"]): row["meaning"] for row in rows} == KINDS
+
+
+def test_kinds_of_findings_of_an_audit_are_those_of_the_code() -> None:
+    kinds = {row["kind"] for row in table(GUIDE, "kind", "what it means", "what is done")}
+    assert kinds == {*get_args(Kind), *(set(COUNTED) - {"findings", "differences"})}
+
+
+def test_every_command_is_in_the_table_and_the_table_has_no_other() -> None:
+    """Of those that are not roles."""
+    roles = {"serve", "api", "conductor", "agent", "placement"}
+    known = {name for name in commands(app.app) if name.partition(" ")[0] not in roles}
+    listed = {name for row in table(GUIDE, "command", "what it does") for name in named_in(row["command"])}
+    assert listed == known
+
+
+def commands(group: App, above: str = "") -> Iterator[str]:
+    for name in group:
+        if not name.startswith("-"):
+            below = list(commands(group[name], f"{above}{name} "))
+            yield from below or [f"{above}{name}"]
+
+
+def named_in(cell: str) -> Iterator[str]:
+    """`kilonova op list`, `op show ID` → op list, op show."""
+    known = set(commands(app.app))
+    for typed in re.findall(r"`([^`]+)`", cell) + re.findall(r" or `([^`]+)`", cell):
+        words = typed.removeprefix("kilonova ").split()
+        yield next((name for length in (2, 1) if (name := " ".join(words[:length])) in known), typed)
+
+
+def test_log_events_are_those_of_the_code() -> None:
+    code_text = "".join(path.read_text() for path in (ROOT / "kilonova").rglob("*.py"))
+    for row in table(GUIDE, "event", "level", "fields"):
+        for event in row["event"].split(", "):
+            text = re.sub(r"^host declared (down|up)$", "host declared %s", event)
+            assert f'"{text}' in code_text, event
+
+
+def test_metrics_are_those_of_the_code() -> None:
+    code_text = "".join((ROOT / "kilonova" / name).read_text() for name in ("measures.py", "api/metrics.py"))
+    listed = {
+        name for row in table(GUIDE, "metric", "labels", "from") for name in re.findall(r"`(\w+)`", row["metric"])
+    }
+    defined = set(re.findall(r'"(kilonova_\w+)"', code_text))
+    assert {name.removesuffix("_total") for name in listed} == {name.removesuffix("_total") for name in defined}
 
 
 def test_exit_codes_are_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
 from kilonova.api.app import OWN_ROUTES
 from kilonova.app import app
@@ -48,3 +49,12 @@ def test_every_path_is_served() -> None:
     assert asked, "the tour asks for nothing"
     for path in asked:
         assert any(re.fullmatch(pattern, path) for pattern in known), path
+
+
+def test_it_says_which_commands_of_servers_are_not_offered() -> None:
+    """As the test of every client command has them."""
+    said = README.partition("**It cannot yet**")[2].partition("\n## ")[0]
+    listed = yaml.safe_load((ROOT / "tests/clients/commands/declared.yaml").read_text())["not_offered"]
+    opposites = {"resume", "unpause", "unlock", "unrescue", "migration"}
+    words = {entry.split(" ", 2)[1] for entry in listed if entry.startswith("server ")} - {"add", "remove"} - opposites
+    assert words and [word for word in sorted(words) if not re.search(rf"\b{word}\b", said)] == []

@@ -164,7 +164,7 @@ def test_missing_part(story: Path, part: str) -> None:
 
 def test_no_then(story: Path) -> None:
     story.write_text(story.read_text().split("then:")[0])
-    assert "has no `then:`; a log alone is no test" in no_story(story)
+    assert "has no `then:`; a log alone is not a test" in no_story(story)
 
 
 def test_no_such_file(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_named_file_replaces_that_of_the_directory(tmp_path: Path) -> None:
         ("[database]\ncells = 'x'", "must be addresses by name"),
         ("[database.cells]\ncell1 = 1", "must be addresses by name"),
         ("[simulated.more]\nx = 1", "[simulated] has no option more"),
-        ("[[simulated]]\nhosts = 1", "stands outside of any section"),
+        ("[[simulated]]\nhosts = 1", "is outside of any section"),
     ],
 )
 def test_what_is_no_option_or_of_the_wrong_kind(tmp_path: Path, text: str, words: str) -> None:
@@ -78,5 +78,5 @@ def test_what_is_no_option_or_of_the_wrong_kind(tmp_path: Path, text: str, words
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "kilonova.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(Refused, match="is no text in UTF-8"):
+    with pytest.raises(Refused, match="is not UTF-8 text"):
         load(tmp_path, None, [])

@@ -35,8 +35,8 @@ def time_of(text: str, name: str) -> float:
     try:
         at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
-        raise Rejected(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is no time.") from None
+        raise Rejected(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None
     try:
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
     except (OverflowError, ValueError):
-        raise Rejected(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is no time.") from None
+        raise Rejected(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None

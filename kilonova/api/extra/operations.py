@@ -131,7 +131,7 @@ async def list_(call: Call) -> Response:
     if "marker" in query:
         before = await marker_key(stores, query["marker"])
         if before is None:
-            raise Refused("bad_request", f"marker {query['marker']} is no operation")
+            raise Refused("bad_request", f"marker {query['marker']} does not exist")
     found = await page(stores, by=by, before=before, limit=limit_of(call.request))
     if not found and "server" in query:
         await newest_of(stores, query["server"], limit=1)

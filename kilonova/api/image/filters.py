@@ -149,7 +149,7 @@ def _time(text: str) -> float | None:
 
 def _number(name: str, value: str) -> int:
     if not _NUMBER.fullmatch(value) or abs(int(value)) > LARGEST:
-        raise Rejected(400, f"Unable to filter {name} with a value that is no number of at most {LARGEST}.")
+        raise Rejected(400, f"Unable to filter {name} with a value that is not a number of at most {LARGEST}.")
     return int(value)
 
 

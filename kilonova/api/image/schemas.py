@@ -41,7 +41,7 @@ def _count(description: str) -> dict[str, Any]:
 PROPERTIES: dict[str, Any] = {
     "id": _text("The image's identifier", pattern=UUID),
     "name": _maybe("string", "What people call the image", maxLength=LONGEST_NAME),
-    "status": _set("How the image stands"),
+    "status": _set("Status of the image"),
     "visibility": _text("Who may see the image", enum=list(VISIBILITIES)),
     "protected": {"type": "boolean", "description": "Whether the image is safe from being deleted"},
     "os_hidden": {"type": "boolean", "description": "Whether ordinary lists leave the image out"},
@@ -60,14 +60,14 @@ PROPERTIES: dict[str, Any] = {
         "description": "Words to find the image by",
         "items": {"type": "string", "maxLength": LONGEST_NAME},
     },
-    "direct_url": _set("Not told here"),
+    "direct_url": _set("Not shown here"),
     "min_ram": _count("MB of memory that a server of this image needs"),
     "min_disk": _count("GB of disk that a server of this image needs"),
     "self": _set("The image's address"),
     "file": _set("The address of the image's data"),
     "schema": _set("The address of this schema"),
-    "stores": _set("Not told here"),
-    "locations": {"type": "array", "readOnly": True, "description": "Not told here", "items": {"type": "object"}},
+    "stores": _set("Not shown here"),
+    "locations": {"type": "array", "readOnly": True, "description": "Not shown here", "items": {"type": "object"}},
 }
 LINKS = [
     {"rel": "self", "href": "{self}"},

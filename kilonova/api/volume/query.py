@@ -59,7 +59,7 @@ def text(call: Call, given: str) -> str:
 
 def number(call: Call, given: str) -> int:
     if not given.isascii() or not given.isdigit() or len(given) > 10:
-        raise Rejected(400, f"{given[:40]!r} is no whole number to filter by.")
+        raise Rejected(400, f"{given[:40]!r} is not a whole number to filter by.")
     return int(given)
 
 

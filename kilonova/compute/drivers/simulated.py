@@ -221,9 +221,9 @@ class SimulatedDriver:
             await self._hardware.never()
         how = self._hardware.faults.take(self._host.name, verb)
         if how == "error":
-            raise Failed("driver_error", f"{verb} failed on {self._host.name}: told to fail", elsewhere=True)
+            raise Failed("driver_error", f"{verb} failed on {self._host.name}: injected failure", elsewhere=True)
         if how == "refuse":
-            raise Failed("invalid_input", f"{verb} is refused by {self._host.name}: told to refuse", final=True)
+            raise Failed("invalid_input", f"{verb} is refused by {self._host.name}: injected refusal", final=True)
         return Call(self._hardware, self._host, crashes=how == "crash")
 
     def _disk(self, server: str, copy: int) -> Disk | None:

@@ -38,7 +38,7 @@ class JsonFilter(Filter):
         if query is None:
             return "no query was given"
         if query == []:
-            return f"the hint {HINT} is no question in JSON"
+            return f"the hint {HINT} is not a query in JSON"
         return f"the query is {'true' if _answer(field, query, DEEPEST)[at] else 'not true'} of it"
 
     def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:

@@ -190,10 +190,13 @@ class Cells:
 
     def _check_names(self, name: str, prefix: str) -> None:
         if not NAME.fullmatch(name):
-            text = f"{name[:80]!r} is no name for a cell: small letters, digits, - and _, at most 62"
+            text = f"{name[:80]!r} is not a valid cell name; use lower-case letters, digits, - and _, at most 62"
             raise Refused("bad_request", text)
         if not PREFIX.fullmatch(prefix):
-            raise Refused("bad_request", f"{prefix[:80]!r} is no prefix: words of letters, digits, - and _, with dots")
+            raise Refused(
+                "bad_request",
+                f"{prefix[:80]!r} is not a valid bus prefix; use words of letters, digits, - and _, separated by dots",
+            )
         if name in TAKEN or name in self.stores.cells():
             raise Refused("exists", f"there is a cell or database {name} already; choose another name")
 

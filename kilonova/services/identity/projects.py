@@ -143,7 +143,7 @@ async def _parent(tx: Tx, parent_id: str, domain_id: str) -> tuple[str, str]:
         depth += 1
         row = await fetch(tx, PROJECT, row["parent_id"])
     if depth > DEEPEST:
-        raise Refused("forbidden", f"Projects may stand {DEEPEST} deep; {above['name']} is the last that may.")
+        raise Refused("forbidden", f"Projects may be nested {DEEPEST} deep; {above['name']} is the last that may.")
     return above["id"], home
 
 

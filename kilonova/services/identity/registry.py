@@ -102,7 +102,7 @@ class Regions(Registered):
         above = wish.get("parent_region_id")
         while above is not None and above != REGION:
             if above == record_id:
-                raise Refused("bad_request", f"Region {record_id[:255]} would stand below itself.")
+                raise Refused("bad_request", f"Region {record_id[:255]} would be its own parent.")
             row = await rows.fetch(tx, catalog_regions, id=above)
             if row is None:
                 raise missing("region", above)

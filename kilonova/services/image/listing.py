@@ -78,7 +78,7 @@ async def list_images(tx: Tx, caller: Caller, wanted: Wanted) -> list[Image]:
 async def _marker(tx: Tx, caller: Caller, image_id: str) -> Image:
     found = await fetch_image(tx, image_id, caller.project_id)
     if found is None or not found.is_visible_to(caller):
-        raise Refused("bad_marker", f"The marker {image_id[:MOST_SHOWN]} is no image that can be found.")
+        raise Refused("bad_marker", f"The marker {image_id[:MOST_SHOWN]} is not an image that you can see.")
     return found
 
 

@@ -131,7 +131,7 @@ async def _refuse_lost_floating(tx: Tx, port_id: str, addresses: set[str]) -> No
     for floating in await rows.fetch_all(tx, floating_ips, port_id=port_id):
         if floating["fixed_address"] not in addresses:
             text = (
-                f"The floating ip {floating['address']} stands for {floating['fixed_address']}; disassociate it first."
+                f"The floating ip {floating['address']} belongs to {floating['fixed_address']}; disassociate it first."
             )
             raise Refused("address_has_floating_ip", text)
 

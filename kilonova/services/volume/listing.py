@@ -91,7 +91,7 @@ def _values(wanted: Wanted) -> dict[str, Any]:
 async def _marked(tx: Tx, noun: str, wanted: Wanted, order: Sequence[Order]) -> dict[str, Any]:
     row = await rows.fetch(tx, TABLES[noun], id=wanted.marker)
     if row is None or (wanted.project_id is not None and row["project_id"] != wanted.project_id):
-        raise Refused(f"{noun}_not_found", f"The marker {wanted.marker[:MOST_SHOWN]} is no {noun} that can be found.")
+        raise Refused(f"{noun}_not_found", f"The marker {wanted.marker[:MOST_SHOWN]} is not a {noun} that you can see.")
     return keyset.place([_none(column, row[column]) for column, _ in order])
 
 

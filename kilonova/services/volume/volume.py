@@ -20,15 +20,15 @@ STATES = {
     CREATING: "its file is being made",
     AVAILABLE: "it can be used",
     RESERVED: "it is promised to a server",
-    ATTACHING: "it is promised to whoever asked in the old way",
+    ATTACHING: "it is reserved by the older attach API",
     IN_USE: "it is attached",
     DETACHING: "it is about to be detached",
     EXTENDING: "its file grows",
     UPLOADING: "it is copied into an image",
     REVERTING: "it goes back to a snapshot",
-    DELETING: "it is about to be gone",
+    DELETING: "it is being deleted",
     MAINTENANCE: "an administrator works on it",
-    ERROR: "it could not be made; the reason is told",
+    ERROR: "it could not be made; the volume shows the reason",
     ERROR_EXTENDING: "it could not grow; it is as large as before",
 }
 # What an administrator may say a volume or a snapshot is; many of them only other clouds know.

@@ -101,9 +101,9 @@ def test_what_cannot_be_a_cell(tmp_path: Path) -> None:
     wishes: list[tuple[dict[str, str], int, str]] = [
         ({"name": "cell1"}, 409, "already"),
         ({"name": "control"}, 409, "already"),
-        ({"name": "A cell"}, 400, "no name for a cell"),
-        ({"name": "x", "bus_prefix": "a b"}, 400, "no prefix"),
-        ({"name": "x", "database": "wrong"}, 400, "no database address"),
+        ({"name": "A cell"}, 400, "not a valid cell name"),
+        ({"name": "x", "bus_prefix": "a b"}, 400, "not a valid bus prefix"),
+        ({"name": "x", "database": "wrong"}, 400, "not a database address"),
         ({"name": "x", "database": "silent"}, 409, "cannot reach"),
         ({"name": "x", "database": "other"}, 409, "not empty: it has 1 tables"),
         ({"name": "x", "database": "text"}, 409, "text.db"),
@@ -117,7 +117,7 @@ def test_what_cannot_be_a_cell(tmp_path: Path) -> None:
             "no such name in [database.spare]; it has",
         ),
         ({"name": "x", "database": "postgresql://me:secret@127.0.0.1:1/x"}, 400, "no such name in [database.spare]"),
-        ({"name": "../x"}, 400, "no name for a cell"),
+        ({"name": "../x"}, 400, "not a valid cell name"),
     ]
     spare = {
         "wrong": "mysql://me:secret@db/x",

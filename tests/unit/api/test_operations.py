@@ -116,7 +116,7 @@ def test_lists_are_filtered_and_paged_without_gaps_or_doubles() -> None:
         ("limit=many", "say 1 to 1000"),
         ("limit=%C2%B2", "say 1 to 1000"),
         ("state=tired", "there are accepted, running"),
-        ("marker=nothing", "is no operation"),
+        ("marker=nothing", "does not exist"),
         ("server=%00", "NUL"),
         ("colour=red", "unknown parameter colour"),
     ],
@@ -276,7 +276,9 @@ def test_each_attempt_of_a_create_is_explained() -> None:
         tried = [attempt["decision"]["chosen"]["host"] for attempt in attempts]
         assert sorted(tried) == ["host1", "host2", "host3"]
         problems = [(attempt["problem"]["step"], attempt["problem"]["message"]) for attempt in attempts]
-        assert problems == [("build_and_run_instance", f"ensure_disk failed on {host}: told to fail") for host in tried]
+        assert problems == [
+            ("build_and_run_instance", f"ensure_disk failed on {host}: injected failure") for host in tried
+        ]
 
     run(story)
 

@@ -191,8 +191,8 @@ TWO = {"hw:numa_nodes": "2"}
             "hw:numa_mem.N=1+2 cannot be: together they must be the flavor's 4096 MB, not 3",
         ),
         ({**TWO, "hw:numa_cpus.0": "0"}, {"hw_numa_cpus.0": "0"}, "hw_numa_cpus.0=0 cannot be: the flavor says"),
-        ({"pci_passthrough:alias": "gpu"}, {}, "pci_passthrough:alias=gpu cannot be: say it as NAME:COUNT"),
-        ({"pci_passthrough:alias": "gpu:0"}, {}, "pci_passthrough:alias=gpu:0 cannot be: say it as NAME:COUNT"),
+        ({"pci_passthrough:alias": "gpu"}, {}, "pci_passthrough:alias=gpu cannot be: use NAME:COUNT"),
+        ({"pci_passthrough:alias": "gpu:0"}, {}, "pci_passthrough:alias=gpu:0 cannot be: use NAME:COUNT"),
         ({"pci_passthrough:alias": "fpga:1"}, {}, "pci_passthrough:alias=fpga:1 cannot be: there is no PCI alias fpga"),
         (
             {"hw:pci_numa_affinity_policy": "required"},

@@ -120,8 +120,8 @@ async def answered(stores: Any) -> None:
     ("before", "says"),
     [
         (server_there, "is hosting instances"),
-        (copy_there, "holds copies of servers"),
-        (debt_there, "has copies to remove"),
+        (copy_there, "has copies of servers"),
+        (debt_there, "has stale guest copies"),
         (moving(source_host="a", dest_host="b"), "in-progress migrations"),
         (moving(source_host="b", dest_host="a"), "in-progress migrations"),
         (answered, "a answered 5 s ago and would only join again"),

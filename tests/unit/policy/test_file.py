@@ -46,7 +46,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: b: c", "it is no YAML: mapping values are not allowed here in line 1"),
+        ("a: b: c", "it is not valid YAML: mapping values are not allowed here in line 1"),
         ("just words", "it must be a list of rules, each as name: check"),
         (f'"{STOP}": 3', f"the check of {STOP} must be a text in quotes"),
         (f'"{STOP}":', f"the check of {STOP} must be a text in quotes"),
@@ -57,7 +57,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ('"xyzzy": "@"', "there is no rule xyzzy, and no other rule refers to it"),
         ('"a": "rule:b"\n"b": "rule:a"', "some of its rules refer to each other in a circle"),
         (f'"{STOP}": "http://elsewhere/check"', f"the check of {STOP} asks another server, which is not supported"),
-        ("\x07", "it is no YAML: it cannot be read"),
+        ("\x07", "it is not valid YAML: it cannot be read"),
     ],
 )
 def test_one_that_cannot_be_used_is_refused_at_once(tmp_path: Path, text: str, says: str) -> None:
@@ -72,7 +72,7 @@ def test_one_that_cannot_be_used_is_refused_at_once(tmp_path: Path, text: str, s
 def test_one_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_bytes(b"\xff\xfe\x00x")
-    with pytest.raises(Refused, match="no text in UTF-8"):
+    with pytest.raises(Refused, match="not UTF-8 text"):
         Policy(file=file)
     with pytest.raises(Refused, match="No such file"):
         Policy(file=tmp_path / "missing.yaml")

@@ -34,7 +34,7 @@ def test_questions(query: Any, expected: list[str]) -> None:
 def test_what_is_no_question() -> None:
     broken = asked(hints={"query": ["[1,"]})
     assert passing(JsonFilter, HOSTS, broken) == []
-    assert said(JsonFilter, HOSTS, broken, "a") == "the hint query is no question in JSON"
+    assert said(JsonFilter, HOSTS, broken, "a") == "the hint query is not a query in JSON"
     deep = "[" * 50 + "]" * 50
     assert passing(JsonFilter, HOSTS, asked(hints={"query": [deep]})) == []
     assert passing(JsonFilter, HOSTS, asked()) == ["a", "b"]
