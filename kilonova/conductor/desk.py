@@ -19,7 +19,7 @@ from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, R
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
-from kilonova.engine.silence import pass_on
+from kilonova.engine.passing import pass_on
 from kilonova.engine.take import open_for_host, take_for_host
 from kilonova.logs import OPERATION
 from kilonova.store import rows

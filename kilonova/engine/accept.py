@@ -14,13 +14,15 @@ from kilonova.domain.errors import Conflict, Refused
 from kilonova.domain.operation import FORWARD
 from kilonova.engine import journal as log
 from kilonova.engine import records
+from kilonova.engine.conclude import Next
 from kilonova.engine.context import Newborn, ServerRow, Subject
 from kilonova.engine.core import Engine, has_servers
-from kilonova.engine.course import INHERIT, Begun, Course, End, begin, inherit
+from kilonova.engine.course import INHERIT, Begun, Course, End, Go, begin, inherit
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation
 from kilonova.engine.secrets import forget, keep_sealed
 from kilonova.engine.settled import refuse_unless_settled
+from kilonova.engine.waiting import standing
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql
@@ -124,7 +126,7 @@ async def _accept(
     await _seize(tx, operation, op, subject, now)
     await operation.accepted(tx, facts, now)
     first = await store_operation(engine, tx, journal, operation, op, ask, now)
-    return Accepted(operation_id), first
+    return Accepted(operation_id), first.target.host
 
 
 async def store_operation(
@@ -137,23 +139,28 @@ async def store_operation(
     now: float,
     *,
     has_action: bool = False,
-) -> str:
-    """The operation, its first step, and what hangs on them; returns the host of that step."""
+    worker: str | None = None,
+) -> Go:
+    """The operation, its first step, and what hangs on them; a `worker` takes that step at once, if CONTROL does it."""
     go = begin(operation, op.course, op.facts)
     if isinstance(go, End):
         raise RuntimeError(f"operation {operation.name} has no step")
     kind = go.kind or op.kind
     step = engine.operation(kind).step(go.step)
     op.ordinal += 1
+    taker = None if go.target.host else worker
+    if taker:
+        op.state, op.waiting_for = standing(op, go.way)
+        op.committed = op.committed or step.no_return
     await log.insert(tx, op)
-    await log.add_step(tx, op, step, go, None)
+    await log.add_step(tx, op, step, go, taker)
     if operation.action and has_servers(journal) and not has_action:
         await records.action_started(tx, op, operation.action, now)
     if step.event and go.way == "do" and has_servers(journal):
         await records.event_started(tx, op, step.event, go.target.host, now)
     await engine.seal.put(tx, op.id, ask.secrets)
     await remember_key(tx, ask, op.id, now)
-    return go.target.host
+    return go
 
 
 async def _earlier(tx: Tx, ask: Ask, operation_id: str, now: float) -> Accepted | None:
@@ -302,7 +309,7 @@ async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: fl
         raise Overtaken(f"server {op.server_id} changed hands while it was being looked at")
 
 
-async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn) -> None:
+async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn) -> Next:
     """Start an operation on behalf of another one, in a transaction of the journal that will own it."""
     operation = engine.operation(born.kind)
     op = Op(
@@ -314,7 +321,7 @@ async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn)
         state="accepted",
         ordinal=born.ordinal,
         committed=False,
-        course=Course(),
+        course=Course(stack=[Begun(name, "", 0) for name in born.begun]),
         params=born.params,
         facts=born.facts,
         cause=born.cause,
@@ -322,5 +329,12 @@ async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn)
     )
     ask = Ask(kind=born.kind, server_id=born.server_id, cause=born.cause)
     now = engine.world.clock.now()
-    await store_operation(engine, tx, journal, operation, op, ask, now, has_action=born.has_action)
+    worker = engine.worker if born.is_mine and engine.on_mine is not None else None
+    go = await store_operation(engine, tx, journal, operation, op, ask, now, has_action=born.has_action, worker=worker)
     await keep_sealed(tx, op.id, born.sealed)
+    step = operation.step(go.step)
+    if step.task_state and born.server is not None:
+        await rows.change(tx, cell.servers, {"task_state": step.task_state}, id=op.server_id, turn=op.turn)
+    if worker:
+        op.created_at = await tx.now()
+    return Next(op, step, go, born.server)

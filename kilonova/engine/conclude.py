@@ -194,13 +194,21 @@ async def _decide(
         return move
     result = {"settled": outcome.settled} if outcome.settled else (outcome.result or {})
     if not done.target.host and done.way == "do":
-        op.facts.update(result)
+        _learn(op.facts, result)
     record = step.record if done.way == "do" else step.record_undo
     if record is not None:
         record(ctx, result)
     if outcome.settled:
         await leave_to_host(tx, op, step, done, now)
     return after_success(operation, op.course, op.facts, done.way, op.committed)
+
+
+def _learn(facts: dict[str, Any], result: dict[str, Any]) -> None:
+    """Take over what a step found out. Its decision stays in the step's row alone: it is long, and facts are written
+    at the end of every step."""
+    if "decision" in result:
+        facts.pop("decision", None)
+    facts.update((name, value) for name, value in result.items() if name != "decision")
 
 
 async def leave_to_host(tx: Tx, op: Op, step: Step, done: Go, now: float) -> None:
@@ -233,16 +241,8 @@ async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End
     await log.add_step(tx, op, step, move, worker)
     if step.event and move.way == "do" and has_servers(journal):
         await records.event_started(tx, op, step.event, move.target.host, now)
-    following.server = _with_changes(ctx)
+    following.server = ctx.changed_server
     return following
-
-
-def _with_changes(ctx: Context) -> ServerRow | None:
-    """The server as just written: the next step need not read it again."""
-    if ctx.server is None or not ctx.server_changes:
-        return ctx.server
-    row = ctx.server.row
-    return ServerRow({**{key: row[key] for key in row.keys()}, **ctx.server_changes})  # noqa: SIM118 - not a dict
 
 
 async def _end(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,8 +27,12 @@ from kilonova.store.host_hardware import claim_document, touch
 from kilonova.store.tables import cell
 from kilonova.world import Claims, Driver, Row, Store, Tx, World
 
+if TYPE_CHECKING:
+    from kilonova.engine.conclude import Next
+
 Change = Callable[[Tx, float], Awaitable[None]]
-Begin = Callable[[Tx, Store, "Newborn"], Awaitable[None]]
+Begin = Callable[[Tx, Store, "Newborn"], Awaitable["Next"]]
+FindBegun = Callable[[Tx, Store, str], Awaitable["Next | None"]]
 AskChild = Callable[[Store, str, str, str, dict[str, Any]], Awaitable[None]]
 
 
@@ -46,6 +50,9 @@ class Newborn:
     cause: Cause
     sealed: str  # its secrets, as they are stored
     has_action: bool = False  # that of the one before it came along
+    begun: tuple[str, ...] = ()  # its CONTROL steps that the one before has done: it undoes them if it has to
+    server: ServerRow | None = None
+    is_mine: bool = False  # the worker that begins it takes its first step, if that is a CONTROL step
 
 
 @dataclass
@@ -103,6 +110,8 @@ class Context:
     begin: Begin | None = None  # start another operation in the given transaction
     ask: AskChild | None = None  # accept a child operation on a server
     wake: Callable[[str, str], Awaitable[None]] | None = None  # (journal, operation): there is work
+    find_begun: FindBegun | None = None  # the same after an unknown COMMIT
+    pass_on: Callable[[Store, Next], Awaitable[None]] | None = None  # what was begun goes on from its first step
     destination: str | None = None  # set when limits shall count this operation there (law 11)
     sealed: str = ""  # the secrets, for a step that hands them on; only hosts get to see them open
     changes: list[Change] = field(default_factory=list)
@@ -182,6 +191,14 @@ class Context:
                 await touch(tx, host)
 
             self.changes.append(change)
+
+    @property
+    def changed_server(self) -> ServerRow | None:
+        """The server as `apply` writes it: the next step need not read it again."""
+        if self.server is None or not self.server_changes:
+            return self.server
+        row = self.server.row
+        return ServerRow({**{key: row[key] for key in row.keys()}, **self.server_changes})  # noqa: SIM118 - not a dict
 
     async def apply(self, tx: Tx, now: float) -> None:
         """Run by the engine inside the finishing transaction."""

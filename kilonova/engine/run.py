@@ -28,6 +28,7 @@ from kilonova.engine.context import Context
 from kilonova.engine.core import TRIES, Engine, context_for
 from kilonova.engine.course import Problem
 from kilonova.engine.model import ControlWork
+from kilonova.engine.passing import find_begun, pass_on
 from kilonova.engine.secrets import sealed
 from kilonova.engine.take import take_control
 from kilonova.store import rows
@@ -78,6 +79,7 @@ async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
     ctx = context_for(engine, journal, op, go.target, current.server)
     ctx.facts = dict(op.facts)  # what the step writes there is not its result
     ctx.begin, ctx.wake = partial(begin_operation, engine), engine.wake
+    ctx.find_begun, ctx.pass_on = partial(find_begun, engine), partial(pass_on, engine)
     ctx.ask = partial(_ask_child, engine, ctx)
     owner_id, step = go.owner, current.step
 

@@ -11,13 +11,13 @@ from kilonova.domain.errors import Superseded
 from kilonova.domain.host import HostState
 from kilonova.domain.server import from_json
 from kilonova.engine import journal as log
-from kilonova.engine.children import tell_parent
-from kilonova.engine.conclude import Next, Outcome, conclude
+from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import DEBT, FAIL, WAIT, Step
+from kilonova.engine.passing import pass_on
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql
@@ -142,16 +142,6 @@ async def _end(engine: Engine, journal: Store, row: Row, outcome: Outcome) -> No
     await pass_on(engine, journal, following)
 
 
-async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
-    """Somebody else drives the next step: hand a CONTROL step that was taken here to this worker's loop."""
-    if following.go is not None and following.go.target.host:
-        await engine.wake(journal.name, following.op.id, following.go.target.host)
-    elif following.go is not None and engine.on_mine is not None:
-        await engine.on_mine(journal, following)
-    elif following.ended is not None and following.op.parent_id:
-        await tell_parent(engine, journal, following.op.parent_id)
-
-
 async def set_waiting(
     engine: Engine, journal: Store, operation_id: str, ordinal: int, text: str | None, *, only_say: bool = False
 ) -> None:
@@ -177,4 +167,4 @@ def _resumed(op: Op) -> str:
     return "running" if op.course.mode in ("forward", "ending") else "undoing"
 
 
-__all__ = ["DEBT", "FAIL", "WAIT", "on_silence", "pass_on", "set_waiting", "watch_hosts"]
+__all__ = ["DEBT", "FAIL", "WAIT", "on_silence", "set_waiting", "watch_hosts"]

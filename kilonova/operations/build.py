@@ -1,6 +1,6 @@
 """Build: the second half of create, journaled in the server's cell.
 
-(claim and permission to run on the first host come from `place`) -> allocate_networks (ports, if any are wanted)
+(claimed, and permitted to run on the first host, by `place`) -> allocate_networks (ports, if any are wanted)
   -> attach_volumes (made for it, or there before; if any are wanted)
   -> build_and_run_instance on the host -> ACTIVE.
 A host that fails is cleaned, its ports and its claim released, and another is chosen by a fresh query, up to
@@ -14,7 +14,7 @@ from typing import Any
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
 from kilonova.engine.context import Change, Context
 from kilonova.engine.course import Problem
-from kilonova.engine.model import CONTROL, DESTINATION, FOREVER, Facts, Operation, Step
+from kilonova.engine.model import DESTINATION, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, remove_guest
@@ -26,6 +26,7 @@ from kilonova.placement import claims
 from kilonova.store.hosts import NONE_FAILED, ONE_MORE_FAILED
 from kilonova.world import Tx
 
+NETWORKING = "networking"
 NOT_BUILT = "Failed to build the server, not rescheduling."
 NO_VOLUMES = "Failed to attach the volume(s), not rescheduling."
 NO_PORTS = "Failed to allocate the network(s), not rescheduling."
@@ -41,9 +42,6 @@ async def select_another(ctx: Context) -> Facts:
 
 
 async def claim_host(ctx: Context) -> Facts:
-    """The first host was claimed by `place`."""
-    if ctx.facts.get("destination"):
-        return {}
     outcome = await claims.claim(
         ctx.world.db.placement,
         ctx.fence,
@@ -118,13 +116,13 @@ class Build(Operation):
         Step(
             "claim",
             claim_host,
-            on=CONTROL,
+            on=ELSEWHERE,
             undo=release_all,
             record_undo=try_elsewhere,
             tries_elsewhere=True,
             claims=True,
         ),
-        Step("grant_runner", grant_runner, on=CONTROL, undo=withdraw_runner, task_state="networking", only_rows=True),
+        Step("grant_runner", grant_runner, on=ELSEWHERE, undo=withdraw_runner, task_state=NETWORKING, only_rows=True),
         Step("allocate_networks", allocate_ports, on=WITH_PORTS, undo=release_ports),
         Step("attach_volumes", attach_wanted, on=WITH_DEVICES, undo=give_back, task_state="block_device_mapping"),
         Step(

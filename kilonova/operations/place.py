@@ -1,8 +1,10 @@
 """Place: the first half of create, journaled in control, until the new server is in a cell (law 5).
 
-select -> claim -> insert the server in its cell, hidden -> recheck quota
-  -> one control transaction: delete the build request (gone = deleted meanwhile: undo) and set the mapping
-  -> one cell transaction: unhide, and `build` begins under the same operation id, if the turn is unchanged.
+select -> claim -> insert the server in its cell, hidden
+  -> one control transaction: check the quota again, delete the build request (gone = deleted meanwhile: undo) and set
+     the mapping
+  -> one cell transaction: unhide, give permission to run, and `build` begins under the same operation id, if the turn
+     is unchanged.
 No host fits, or for too long nobody knows whether one does (law 18), or the quota is exceeded meanwhile: all is undone,
 the volumes that it named are released, and the server is buried in cell0 with the reason.
 At any time exactly one journal owns the server; the API shows both as one operation.
@@ -10,16 +12,19 @@ At any time exactly one journal owns the server; the API shows both as one opera
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.server import BUILDING, ERROR, Flavor
-from kilonova.engine.context import Context, Newborn
+from kilonova.engine.conclude import Next
+from kilonova.engine.context import Change, Context, Newborn, ServerRow
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
 from kilonova.engine.model import Place as Where
 from kilonova.engine.records import CANCELLED
+from kilonova.operations.build import NETWORKING, Build, grant_runner
 from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps import history
 from kilonova.operations.steps.claim import release_all, taken, wanted
@@ -35,7 +40,7 @@ from kilonova.store.new_server import new_server
 from kilonova.store.open import CELL0
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
-from kilonova.world import Tx
+from kilonova.world import Store, Tx
 
 SCHEDULING = "scheduling"
 NO_VALID_HOST = "no_valid_host"
@@ -117,28 +122,27 @@ async def remove_server(ctx: Context) -> Facts:
     return {}
 
 
-async def recheck_quota(ctx: Context) -> Facts:
-    """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
-
-    project, user = ctx.params["project_id"], ctx.params["user_id"]
-    held = await held_in_placement(ctx.world.db.placement, ctx.limits, project, user)
-
-    async def body(tx: Tx) -> list[str]:
-        return await exceeded(tx, project, {}, user=user, defaults=ctx.limits.quota, held=held)
-
-    over = await ctx.journal.read(body, few=True)
-    if over:
-        raise Failed("quota_exceeded", f"Quota exceeded: {'; '.join(over)}", final=True)
-    return {}
-
-
 async def map_to_cell(ctx: Context) -> Facts:
     """The build request is the race token with delete: whoever removes it first has the server."""
+    ctx.in_transaction(await _recheck_quota(ctx))
     ctx.in_transaction(_take_build_request(ctx, ctx.facts["cell"]))
     return {}
 
 
-def _take_build_request(ctx: Context, to_cell: str) -> Any:
+async def _recheck_quota(ctx: Context) -> Change:
+    """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
+    project, user = ctx.params["project_id"], ctx.params["user_id"]
+    held = await held_in_placement(ctx.world.db.placement, ctx.limits, project, user)
+
+    async def check(tx: Tx, now: float) -> None:
+        over = await exceeded(tx, project, {}, user=user, defaults=ctx.limits.quota, held=held)
+        if over:
+            raise Failed("quota_exceeded", f"Quota exceeded: {'; '.join(over)}", final=True)
+
+    return check
+
+
+def _take_build_request(ctx: Context, to_cell: str) -> Change:
     async def change(tx: Tx, now: float) -> None:
         if not await rows.remove(tx, control.build_requests, server_id=ctx.server_id, turn=ctx.turn):
             raise Failed("deleted_meanwhile", "the server was deleted while it was being placed", final=True)
@@ -150,51 +154,66 @@ def _take_build_request(ctx: Context, to_cell: str) -> Any:
 async def hand_over(ctx: Context) -> Facts:
     """`build` owns the server from this commit on; a delete that came between has raised the turn and wins."""
     before = await history.left_in_cell0(ctx) if ctx.facts.get("from_cell0") else None
+    journal = ctx.world.db.cell(ctx.facts["cell"])
+    begun: Next | None = None
 
     async def body(tx: Tx) -> bool:
+        nonlocal begun
         if await rows.fetch(tx, operations, id=ctx.operation_id) is not None:
+            begun = await ctx.find_begun(tx, journal, ctx.operation_id) if ctx.find_begun is not None else None
             return True
         await pass_fence(tx, *_fence(ctx))
-        owned: dict[str, Any] = {"hidden": 0, "operation_id": ctx.operation_id}
-        if not await rows.change(tx, cell.servers, owned, id=ctx.server_id, turn=ctx.turn, deleted=0):
+        row = await rows.fetch(tx, cell.servers, lock=True, id=ctx.server_id, turn=ctx.turn, deleted=0)
+        if row is None:
             return False
         if before is not None:
             await history.carry(ctx, tx, before)
-        await _begin_build(ctx, tx)
+        begun = await _begin_build(ctx, tx, journal, ServerRow(row))
         return True
 
-    journal = ctx.world.db.cell(ctx.facts["cell"])
     handed_over = await journal.write(body)
+    if begun is not None and ctx.pass_on is not None:
+        await ctx.pass_on(journal, begun)
+    elif ctx.wake is not None:  # somebody did it before, and may have died after that
+        await ctx.wake(journal.name, ctx.operation_id)
     if before is not None and handed_over:
         await history.clear_cell0(ctx)
-    if ctx.wake is not None:
-        await ctx.wake(journal.name, ctx.operation_id)
     return {"handed_over": handed_over}
 
 
-async def _begin_build(ctx: Context, tx: Tx) -> None:
-    """The same id, counting on from here: fences compare ordinals."""
-    assert ctx.begin is not None
+async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: ServerRow) -> Next:
+    """The same id, counting on from here: fences compare ordinals. Its claim is this operation's; that nobody has run
+    the server yet is known here, so its first step is the first that does something (law 3)."""
+    facts = {
+        "destination": ctx.facts["destination"],
+        "claimed": ctx.facts["claimed"],
+        "copy": ctx.turn,
+        "cell": ctx.facts["cell"],
+        "ports": bool(ctx.params.get("networks")),
+        "devices": bool(ctx.params.get("volumes")),
+    }
+    now = ctx.world.clock.now()
+    granted = replace(ctx, journal=journal, server=server, facts=facts, changes=[], server_changes={})
+    await grant_runner(granted)
+    granted.set_server(hidden=0, operation_id=ctx.operation_id, task_state=NETWORKING)
+    await granted.apply(tx, now)
     born = Newborn(
-        kind="build",
+        kind=Build.name,
         id=ctx.operation_id,
         server_id=ctx.server_id or "",
         turn=ctx.turn,
         ordinal=ctx.ordinal,
         params=ctx.params,
-        facts={
-            "destination": ctx.facts["destination"],
-            "claimed": ctx.facts["claimed"],
-            "copy": ctx.turn,
-            "cell": ctx.facts["cell"],
-            "ports": bool(ctx.params.get("networks")),
-            "devices": bool(ctx.params.get("volumes")),
-        },
+        facts=facts,
         cause=ctx.cause,
         sealed=ctx.sealed,
         has_action=bool(ctx.facts.get("from_cell0")),
+        begun=("claim", "grant_runner"),
+        server=granted.changed_server,
+        is_mine=True,
     )
-    await ctx.begin(tx, ctx.world.db.cell(ctx.facts["cell"]), born)
+    assert ctx.begin is not None
+    return await ctx.begin(tx, journal, born)
 
 
 async def bury(ctx: Context) -> Facts:
@@ -249,7 +268,6 @@ class Place(Operation):
         Step("leave_cell0", leave_cell0, on=FROM_CELL0),
         Step("claim", claim_host, on=CONTROL, undo=release_all, tries_elsewhere=True, claims=True),
         Step("insert_server", insert_server, on=CONTROL, undo=remove_server, only_rows=True),
-        Step("recheck_quota", recheck_quota, on=CONTROL),
         Step("map_server", map_to_cell, on=CONTROL),
         Step("hand_over", hand_over, on=CONTROL, no_return=True, retry=FOREVER, with_secrets=True, only_rows=True),
     ]

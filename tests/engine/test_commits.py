@@ -42,6 +42,13 @@ def creates(cloud, faults):
     return server, operation, "active"
 
 
+def creates_with_a_port(cloud, faults):
+    """Its build begins with a step that the conductor takes when it hands over."""
+    spoil(cloud, faults)
+    server, operation = cloud.make(wait=SOON, networks=[{"network_id": cloud.laid.network}])
+    return server, operation, "active"
+
+
 def migrates(cloud, faults):
     server, _ = cloud.make()
     spoil(cloud, faults)
@@ -59,15 +66,15 @@ def deletes(cloud, faults):
 
 
 @pytest.mark.parametrize("how", ["fails", "is unknown"])
-@pytest.mark.parametrize("work", [creates, migrates, deletes], ids=lambda work: work.__name__)
+@pytest.mark.parametrize("work", [creates, creates_with_a_port, migrates, deletes], ids=lambda work: work.__name__)
 def test_a_commit_goes_wrong(cloud, work, how):
-    quiet = cloud(hosts=2)
+    quiet = cloud(hosts=2, addresses=4)
     faults = Spoiled()
     server, operation, _ = work(quiet, faults)
     steps, commits = quiet.steps(operation), faults.seen
     assert commits > 5
     for number in range(1, commits + 1):
-        spoiled = cloud(hosts=2)
+        spoiled = cloud(hosts=2, addresses=4)
         faults = Spoiled(number, how)
         server, operation, state = work(spoiled, faults)
         assert faults.struck, number

@@ -25,8 +25,11 @@ async def explain(call: Call) -> Response:
 async def explain_server(call: Call) -> Response:
     """The newest decision about a server, with the operation that made it."""
     newest = await newest_of(call.db, call.path["id"], limit=MOST_OPERATIONS)
-    deciding = (journaled for journaled in newest if view.decision(journaled) is not None)
-    return answer(await _told(next(deciding, newest[0])))
+    for journaled in newest:
+        told = await _told(journaled)
+        if told["decision"] is not None:
+            return answer(told)
+    return answer(await _told(newest[0]))
 
 
 async def _told(journaled: Sequence[Journaled]) -> dict[str, Any]:
@@ -35,7 +38,7 @@ async def _told(journaled: Sequence[Journaled]) -> dict[str, Any]:
     steps.sort(key=lambda step: int(step["ordinal"]))
     return {
         "operation": journaled[0].row["id"],
-        "decision": view.decision(journaled),
+        "decision": view.decision(journaled, steps),
         "problem": view.problem(journaled[-1].row["error"]),
         "earlier": _attempts(journaled[0].row, steps)[:-1],
     }
@@ -44,19 +47,12 @@ async def _told(journaled: Sequence[Journaled]) -> dict[str, Any]:
 def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Any]]:
     """Each begins with a decision and has what failed after it. One of several servers was decided on by `place_many`,
     which left it the decision."""
-    given = None if any(_decided(step) for step in steps[:1]) else from_json(first["facts"], {}).get("decision")
+    given = None if any(view.decided(step) for step in steps[:1]) else from_json(first["facts"], {}).get("decision")
     attempts = [] if given is None else [{"decision": given, "problem": None}]
     for step in steps:
-        found = _decided(step)
+        found = view.decided(step)
         if found is not None:
             attempts.append({"decision": found, "problem": None})
         if attempts and step["way"] == "do" and step["state"] == "failed":
             attempts[-1]["problem"] = {**(view.problem(step["error"]) or {}), "step": step["name"]}
     return attempts
-
-
-def _decided(step: Row) -> dict[str, Any] | None:
-    """The decision that a step made, also where it found no host."""
-    result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
-    found = view.decided(result) or (details.get("decision") if isinstance(details, dict) else None)
-    return None if found is None else dict(found)

@@ -159,7 +159,7 @@ async def show(call: Call) -> Response:
         {
             "operation": {
                 **shown,
-                "decision": view.short(view.decision(found)),
+                "decision": view.short(view.decision(found, steps)),
                 "steps": [view.step(step) for step in steps],
                 "actions": [view.action(action, events) for action, events in actions],
                 "interventions": [view.intervention(word) for word in words],

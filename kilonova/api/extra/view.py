@@ -72,22 +72,27 @@ def problem(document: str | None) -> dict[str, Any] | None:
     return None if found is None else {name: found.get(name) for name in ("code", "message", "step")}
 
 
-def decision(journaled: Sequence[Journaled]) -> dict[str, Any] | None:
-    """The newest: of an operation that chose a host, or that failed because there was none."""
-    for one in reversed(journaled):
-        facts, error = from_json(one.row["facts"], {}), from_json(one.row["error"]) or {}
-        details = error.get("details")
-        decision = (details.get("decision") if isinstance(details, dict) else None) or decided(facts)
-        if decision is not None:
-            return dict(decision)
-    return None
+def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Any] | None:
+    """The newest: of an operation that chose a host, that failed because there was none, or that waits for answers.
+    `steps` are in their order."""
+    waiting = _given(journaled[-1].row) if steps and steps[-1]["open"] else None
+    chosen = (found for found in map(decided, reversed(steps)) if found is not None)
+    return waiting or next(chosen, None) or _given(journaled[0].row)
 
 
-def decided(facts: dict[str, Any]) -> dict[str, Any] | None:
-    """The decision among an operation's facts or a step's result. Of several servers, the last one's: each of them has
+def _given(row: Row) -> dict[str, Any] | None:
+    """Among the facts: by `place_many`, or by a step that waits and has not ended."""
+    given: dict[str, Any] | None = from_json(row["facts"], {}).get("decision")
+    return given
+
+
+def decided(step: Row) -> dict[str, Any] | None:
+    """The decision that a step made, also where it found no host. Of several servers, the last one's: each of them has
     its own in the operation that goes on with it."""
-    decision: dict[str, Any] | None = facts.get("decision") or next(reversed(facts.get("decisions", {}).values()), None)
-    return decision
+    result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
+    made = result.get("decision") or next(reversed(result.get("decisions", {}).values()), None)
+    found = made or (details.get("decision") if isinstance(details, dict) else None)
+    return None if found is None else dict(found)
 
 
 def short(found: dict[str, Any] | None) -> dict[str, Any] | None:
