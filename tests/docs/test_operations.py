@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from kilonova.api.extra.operations import ServerOperation
 from kilonova.api.faults import DEFAULT, STATUS
 from kilonova.domain.operation import OPERATION_STATES, STEP_STATES
 from kilonova.engine.model import DEBT, FAIL, WAIT, Operation, Step
@@ -41,6 +44,14 @@ def test_every_page_is_in_the_index() -> None:
     assert [page.name for page in PAGES if f"]({page.name})" not in index] == []
 
 
+def test_the_index_says_where_each_is_requested() -> None:
+    index = (OPERATIONS / "README.md").read_text()
+    paths = {row["path"]: set(row["operations"].split(", ")) for row in table(index, "operations", "path")}
+    own = set[str]().union(*(names for path, names in paths.items() if "/operations`" in path))
+    assert own == {"create", "evacuate_host", *get_args(ServerOperation)}
+    assert sorted(name for names in paths.values() for name in names) == sorted(page.stem for page in PAGES)
+
+
 @pytest.fixture(params=REGISTRY.values(), ids=REGISTRY)
 def operation(request: pytest.FixtureRequest) -> Operation:
     found: Operation = request.param
@@ -65,6 +76,16 @@ def test_the_picture_notes_the_point_of_no_return_at_its_step(operation: Operati
         at = arrow[3] if arrow else at
         noted += [at] if "point of no return" in line else []
     assert noted == [step.name for step in operation.course if step.no_return][:1]
+
+
+def test_the_picture_notes_conditions_at_their_steps(operation: Operation) -> None:
+    """A step that is passed over without ports or volumes has that note directly behind its arrow."""
+    lines = SHOWN[operation.name].partition("```mermaid")[2].partition("```")[0].splitlines()
+    for before, line in itertools.pairwise(lines):
+        for noun, words in (("ports", ("port", "network")), ("volumes", ("volume",))):
+            if re.search(rf"Note over .*only if .*\b({noun}|{words[-1]}s)\b", line):
+                arrow = ARROW.match(before)
+                assert arrow and any(word in arrow[3] for word in words), line
 
 
 def test_the_table_says_what_the_code_says(operation: Operation) -> None:

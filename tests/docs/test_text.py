@@ -71,6 +71,6 @@ def test_such_paths_are_recognised(line: str, is_one: bool) -> None:
 
 def test_the_product_has_features_not_parts() -> None:
     """How its makers divide their work is of no use to a reader."""
-    spoken = re.compile(r"\bparts? [0-9]+\b|comes with part", re.IGNORECASE)
+    spoken = re.compile(r"\bparts? \(?[0-9]+\b|comes with part|\b(later|this|next) part\b", re.IGNORECASE)
     read = [*documents(), *(ROOT / "kilonova").rglob("*.py")]
     assert [str(path.relative_to(ROOT)) for path in read if spoken.search(text_of(path))] == []
