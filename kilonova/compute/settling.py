@@ -46,7 +46,7 @@ async def carry_out(
         if verdict.word == "adopt":
             copy = (verdict.server, verdict.copy)
             reason = await _adopt(driver, verdict, tries)
-            if reason:
+            if reason and copy not in running:
                 done.failed.append((*copy, reason))
             done.adopted.append((*copy, (verdict.run and not reason) or copy in running))
     return done
