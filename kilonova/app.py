@@ -34,6 +34,7 @@ from kilonova.cli import (
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Refused
 from kilonova.parts import (
+    CONDUCTOR_NAME,
     MACHINES_NAME,
     SEAL_KEY_NAME,
     add_host,
@@ -219,7 +220,7 @@ def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ov
 
     settings = load_for_fleet(data, config, overrides or [])
     with contextlib.ExitStack() as closing:
-        run(_conductor(settings, _metrics_listener(settings, closing)), settings)
+        run(_conductor(data, settings, _metrics_listener(settings, closing)), settings)
 
 
 def _metrics_listener(settings: Settings, closing: contextlib.ExitStack) -> Listener | None:
@@ -422,13 +423,15 @@ def _log_hosts(works: Conductor, closing: contextlib.AsyncExitStack) -> None:
     closing.callback(looking.cancel)
 
 
-async def _conductor(settings: Settings, metrics: Listener | None) -> None:
+async def _conductor(path: Path, settings: Settings, metrics: Listener | None) -> None:
+    """Its directory holds nothing but a memory of marks (law 15)."""
     from kilonova.conductor.service import Conductor
 
     stopping, worker = stop_signal(), Uuids().uuid()
     async with contextlib.AsyncExitStack() as closing:
         seal = seal_of(settings)
-        stores = await closing.enter_async_context(open_all(settings, Path(), embedded=False))
+        opening = open_all(settings, path, embedded=False, memory=path / CONDUCTOR_NAME)
+        stores = await closing.enter_async_context(opening)
         bus = await closing.enter_async_context(open_nats(settings, f"conductor-{worker}"))
         works = Conductor(make_engine(make_world(bus, stores), settings, seal, worker=worker))
         if metrics is not None:

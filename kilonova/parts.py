@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kilonova.cli.database import SEAL_KEY_NAME as SEAL_KEY_NAME
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Refused, StoreError, WrongStore
 from kilonova.production import SystemClock, Uuids, new_key
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 IMAGES_NAME = "images"
 VOLUMES_NAME = "volumes"
+CONDUCTOR_NAME = "conductor"  # its memory of marks
+logger = logging.getLogger(__name__)
 OF_THE_CLOUD = "of the cloud"  # whose a directory is that every API has
 BACKEND_NAME = "volumes.id"
 MACHINES_NAME = "simulated.db"
@@ -219,6 +222,25 @@ def claim_directories(stores: OpenStores, data: DataDirectory, settings: Setting
     return backend
 
 
+def claim_memory(stores: OpenStores, folder: Path) -> bool:
+    """A directory that remembers marks: a conductor that starts notices restored databases before it has heard of any
+    host. False: it cannot be written, and then the conductor works without one."""
+    from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
+
+    try:
+        badge = read_directory_badge(folder)
+        if badge is None:
+            badge = DirectoryBadge(cloud=stores.cloud, store=Uuids().uuid(), name=folder.name)
+            write_directory_badge(folder, badge)
+    except StoreError as why:
+        logger.warning("the conductor remembers no marks: %s; give it a directory with --data", why)
+        return False
+    if badge.cloud != stores.cloud:
+        text = f"conductor directory {folder}: it belongs to cloud {badge.cloud}, not to cloud {stores.cloud}"
+        raise WrongStore(f"{text}; correct [database], or use another --data; nothing was changed")
+    return True
+
+
 @contextlib.asynccontextmanager
 async def keeping_volumes(service: Service, path: Path) -> AsyncIterator[None]:
     """While this lasts, the files of this data directory's volumes are made, copied and removed as records say."""
@@ -306,9 +328,11 @@ async def open_all(
     embedded: bool,
     witnesses: Mapping[str, str] | None = None,
     data: DataDirectory | None = None,
+    memory: Path | None = None,
 ) -> AsyncIterator[OpenStores]:
     """An embedded cloud brings them up to date itself, and may make new ones in its directory. `witnesses` say which
-    cloud they belong to: directories and hosts. `data` is an api's: its directories, too, remember marks."""
+    cloud they belong to: directories and hosts. `data` is an api's: its directories, too, remember marks. `memory` is a
+    directory of a conductor for nothing else."""
     from kilonova.cli.database import address_opener, addresses
     from kilonova.store.marks import Marks, keep_marks
     from kilonova.store.open import open_stores
@@ -330,6 +354,8 @@ async def open_all(
         if data is not None:
             stores.backend = claim_directories(stores, data, settings)
             folders = [images_folder(settings, path), path / VOLUMES_NAME]
+        if memory is not None and claim_memory(stores, memory):
+            folders = [memory]
         grace = 0.0 if embedded else settings.default.service_down_time
         stores.marks = Marks(stores, SystemClock(), directories=folders, grace=grace)
         keeping = await keep_marks(stores.marks)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kilonova.conductor.reports import report_error
-from kilonova.conductor.verdicts import judge_copies, may_be_gone, note_missing
+from kilonova.conductor.verdicts import correct_copies, judge_copies, may_be_gone, note_missing
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
@@ -78,6 +78,7 @@ async def register(engine: Engine, message: Register) -> Registered:
         reasons = {(one.server, one.copy): one.why for one in verdicts if one.word == "quarantine"}
         strange = [(one, reasons[key]) for one in message.copies if (key := (one.server, one.copy)) in reasons]
         news[:] = await note_quarantine(tx, message.host, strange, now)
+        await correct_copies(tx, message.host, message.copies)
         return Registered(epoch=host["epoch"], verdicts=verdicts, cloud=engine.world.db.cloud)
 
     registered = await engine.write(journal, body)

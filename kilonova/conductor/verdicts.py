@@ -8,6 +8,9 @@ touched). The records decide, never the host: what counts is the runner, or a co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, select
 
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Verdict
@@ -15,9 +18,21 @@ from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING, RESIZED, SOFT_D
 from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.store import rows
 from kilonova.store.quarantine import open_quarantine
+from kilonova.store.statements import Sql
 from kilonova.store.tables import cell
 from kilonova.store.tables.stores import this_store
 from kilonova.world import Row, Tx
+
+_OLD_COPIES = Sql(
+    select(cell.copies.c.server_id, cell.copies.c.copy, cell.servers.c.runner_host, cell.servers.c.runner_copy)
+    .join(cell.servers, cell.servers.c.id == cell.copies.c.server_id)
+    .where(
+        cell.copies.c.host == bindparam("host"),
+        cell.copies.c.copy <= cell.servers.c.turn_floor,
+        cell.servers.c.operation_id.is_(None),
+        cell.servers.c.deleted == 0,
+    )
+)
 
 
 async def judge_copies(tx: Tx, host: str, reports: Sequence[CopyReport], resumes: bool) -> list[Verdict]:
@@ -53,7 +68,7 @@ async def _verdict(
         return Verdict(report.server, report.copy, "destroy", "the server is deleted")
     if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
         return await _adopted(tx, server, report, resumes)
-    if is_old and (report.power == "on" or copy is None or copy["state"] == "leaving"):
+    if is_old and (report.power == "on" or not await _is_needed(tx, host, report)):
         why = "it is from before the records were restored, and may be the newest; adopt or remove it"
         return Verdict(report.server, report.copy, "quarantine", why)
     if copy is not None and copy["state"] != "leaving":
@@ -97,6 +112,27 @@ async def _is_from_before(tx: Tx, server: Row | None, report: CopyReport, owed: 
         return False
     this = await rows.fetch(tx, this_store, id=1)
     return owed is None or this is None or owed["created_at"] < (this["restored_at"] or 0.0)
+
+
+async def _is_needed(tx: Tx, host: str, report: CopyReport) -> bool:
+    """Whether an open move may go back to this copy."""
+    keys: dict[str, Any] = {"server_id": report.server, "source_host": host, "source_copy": report.copy, "open": 1}
+    return await rows.fetch(tx, cell.migrations, **keys) is not None
+
+
+async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> None:
+    """Records of copies from before the restore, where no operation is at work: one that the host does not have, or
+    that is in quarantine now, is no longer recorded; one that may run is whole."""
+    there = {(report.server, report.copy): report for report in reports}
+    quarantined = {_key(row) for row in await open_quarantine(tx, host)}
+    for copy in await tx.all(_OLD_COPIES, host=host):
+        keys = {"server_id": copy["server_id"], "copy": copy["copy"], "host": host}
+        if (copy["runner_host"], copy["runner_copy"]) == (host, copy["copy"]):
+            report = there.get(_key(copy))
+            if report is not None and report.whole:
+                await rows.change(tx, cell.copies, {"state": "whole"}, **keys)
+        elif _key(copy) not in there or _key(copy) in quarantined:
+            await rows.remove(tx, cell.copies, **keys)
 
 
 async def note_missing(tx: Tx, host: str, reports: Sequence[CopyReport], now: float) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, or_, select, update
 
 from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
 from kilonova.engine import journal as log
@@ -48,8 +48,21 @@ _SERVERS = Sql(
     .where(cell.servers.c.deleted == 0)
     .values(turn=bindparam("floor"), turn_floor=bindparam("floor"), unsettled=1, operation_id=None, task_state=None)
 )
-_BUILDING = Sql(
-    update(cell.servers).where(cell.servers.c.deleted == 0, cell.servers.c.vm_state == BUILDING).values(vm_state=ERROR)
+# Being built, or being deleted when its guest was gone already: no copy of it may run.
+_INCOMPLETE = Sql(
+    update(cell.servers)
+    .where(cell.servers.c.deleted == 0, or_(cell.servers.c.vm_state == BUILDING, cell.servers.c.runner_host.is_(None)))
+    .values(vm_state=ERROR)
+)
+# The operation that gave permission to run did not come to the server's place: the permission counts.
+_FOLLOW_RUNNER = Sql(
+    update(cell.servers)
+    .where(
+        cell.servers.c.deleted == 0,
+        cell.servers.c.runner_host.is_not(None),
+        or_(cell.servers.c.host != cell.servers.c.runner_host, cell.servers.c.copy != cell.servers.c.runner_copy),
+    )
+    .values(host=cell.servers.c.runner_host, copy=cell.servers.c.runner_copy, claimed=None)
 )
 _HOSTS = Sql(update(cell.hosts).values(epoch=cell.hosts.c.epoch + 1, session=None, returning=1))
 _CLOSE_MOVE = Sql(
@@ -144,7 +157,8 @@ async def _abandon(tx: Tx, store: Store, row: Row, now: float) -> None:
 
 
 async def _protect_servers(tx: Tx, era: int) -> int:
-    await tx.run(_BUILDING)
+    await tx.run(_INCOMPLETE)
+    await tx.run(_FOLLOW_RUNNER)
     await tx.run(_HOSTS)
     return await tx.run(_SERVERS, floor=era * TURNS)
 

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -40,12 +40,15 @@ from kilonova.sim.loop import Process, SimClock, SimLoop
 from kilonova.sim.network import Laid, lay
 from kilonova.sim.outages import Outages
 from kilonova.sim.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
+from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
 from kilonova.store.cell_store import CellStore
+from kilonova.store.marks import Marks, keep_marks
 from kilonova.store.open import OpenStores
 from kilonova.store.revisions import role_of
+from kilonova.store.roll import Roll
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade_blocking
-from kilonova.world import World
+from kilonova.world import Clock, World
 
 T = TypeVar("T")
 DATABASES = ("control", "placement", "cell0", "cell1")
@@ -108,6 +111,7 @@ class CloudShape:
     rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
     groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
     limits: Limits = field(default_factory=Limits)
+    marks: bool = False  # processes and hosts notice an older copy of a database (law 15)
 
 
 class SimCloud:
@@ -196,7 +200,8 @@ class SimCloud:
             self.stock = self.alone(self._lay_volumes, "the volumes", faulty=False)
         if self.shape.groups and not self._lives:
             self.alone(lambda stores: lay_groups(stores.control, self.shape.groups), "the groups", faulty=False)
-        for name in ["api", *(f"conductor{n}" for n in range(1, self.shape.conductors + 1)), *self.hardware.hosts()]:
+        hosts = [name for name in self.hardware.hosts() if self.hardware.is_running(name)]
+        for name in ["api", *(f"conductor{n}" for n in range(1, self.shape.conductors + 1)), *hosts]:
             self.start(name)
 
     def _driver(self, host: str, bus: MemoryBus) -> SimulatedDriver:
@@ -252,7 +257,8 @@ class SimCloud:
         else:
             opened = {name: self._sqlite(name, self.faults if faulty else None) for name in self.databases}
         reached = {name: self.outages.over(store) if faulty else store for name, store in opened.items()}
-        stores = OpenStores(reached.pop("control"), reached.pop("placement"))
+        roll = Roll(CLOUD_ID) if self.shape.marks and faulty else Roll()
+        stores = OpenStores(reached.pop("control"), reached.pop("placement"), roll=roll)
         for name, store in reached.items():
             stores.add_cell(name, CellStore(name, self.clock, store))
         return stores
@@ -287,6 +293,8 @@ class SimCloud:
             role.part = agent
             await agent.start()
             return
+        if self.shape.marks:
+            await self._keep_marks(role.name, role.stores, role.world.clock)
         if role.volumes is not None:
             await role.volumes.contents.serve(role.world.bus)
         scheduler = Scheduler(role.world.db, role.world.clock, role.world.random, limits.service_down_time)
@@ -298,6 +306,14 @@ class SimCloud:
         elif role.volumes is not None and self.shape.volumes:
             await role.volumes.keeper(self.files, None).start(role.world.bus)
         role.ready.set()
+
+    async def _keep_marks(self, name: str, stores: OpenStores, clock: Clock) -> None:
+        """Each of them has a directory that remembers, as an api and a conductor do."""
+        folder = self.directory / "remembers" / name
+        if read_directory_badge(folder) is None:
+            write_directory_badge(folder, DirectoryBadge(cloud=CLOUD_ID, store=name, name=name))
+        stores.marks = Marks(stores, clock, directories=[folder], grace=self.shape.limits.service_down_time)
+        await keep_marks(stores.marks)
 
     def _cell(self, host: str) -> str:
         return f"cell{sorted(self.hardware.hosts()).index(host) % self.shape.cells + 1}" if self.shape.cells > 1 else ""
@@ -380,6 +396,31 @@ class SimCloud:
         volumes = self._volumes(stores, self.clock, SeededIds(random.Random(f"{self.seed}:volumes")))
         stock = await lay_volumes(volumes, self.files, self.shape.volumes)
         return await lay_rare_volumes(volumes, self.files, stock) if self.shape.rare_volumes else stock
+
+    # -- backups ------------------------------------------------------------------------------------------------
+
+    def back_up(self) -> Path:
+        """All databases, as they are at this instant."""
+        folder = Path(tempfile.mkdtemp(prefix="backup-", dir=self.directory))
+        for name in self.databases:
+            with (
+                contextlib.closing(sqlite3.connect(self.directory / f"{name}.db")) as source,
+                contextlib.closing(sqlite3.connect(folder / f"{name}.db")) as target,
+            ):
+                source.backup(target)
+        return folder
+
+    def put_back(self, folder: Path, names: Sequence[str]) -> None:
+        """These databases become what they were; whoever had them open is killed. Hosts go on."""
+        for name in [name for name, role in self.roles.items() if role.stores is not None]:
+            self.kill(name)
+        for process, _ in self._lookers.values():
+            self.loop.kill(process)
+        self._lookers.clear()
+        for name in names:
+            for old in self.directory.glob(f"{name}.db*"):
+                old.unlink()
+            shutil.copy(folder / f"{name}.db", self.directory / f"{name}.db")
 
     def cause(self, request: str = "") -> Cause:
         request = request or f"req-{self.random.getrandbits(64):x}"

@@ -38,7 +38,8 @@ class Told:
     records: Records = field(repr=False, default_factory=Records)
 
 
-def run(history: History) -> Told:
+def make_cloud(history: History, *, marks: bool = False) -> SimCloud:
+    """The cloud that a history happens to; the caller closes it."""
     weather = Weather(history.seed, history.lost, history.late, history.doubled)
     luck = CommitLuck(history.seed, history.failed, history.unknown)
     luck.weather = weather
@@ -64,9 +65,15 @@ def run(history: History) -> Told:
         rare_volumes=history.volumes,
         groups=POLICIES,
         limits=limits,
+        marks=marks,
     )
     cloud = SimCloud(shape, seed=history.seed, weather=weather, faults=luck)
     weather.hardware = cloud.hardware
+    return cloud
+
+
+def run(history: History) -> Told:
+    cloud = make_cloud(history)
     try:
         return _play(cloud, history)
     finally:

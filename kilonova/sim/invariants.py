@@ -43,6 +43,22 @@ def under_way(records: Records, cloud: SimCloud) -> list[str]:
     ]
 
 
+def after_restore(records: Records, cloud: SimCloud) -> list[str]:
+    """At rest, once an operator has settled what is in quarantine. Ports and volumes that an older control knows
+    otherwise than the cells are named by audits, and are no invariant."""
+    return [
+        *_task_states(records),
+        *_books(records),
+        *_one_runs(records, cloud),
+        *_all_ended(records),
+        *_runs_where_allowed(records, cloud),
+        *_nothing_left(records, cloud),
+        *_mappings(records),
+        *quotas.at_rest(records),
+        *overbooked(records),
+    ]
+
+
 def overbooked(records: Records) -> list[str]:
     """Where no inventory ever shrinks, use above capacity means that a claim raised it there."""
     return [

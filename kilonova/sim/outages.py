@@ -48,8 +48,15 @@ class Breakable:
     def __init__(self, store: DroppableStore, outages: Outages) -> None:
         self.name = store.name
         self.inner = store
-        self.halted = ""
         self._outages = outages
+
+    @property
+    def halted(self) -> str:
+        return self.inner.halted
+
+    @halted.setter
+    def halted(self, why: str) -> None:
+        self.inner.halted = why
 
     @property
     def stats(self) -> Stats:

@@ -1,4 +1,4 @@
-"""python -m tests.soak.simulated histories|crashes|hunt: run inside the tree that is being tried.
+"""python -m tests.soak.simulated histories|restored|crashes|hunt: run inside the tree that is being tried.
 
 A failure is one line of JSON: what, what was found, and the arguments that run just that again."""
 
@@ -18,9 +18,12 @@ from kilonova.sim.commands import chosen_points
 from kilonova.sim.crash_scenarios import SCENARIOS
 from kilonova.sim.crashes import Scenario, count_points, crash_at
 from kilonova.sim.histories import draw, run
+from kilonova.sim.restores import run_restored
 
 LENGTHS = (30, 60, 60, 100)
 HISTORIES_PER_CRASH = 4
+HISTORIES_PER_RESTORE = 4
+RESTORED_LENGTH = 60
 
 
 def try_history(seed: str, length: int) -> list[str]:
@@ -47,6 +50,17 @@ def histories(asked: argparse.Namespace) -> int:
         found = try_history(seed, asked.length)
         if found:
             tell(f"seed {seed}", found, ["--seed", seed, "--length", str(asked.length)])
+            return 1
+    return 0
+
+
+def restored(asked: argparse.Namespace) -> int:
+    """Histories in which databases are put back."""
+    seeds = asked.seed or [f"{asked.prefix}-{number}" for number in range(asked.count)]
+    for seed in (seed for seed in seeds if seed not in asked.left_out):
+        found = run_restored(draw(seed, RESTORED_LENGTH)).found
+        if found:
+            tell(f"seed {seed}", found, ["--seed", seed])
             return 1
     return 0
 
@@ -79,7 +93,7 @@ def _sampled(asked: argparse.Namespace) -> Iterator[tuple[Scenario, int, bool]]:
 def hunt(asked: argparse.Namespace) -> int:
     """Fresh ones until the time is over; goes on after a failure and tells how many there were."""
     source, points = random.Random(asked.prefix), {s.name: count_points(s) for s in SCENARIOS}
-    tried = {"histories": 0, "operations": 0, "crashes": 0, "failed": 0}
+    tried = {"histories": 0, "operations": 0, "restores": 0, "crashes": 0, "failed": 0}
     while time.time() < asked.until:
         if asked.kind != "crashes":
             tried["failed"] += _hunt_history(f"{asked.prefix}-{tried['histories']}", source, tried)
@@ -90,15 +104,20 @@ def hunt(asked: argparse.Namespace) -> int:
 
 
 def _hunt_history(seed: str, source: random.Random, tried: dict[str, int]) -> bool:
-    length = source.choice(LENGTHS)
+    """Every few of them have databases that are put back (law 15)."""
+    is_restored = tried["histories"] % HISTORIES_PER_RESTORE == HISTORIES_PER_RESTORE - 1
+    length = RESTORED_LENGTH if is_restored else source.choice(LENGTHS)
     try:
-        told = run(draw(seed, length))
+        told = (run_restored if is_restored else run)(draw(seed, length))
         found, operations = told.found, told.operations
     except Exception as error:
         found, operations = [f"{type(error).__name__}: {error}"], 0
     tried["histories"] += 1
     tried["operations"] += operations
-    if found:
+    tried["restores"] += is_restored
+    if found and is_restored:
+        tell(f"python -m tests.soak.simulated restored --seed {seed}", found, [])
+    elif found:
         tell(f"kilonova sim replay {seed} --length {length}", found, [])
     return bool(found)
 
@@ -120,7 +139,7 @@ def main() -> int:
         print(f"kilonova is {kilonova.__file__}, not the one in {Path.cwd()}", file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("histories", "crashes", "hunt"))
+    parser.add_argument("what", choices=("histories", "restored", "crashes", "hunt"))
     parser.add_argument("--prefix", default="soak")
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--length", type=int, default=40)
@@ -131,7 +150,7 @@ def main() -> int:
     parser.add_argument("--until", type=float, default=0.0)
     parser.add_argument("--kind", choices=("histories", "crashes"))
     asked = parser.parse_args()
-    return {"histories": histories, "crashes": crashes, "hunt": hunt}[asked.what](asked)
+    return {"histories": histories, "restored": restored, "crashes": crashes, "hunt": hunt}[asked.what](asked)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,15 @@ from pathlib import Path
 WITHOUT_SERVERS = "not postgres and not nats"
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "-m", WITHOUT_SERVERS]
 HISTORIES = ("--prefix=soak", "--count=80")
+RESTORED = ("--prefix=restored", "--count=24")
 CRASHES = ("--sample=8",)
 LIMIT = 900.0  # seconds for one suite; what hangs is ended
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*\])?)(?: - .*)?$", re.MULTILINE)
 
 # Quick ones first. A suite that is not there yet is passed over.
 FOLDERS = ["engine", "placement", "property", "store", "stories", "unit"]
-SIMULATED = {"histories": HISTORIES, "crashes": CRASHES}
-SIMULATED_PART = {"histories": "--seed", "crashes": "--at"}
+SIMULATED = {"histories": HISTORIES, "crashes": CRASHES, "restored": RESTORED}
+SIMULATED_PART = {"histories": "--seed", "crashes": "--at", "restored": "--seed"}
 ALL = [*FOLDERS, *SIMULATED]
 RUNNING: set[subprocess.Popen[str]] = set()
 
