@@ -112,8 +112,7 @@ def _wait(
     while (left := until - cloud.loop.time()) > 0.0 and cloud.loop.time() < player.trouble.watch_until:
         cloud.loop.run_for(min(left, LOOK_EVERY_SECONDS))
         seen += living.look()
-    if left > 0.0:
-        cloud.loop.run_for(left)
+    cloud.loop.run_for(max(left, 0.0))  # also for no time at all: what is due at this instant is done
     return seen
 
 
