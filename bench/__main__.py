@@ -6,7 +6,17 @@ import subprocess
 import sys
 
 NAMES = (
-    *("engine_sqlite", "engine_postgres", "heartbeats", "idle", "api_create", "api_read", "fleet_create", "seen"),
+    *(
+        "engine_sqlite",
+        "engine_postgres",
+        "heartbeats",
+        "idle",
+        "api_create",
+        "api_read",
+        "fleet_create",
+        "seen",
+        "hostile",
+    ),
     *("placement_snapshot", "scheduler", "many_hosts"),
 )
 

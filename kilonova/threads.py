@@ -21,8 +21,9 @@ class Threads:
 
     def __init__(self, name: str, most: int, *, niceness: int = 0) -> None:
         def begin() -> None:
-            if niceness:  # Linux keeps it per thread
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+            if niceness:  # Linux keeps it per thread; below what the process itself was given
+                own = os.getpriority(os.PRIO_PROCESS, 0)
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(own + niceness, 19))
 
         self._pool = ThreadPoolExecutor(most, thread_name_prefix=name, initializer=begin)
 

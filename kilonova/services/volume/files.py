@@ -196,10 +196,10 @@ class Files:
                 if stop.is_set() or self._stopping.is_set():
                     raise Failed("stopping", "the copy was interrupted; it is begun again at the next start")
                 self._check_reserve()
-                batch = os.pread(source, min(BATCH, end - at), at)
-                if not batch:
+                copied = _copy_piece(source, target, at, min(BATCH, end - at))
+                if not copied:
                     return
-                at += _write_all(target, batch, at)
+                at += copied
 
     def _check_reserve(self) -> None:
         try:
@@ -298,6 +298,16 @@ def _raw_chunks(file: int) -> Iterator[bytes]:
                 return
             yield chunk
             at += len(chunk)
+
+
+def _copy_piece(source: int, target: int, at: int, length: int) -> int:
+    """Copy inside the kernel where it can: this thread has a low priority, and must not hold Python's lock while it
+    waits for a processor. Return how many bytes were copied; 0 at the end of the file."""
+    with contextlib.suppress(OSError):  # not every file system can; one that is full says so again below
+        if copied := os.copy_file_range(source, target, length, at, at):
+            return copied
+    batch = os.pread(source, length, at)
+    return _write_all(target, batch, at) if batch else 0
 
 
 def data_extents(file: int, size: int) -> Iterator[tuple[int, int]]:

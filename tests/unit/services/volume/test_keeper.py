@@ -4,6 +4,8 @@ middle, or no longer wanted."""
 from __future__ import annotations
 
 import asyncio
+import errno
+import random
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -217,5 +219,28 @@ def test_work_goes_to_whoever_keeps_the_files(control: Control, tmp_path: Path) 
             await store.write(lambda tx: rows.change(tx, volume_backends, {"seen_at": time.time() - 3600}, id=one.id))
             assert [each.is_up for each in await here.volumes.backends.all()] == [False]
             assert await refusal(here.volumes.backends.set_disabled("nowhere", True)) == "service_not_found"
+
+    control(story)
+
+
+@pytest.mark.parametrize("way", ["kernel", "refused", "nothing"])
+def test_a_copy_is_whole_whatever_the_kernel_can(
+    control: Control, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> int:
+        if way == "nothing":
+            return 0
+        raise OSError(errno.EXDEV, "not here")
+
+    if way != "kernel":
+        monkeypatch.setattr("os.copy_file_range", refuse)
+    content = random.Random(3).randbytes(3 * 1024**2 + 17)
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            volume = await here.volume(1, image=await here.image(content))
+            with here.path(volume).open("rb") as file:
+                assert file.read(len(content)) == content
+            assert here.path(volume).stat().st_size == 1024**3
 
     control(story)
