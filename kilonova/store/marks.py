@@ -86,10 +86,11 @@ class Marks:
             return
         seen = await self._sightings()
         self.badges = await self._read(read_badge)  # after the sightings: those are then committed marks of the past
-        behind = {name: why for name in self.badges if (why := self._behind_of(name, seen))}
-        restored = {name: badge.restored for name, badge in self.badges.items() if badge.restored} | behind
-        for name, why in behind.items():
-            await self._flag(name, why)
+        behind = {name: later for name in self.badges if (later := self._behind_of(name, seen))}
+        restored = {name: badge.restored for name, badge in self.badges.items() if badge.restored}
+        restored |= {name: _sentence(name, self.badges[name], *later) for name, later in behind.items()}
+        for name, (_, sighting) in behind.items():
+            await self._flag(name, restored[name], sighting)
         self._halt(restored)
         if not restored:
             if asyncio.get_running_loop().time() - self.began >= self.grace:
@@ -121,24 +122,27 @@ class Marks:
         cells = [(name, self.stores.cell(name)) for name in self.stores.cells()]
         return [("control", self.stores.control), ("placement", self.stores.placement), *cells]
 
-    def _behind_of(self, name: str, seen: Mapping[str, Mapping[str, Known]]) -> str:
-        """Why it must be an older copy; "" when nobody saw a later one."""
-        badge = self.badges[name]
+    def _behind_of(self, name: str, seen: Mapping[str, Mapping[str, Known]]) -> tuple[str, Sighting] | None:
+        """Who saw a later one, and how far that had come; None when nobody did."""
+        badge, latest = self.badges[name], None
         for who, known in seen.items():
             other = known.get(name)
             if other is not None and other.store in ("", badge.store) and other.seen > badge.reached:
-                return _sentence(name, badge, who, other.seen)
-        return ""
+                latest = (who, other.seen) if latest is None or other.seen > latest[1] else latest
+        return latest
 
     # -- halting ------------------------------------------------------------------------------------------------
 
-    async def _flag(self, name: str, why: str) -> None:
-        """For every process: the database itself says that it was restored."""
+    async def _flag(self, name: str, why: str, seen: Sighting) -> None:
+        """For every process: the database itself says that it was restored. It also keeps how far it was seen: the new
+        era must be above that."""
         if self.halted:
             return
+        badge = msgspec.structs.replace(self.badges[name], era=seen.era, mark=seen.mark)
 
         async def body(tx: Tx) -> None:
             await rows.change(tx, this_store, {"restored": why}, id=1, restored="")
+            await _note(tx, name, badge)
 
         await dict(self._stores())[name].write(body)
 
@@ -232,7 +236,7 @@ class Marks:
             witnesses.add(host)
             why = _sentence(name, badge, " and ".join(sorted(witnesses)[:2]), sighting)
             if len(witnesses) >= min(2, await self._count_hosts(cell)):
-                await self._flag(name, why)
+                await self._flag(name, why, sighting)
                 self._halt({name: why})
             raise Halted(f"{why}; {COMMAND}")
 

@@ -173,6 +173,31 @@ def test_two_hosts_are_believed(lab: Lab) -> None:
     lab.run(story)
 
 
+@pytest.mark.parametrize("witness", ["hosts", "directory"])
+def test_one_word_is_enough_when_hosts_know_a_later_era(lab: Lab, tmp_path: Path, witness: str) -> None:
+    """All databases are of an era that ended before the one that hosts or directories have seen."""
+    later = {name: Sighting(4, 900) for name in NAMES}
+    folder = tmp_path / "images"
+    write_directory_badge(folder, DirectoryBadge(cloud="c", store="s", name="images"))
+
+    async def story(stores: OpenStores, marks: Marks) -> None:
+        if witness == "hosts":
+            with pytest.raises(Halted):
+                await marks.hear("host1", "cell1", {name: later[name] for name in ("control", "cell1")})
+        else:
+            badge = DirectoryBadge(cloud="c", store="s", name="images", seen=later)
+            write_directory_badge(folder, badge)
+            await marks.look()
+        assert stores.halted
+        stores.halt("")
+        assert {one.era for one in await begin_era(stores)} == {5}
+        await marks.look()
+        assert not stores.halted
+        await marks.hear("host1", "cell1", later)
+
+    lab.run(story, directories=[folder])
+
+
 def test_the_only_host_is_believed(lab: Lab) -> None:
     async def story(stores: OpenStores, marks: Marks) -> None:
         await _put_hosts(stores, 1)
