@@ -13,7 +13,7 @@ import msgspec
 from kilonova.bus import HOSTS_ANSWER, in_cell
 from kilonova.conductor.gate import Gate
 from kilonova.conductor.observer import Observer
-from kilonova.conductor.returning import cell_of, register, returned
+from kilonova.conductor.returning import cell_of, refusal_of_other_cloud, register, returned
 from kilonova.domain.errors import Halted, Superseded, Unreachable
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
 from kilonova.engine.conclude import Outcome, conclude
@@ -60,6 +60,9 @@ class Desk:
     async def on_register(self, message: Register) -> Registered:
         """Some at a time. When a whole fleet starts at once, most would have given up before it is their turn, and
         what is done for them then only delays those who ask again."""
+        refused = refusal_of_other_cloud(self.engine, message)
+        if refused:  # before it is heard: what it saw is another cloud's
+            return Registered(epoch=0, refused=refused)
         await self._hear(message.host, message.cell, message.seen)
         patience = self.engine.limits.report_interval / 5  # the host waits for half of that interval
         weight = 1 + len(message.copies) // COPIES

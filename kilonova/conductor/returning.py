@@ -45,7 +45,6 @@ async def register(engine: Engine, message: Register) -> Registered:
     if wrong:
         return Registered(epoch=0, refused=wrong)
     try:
-        _refuse_other_cloud(engine, message)
         journal = await find_cell(engine, message)
         row = await _host_row(engine, journal, message)
     except Refused as why:
@@ -89,14 +88,15 @@ async def register(engine: Engine, message: Register) -> Registered:
     return msgspec.structs.replace(registered, verdicts=verdicts)
 
 
-def _refuse_other_cloud(engine: Engine, message: Register) -> None:
+def refusal_of_other_cloud(engine: Engine, message: Register) -> str:
+    """Why the host may not join; "" when it is new or this cloud's own."""
     cloud = engine.world.db.cloud
-    if cloud and message.cloud and message.cloud != cloud:
-        raise Refused(
-            "other_cloud",
-            f"host {message.host} belongs to cloud {message.cloud}, and this is cloud {cloud}; correct its [bus] url, "
-            "or start it with an empty data directory under a new name",
-        )
+    if not cloud or message.cloud in ("", cloud):
+        return ""
+    return (
+        f"host {message.host} belongs to cloud {message.cloud}, and this is cloud {cloud}; correct its [bus] url, "
+        "or start it with an empty data directory under a new name"
+    )
 
 
 async def _with_volumes(engine: Engine, host: str, verdict: Verdict) -> Verdict:
