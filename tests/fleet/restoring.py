@@ -190,12 +190,15 @@ class Scene:
         }
 
     def settle(self, name: str, host: str, action: str) -> None:
-        path = f"/hosts/{host}/quarantine/{self.ids[name]}"
-        until(
-            lambda: self.http.ask("POST", f"/kilonova/v1{path}", {"action": action}).status == 202,
-            30,
-            lambda: str(self.http.ask("POST", f"/kilonova/v1{path}", {"action": action}).body),
-        )
+        """A copy that its host has reported gone meanwhile needs no word."""
+        path = f"/kilonova/v1/hosts/{host}/quarantine/{self.ids[name]}"
+        answers: list[Any] = []
+
+        def word() -> bool:
+            answers.append(self.http.ask("POST", path, {"action": action}))
+            return answers[-1].status == 202 or answers[-1].json["error"]["code"] == "not_quarantined"
+
+        until(word, 30, lambda: str(answers[-1].body))
 
     # -- the restore --------------------------------------------------------------------------------------------
 
