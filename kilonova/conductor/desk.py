@@ -132,11 +132,12 @@ class Desk:
 
     async def on_finish(self, message: Finish) -> Finished:
         """A late, doubled or outdated result is refused and changes nothing."""
-        working = OPERATION.set(message.operation)
+        before = OPERATION.get()
+        OPERATION.set(message.operation)
         try:
             return await self._finish(message)
         finally:
-            OPERATION.reset(working)
+            OPERATION.set(before)  # not by its token: who kills a simulated process ends this in another context
 
     async def _finish(self, message: Finish) -> Finished:
         journal = self.engine.world.db.cell(message.journal)

@@ -12,7 +12,10 @@ from kilonova.engine.findings import settle
 from kilonova.services.volume.changing import Said
 from kilonova.sim.network import PROJECT
 from kilonova.sim.story_requests import Answer, Requests
+from kilonova.store import rows
 from kilonova.store.findings import all_findings, journal_of
+from kilonova.store.tables.volume import attachments
+from kilonova.world import Tx
 
 ADMIN = Caller(user=Named("admin", "admin"), project=Named(PROJECT, PROJECT), roles=("admin",))
 
@@ -90,3 +93,23 @@ class OperatorRequests(Requests):
             await volumes.attachments.detach(ADMIN, volume_id, None, force=True)
 
         return self._ask(ask)
+
+    def connect_elsewhere(self, **machines: str) -> list[Answer]:
+        """`volume1: rescue`: written past compute, the volume is connected to that machine too; to "" no more."""
+        return [self._connect(volume, machine) for volume, machine in machines.items()]
+
+    def _connect(self, volume: str, machine: str) -> Answer:
+        volume_id = self._volume(volume)
+        other = f"elsewhere-{volume}"
+
+        async def body(tx: Tx) -> None:
+            row = await rows.fetch(tx, attachments, volume_id=volume_id)
+            if machine and row is not None:
+                copied = {name: row[name] for name in row.keys()}  # noqa: SIM118 - not a dict
+                await rows.put(
+                    tx, attachments, **{**copied, "id": other, "host": machine, "server_id": None, "turn": 0}
+                )
+            else:
+                await rows.remove(tx, attachments, id=other)
+
+        return self._ask(lambda engine: engine.world.db.control.write(body))

@@ -116,7 +116,14 @@ BODIES: dict[str, Value] = {
     "POST /kilonova/v1/audits": lambda world: {},
     "PATCH /v2/images/{image}": lambda world: [{"op": "add", "path": "/colour", "value": "red"}],
     "PUT /v2/images/{image}/file": lambda world: b"0123456789",
-    "PUT /volume/v3/os-services/{verb}": lambda world: {"host": volume.backend(world), "binary": "cinder-volume"},
+    **{
+        f"PUT /volume/v3/os-services/{verb}": lambda world: {
+            "host": volume.backend(world),
+            "binary": "cinder-volume",
+            "disabled_reason": "broken",
+        }
+        for verb in ("enable", "disable", "disable-log-reason", "{verb}")
+    },
     "PUT /types/{type}/extra_specs/{key}": lambda world: {"colour": "green"},
     "POST /types/{type}/extra_specs": lambda world: {"extra_specs": {"shape": "round"}},
 }
