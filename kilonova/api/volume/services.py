@@ -73,10 +73,15 @@ def _service(call: Call, one: Listed) -> dict[str, Any]:
     return shown
 
 
+# Cinder has these actions, so their route exists; what is asked for there cannot be done.
+OF_CINDER = ("freeze", "thaw", "failover", "failover_host", "set-log", "get-log")
+
+
 async def refuse_action(call: Call) -> Response:
     """Name the action, whatever its body is: those that are not offered (failover, get-log) have other bodies."""
     verb = call.path["verb"]
-    raise Rejected(404, f"Unknown action {verb[:40]!r}: this API has enable, disable and disable-log-reason.")
+    status = 400 if verb in OF_CINDER else 404
+    raise Rejected(status, f"Unknown action {verb[:40]!r}: this API has enable, disable and disable-log-reason.")
 
 
 async def enable(call: Call) -> Response:
