@@ -221,7 +221,7 @@ def _told(request: Request) -> str:
 def _no_route(method: str, path: str) -> Rejected:
     """The sentence of OpenStack's services, and what it is about: the address, not what its ids name."""
     address = quote(path, safe=SAFE_IN_LOGS)[:SHOWN]
-    return Rejected(404, f"The resource could not be found: this API has no {method} {address}.")
+    return Rejected(404, f"The resource could not be found. Note: this API has no {method} {address}.")
 
 
 def _not_allowed(method: str, routes: Sequence[Route]) -> Rejected:
