@@ -12,6 +12,7 @@ import logging
 import re
 import sys
 import time
+from abc import ABC, abstractmethod
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
@@ -36,7 +37,7 @@ def set_up(level: str, *, use_json: bool) -> None:
     logging.getLogger("kilonova").setLevel(level)
 
 
-class _Formatter(logging.Formatter):
+class _Formatter(logging.Formatter, ABC):
     def __init__(self) -> None:
         from structlog.contextvars import get_contextvars
 
@@ -51,8 +52,9 @@ class _Formatter(logging.Formatter):
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         return self.line(record, fields, trace)
 
+    @abstractmethod
     def line(self, record: logging.LogRecord, fields: Fields, trace: str) -> str:
-        raise NotImplementedError
+        """Return the record as one line, with its fields and its traceback."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return f"{_second(int(record.created))}.{int(record.created % 1 * 1e6):06d}Z"

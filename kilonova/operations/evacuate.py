@@ -19,8 +19,7 @@ from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Place, Step, Target
-from kilonova.operations.steps.claim import close_migration, open_migration, taken, wanted
-from kilonova.operations.steps.group import group_of
+from kilonova.operations.steps.claim import claim_destination, close_migration, open_migration
 from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.ports import bind_to_destination, bind_to_source, has_ports
@@ -60,17 +59,8 @@ async def select_destination(ctx: Context) -> Facts:
     return {**found, "source_copy": ctx.row.copy, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
 
 
-async def claim_destination(ctx: Context) -> Facts:
-    outcome = await claims.claim_evacuation(
-        ctx.world.db.placement,
-        ctx.fence,
-        ctx.facts["migration"],
-        wanted(ctx, ctx.row.flavor),
-        project=ctx.row.project_id,
-        user=ctx.row.user_id,
-        group=await group_of(ctx, ctx.facts["source"]),
-    )
-    return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
+async def claim_evacuation(ctx: Context) -> Facts:
+    return await claim_destination(ctx, claims.claim_evacuation, ctx.facts["source"])
 
 
 async def return_claim(ctx: Context) -> Facts:
@@ -202,7 +192,7 @@ class Evacuate(Operation):
         Step("rebuild_server", select_destination, on=CONTROL, plan=True, event="rebuild_server"),
         Step(
             "claim",
-            claim_destination,
+            claim_evacuation,
             on=STILL_AWAY,
             undo=return_claim,
             record=open_migration("evacuation", "pre-migrating"),

@@ -123,7 +123,7 @@ async def remove_server(ctx: Context) -> Facts:
 
 
 async def map_to_cell(ctx: Context) -> Facts:
-    """The build request is the race token with delete: whoever removes it first has the server."""
+    """Map the server to its cell. A delete removes the build request, too: whoever is first has the server."""
     ctx.in_transaction(await _recheck_quota(ctx))
     ctx.in_transaction(_take_build_request(ctx, ctx.facts["cell"]))
     return {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +155,14 @@ class Fleet:
                 await stores.close()
 
         return asyncio.run(body())
+
+
+@contextlib.contextmanager
+def started(fleet: Fleet) -> Iterator[Fleet]:
+    """Started, and closed at the end with its files."""
+    try:
+        fleet.start_all()
+        yield fleet
+    finally:
+        fleet.close()
+        shutil.rmtree(fleet.directory, ignore_errors=True)

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from kilonova.engine.limits import Limits
-from tests.fleet.fleet import Fleet
+from tests.fleet.fleet import Fleet, started
 from tests.support.servers import Nats, Postgres
 
 CREATES = 6
 NOISE = 10.0  # seconds that a busy machine may add
 FOR_EVER = 120.0
-
-
-@contextmanager
-def running(postgres: Postgres, nats: Nats, **options: float) -> Iterator[Fleet]:
-    fleet = Fleet(postgres, nats, **options)
-    try:
-        fleet.start_all()
-        yield fleet
-    finally:
-        fleet.close()
-        shutil.rmtree(fleet.directory, ignore_errors=True)
 
 
 def create_many(fleet: Fleet, name: str) -> list[Any]:
@@ -38,7 +24,7 @@ def slowest(fleet: Fleet, made: list[Any]) -> float:
 
 def test_a_conductor_that_stops_gives_its_steps_to_another(postgres: Postgres, nats: Nats) -> None:
     """With leases and polls that take for ever, so that nobody is rescued by them."""
-    with running(postgres, nats, lease=FOR_EVER, poll=FOR_EVER) as fleet:
+    with started(Fleet(postgres, nats, lease=FOR_EVER, poll=FOR_EVER)) as fleet:
         for name in ("conductor1", "conductor2"):
             made = create_many(fleet, name)
             assert fleet.roles.pop(name).terminate(seconds=15.0) == 0
@@ -49,7 +35,7 @@ def test_a_conductor_that_stops_gives_its_steps_to_another(postgres: Postgres, n
 
 def test_a_killed_conductors_steps_go_on_within_ten_seconds(postgres: Postgres, nats: Nats) -> None:
     limits = Limits()
-    with running(postgres, nats, lease=limits.lease_seconds, poll=limits.poll_seconds) as fleet:
+    with started(Fleet(postgres, nats, lease=limits.lease_seconds, poll=limits.poll_seconds)) as fleet:
         for name in ("conductor1", "conductor2"):
             made = create_many(fleet, name)
             fleet.kill9(name)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fleet.fleet import DATABASES, Fleet
+from tests.fleet.fleet import DATABASES, Fleet, started
 from tests.fleet.restoring import Disks, Scene
 from tests.support.program import kilonova, until
 from tests.support.servers import Nats, Postgres
@@ -38,12 +37,8 @@ def fleet(postgres: Postgres, nats: Nats) -> Iterator[Fleet]:
     """Copies of disks take so long that a backup finds them under way."""
     fleet = Fleet(postgres, nats)
     fleet.config.write_text(fleet.config.read_text().replace("copy_seconds = 0.6", "copy_seconds = 2"))
-    try:
-        fleet.start_all()
+    with started(fleet):
         yield fleet
-    finally:
-        fleet.close()
-        shutil.rmtree(fleet.directory, ignore_errors=True)
 
 
 @pytest.mark.parametrize("names", VARIANTS, ids="+".join)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from kilonova.domain.errors import Failed
@@ -28,14 +28,21 @@ def candidate_of(told: dict[str, Any], flavor: Flavor) -> Candidate:
 
 async def claim_move(ctx: Context) -> dict[str, Any]:
     """Claim the destination for the server; what it held until now becomes the migration's."""
-    outcome = await claims.claim_move(
+    return await claim_destination(ctx, claims.claim_move)
+
+
+async def claim_destination(
+    ctx: Context, claim: Callable[..., Awaitable[Claimed | NotClaimed]], dead_host: str = ""
+) -> dict[str, Any]:
+    """Claim one of the candidates in the way that `claim` shares the books between server and migration."""
+    outcome = await claim(
         ctx.world.db.placement,
         ctx.fence,
         ctx.facts["migration"],
         wanted(ctx, ctx.row.flavor),
         project=ctx.row.project_id,
         user=ctx.row.user_id,
-        group=await group_of(ctx),
+        group=await group_of(ctx, dead_host),
     )
     return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
 

@@ -224,7 +224,7 @@ class Uploads:
             await self._control.write(body)
 
     async def _remove_all_unwanted(self) -> None:
-        """Of deletes that were cut off between the record and the file."""
+        """Remove the files of what was deleted when a crash came between its record and its file."""
 
         async def body(tx: Tx) -> list[str]:
             return [row["file"] for row in await tx.all(_TO_REMOVE)]

@@ -257,7 +257,7 @@ class Keeper:
                 await self._backing.set_aside(name, self._clock.now())
 
     async def _remove_unwanted(self) -> None:
-        """Of deletes that were cut off between the record and the file."""
+        """Remove the files of what was deleted when a crash came between its record and its file."""
 
         async def body(tx: Tx) -> list[str]:
             return [row["file"] for row in await tx.all(_TO_REMOVE, backend=self._backends.own)]
