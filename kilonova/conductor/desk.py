@@ -4,6 +4,7 @@ conductor may answer any agent."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,18 +15,20 @@ from kilonova.bus import HOSTS_ANSWER, in_cell
 from kilonova.conductor.gate import Gate
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.returning import cell_of, refusal_of_other_cloud, register, returned
-from kilonova.domain.errors import Halted, Superseded, Unreachable
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned
+from kilonova.domain.errors import Halted, KilonovaError, Superseded, Unreachable
+from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned, StepOrder
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.passing import pass_on
-from kilonova.engine.take import open_for_host, take_for_host
+from kilonova.engine.take import Guard, open_for_host, take_for_host
 from kilonova.logs import OPERATION
 from kilonova.store import rows
 from kilonova.store.badges import Sighting
 from kilonova.store.tables.cell import hosts
 from kilonova.world import Store, Tx
+
+log = logging.getLogger(__name__)
 
 REGISTRATIONS = 64  # of empty hosts at a time
 COPIES = 8  # so many to be judged cost about as much as all the rest of a registration
@@ -126,9 +129,19 @@ class Desk:
             return Orders(register_again=word == "register")
         self.with_work.discard(beat.host)
         # together, so that they share a COMMIT
-        taking = (take_for_host(self.engine, journal, *step, beat, still_works) for step in found)
+        taking = (self._take(journal, beat, still_works, *step) for step in found)
         taken = await asyncio.gather(*taking)
         return Orders(steps=[order for order in taken if order is not None])
+
+    async def _take(self, journal: Store, beat: Beat, guard: Guard, operation: str, ordinal: int) -> StepOrder | None:
+        """One step that cannot be handed out is logged; the host's other steps do not wait for it."""
+        try:
+            return await take_for_host(self.engine, journal, operation, ordinal, beat, guard)
+        except KilonovaError:
+            raise
+        except Exception:
+            log.exception("operation %s: step %d cannot be given to host %s", operation, ordinal, beat.host)
+            return None
 
     async def on_finish(self, message: Finish) -> Finished:
         """A late, doubled or outdated result is refused and changes nothing."""

@@ -298,14 +298,17 @@ def _has_no_way_back(operation: Operation, op: Op) -> bool:
 
 
 async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: float) -> None:
-    """Compare-and-set: the turn moves, and the server belongs to this operation."""
+    """Compare-and-set: the turn moves, and the server belongs to this operation. Both are compared: `hand_over` gives
+    the server to `build` in the same turn."""
+    server = subject.server
+    owner = None if server is None else server.row["operation_id"]
     values = {
         "turn": op.turn,
         "operation_id": op.id,
         "task_state": operation.task_state,
         "updated_at": now,
     }
-    if not await rows.change(tx, cell.servers, values, id=op.server_id, turn=op.turn - 1):
+    if not await rows.change(tx, cell.servers, values, id=op.server_id, turn=op.turn - 1, operation_id=owner):
         raise Overtaken(f"server {op.server_id} changed hands while it was being looked at")
 
 

@@ -11,7 +11,9 @@ from kilonova.domain.guest import CopyReport
 from kilonova.operations import REGISTRY
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
+from kilonova.store import rows
 from kilonova.store.statements import Sql
+from kilonova.store.tables.cell import servers
 from kilonova.store.tables.placement import resource_providers
 from tests.engine.speaking import Speaker
 
@@ -53,6 +55,21 @@ def test_a_result_that_is_not_of_now_changes_nothing(building, other):
     assert not speaker.finish(order, **other)
     assert state(cloud, order) == before
     assert speaker.finish(order), "the right one still counts"
+
+
+def test_a_step_that_cannot_be_given_away_does_not_keep_the_others(building):
+    """As if its server had been given to another host behind the operation's back."""
+    cloud, speaker, order = building
+
+    async def give_away(engine):
+        async def body(tx):
+            await rows.change(tx, servers, {"runner_host": "host2"}, id=order.server)
+
+        await engine.world.db.cell("cell1").write(body)
+
+    cloud.do(give_away)
+    _, other = cloud.make("b", host="host1")
+    assert {step.operation for step in speaker.beat().steps} == {other}
 
 
 def test_a_host_cannot_end_another_hosts_step(building):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kilonova.domain.errors import CommitUnknown, Refused
-from kilonova.engine.accept import Ask, Key
+from kilonova.engine.accept import Ask, Key, gather
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, DESTINATION, Step
 from kilonova.engine.rehearse import rehearse
@@ -15,6 +15,8 @@ from kilonova.operations.migrate import Migrate
 from kilonova.operations.submit import NewServer, create, evacuate_host, submit
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.invariants import check
+from kilonova.store import rows
+from kilonova.store.tables.cell import servers
 
 from .conftest import SMALL
 
@@ -30,6 +32,27 @@ def test_the_loser_of_a_race_is_refused_with_the_state_that_won(cloud):
     assert [error.code for error in errors] == ["busy"]
     assert "resize_prep" in str(errors[0])
     assert check(cloud) == []
+
+
+def test_a_server_that_another_operation_got_in_the_same_turn_is_looked_at_again(cloud, monkeypatch):
+    """On PostgreSQL `hand_over` may commit between a delete's look at the server and its compare-and-set. A delete that
+    took the server then, unaware of `build`, would leave that operation on its host for ever."""
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    looks = []
+
+    async def look(engine, tx, ask, **more):
+        subject = await gather(engine, tx, ask, **more)
+        looks.append(subject)
+        if len(looks) == 1:
+            await rows.change(tx, servers, {"operation_id": "of build"}, id=server)
+        return subject
+
+    monkeypatch.setattr("kilonova.engine.accept.gather", look)
+    deleted = cloud.submit("delete", server)
+    assert len(looks) == 2
+    cloud.loop.run_for(10.0)
+    assert cloud.operation(deleted.operation_id)["state"] == "done"
 
 
 def test_an_idempotency_key_makes_two_requests_one_and_another_body_is_refused(cloud):
