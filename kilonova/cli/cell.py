@@ -12,11 +12,12 @@ from kilonova.cli.operations import cloud_of, word
 from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
 
 app = App(name="cell", help="Cells of a running cloud: create, list, show, disable, enable, delete, move-host.")
+CellName = Annotated[str, Parameter(help="Name of the cell.")]
 
 
 @app.command
 def create(
-    name: str,
+    name: CellName,
     /,
     *,
     database: Annotated[
@@ -47,7 +48,7 @@ def list_(
 
 @app.command
 def show(
-    name: str,
+    name: CellName,
     /,
     *,
     login: Login = DEFAULT_LOGIN,
@@ -64,7 +65,7 @@ def show(
 
 @app.command
 def disable(
-    name: str,
+    name: CellName,
     /,
     *,
     login: Login = DEFAULT_LOGIN,
@@ -75,7 +76,7 @@ def disable(
 
 @app.command
 def enable(
-    name: str,
+    name: CellName,
     /,
     *,
     login: Login = DEFAULT_LOGIN,
@@ -86,20 +87,20 @@ def enable(
 
 @app.command
 def delete(
-    name: str,
+    name: CellName,
     /,
     *,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Remove a cell that has no hosts and no servers. Its database is not changed."""
     gone = cloud_of(login).delete(f"/cells/{word(name)}")["cell"]
-    print(f"{name} is gone; its database is left: {gone['database']}")
+    print(f"{name} was removed; its database was not changed: {gone['database']}")
 
 
 @app.command(name="move-host")
 def move_host(
-    host: str,
-    cell: str,
+    host: Annotated[str, Parameter(help="Name of the host.")],
+    cell: CellName,
     /,
     *,
     login: Login = DEFAULT_LOGIN,

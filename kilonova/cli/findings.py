@@ -50,6 +50,8 @@ def settle(
 
     Parameters
     ----------
+    finding
+        Id of the finding.
     reason
         Why; it is recorded with your name.
     """

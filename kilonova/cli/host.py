@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.options import DEFAULT_LOGIN, AsJson, HostName, Login
 
 if TYPE_CHECKING:
     from kilonova.cli.rest import Cloud
@@ -20,6 +20,7 @@ quarantine = App(name="quarantine", help="Guests that the records do not explain
 
 HOST_COLUMNS = ("name", "id", "cell", "state", "debts", "quarantined", "sentence")
 COPY_COLUMNS = ("host", "server", "copy", "power", "disk", "found", "action", "reason")
+ServerId = Annotated[str, Parameter(help="Id of the server.")]
 Copy = Annotated[int | None, Parameter(help="Number of the copy, where the host has several of the server.")]
 
 
@@ -34,7 +35,7 @@ def list_(*, login: Login = DEFAULT_LOGIN, as_json: AsJson = False) -> None:
 
 
 @app.command
-def show(host: str, /, *, login: Login = DEFAULT_LOGIN, as_json: AsJson = False) -> None:
+def show(host: HostName, /, *, login: Login = DEFAULT_LOGIN, as_json: AsJson = False) -> None:
     """Show one host, by name or id: its state, what it owes, and the guests in quarantine."""
     found = cloud_of(login).get(f"/hosts/{word(host)}")
     if as_json:
@@ -78,14 +79,14 @@ def list_copies(
 
 
 @quarantine.command
-def adopt(host: str, server: str, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
+def adopt(host: HostName, server: ServerId, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
     """Make a quarantined copy the server's own. Refused while another copy of the server may be alive."""
     operation = _settle(login, host, server, "adopt", copy)["operation"]
     print(f"{server} on {host} is being adopted: operation {operation}")
 
 
 @quarantine.command
-def remove(host: str, server: str, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
+def remove(host: HostName, server: ServerId, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
     """Remove a quarantined copy with its disk. This cannot be undone."""
     number = _settle(login, host, server, "remove", copy)["copy"]
     print(f"copy {number} of {server} on {host} is being removed")

@@ -16,7 +16,7 @@ GIBIBYTE = 1024**3
 
 @app.command
 def quota(
-    project: str,
+    project: Annotated[str, Parameter(help="Id of the project.")],
     /,
     *,
     gigabytes: Annotated[int | None, Parameter(help="GB of images that the project may have; -1 for no limit.")] = None,

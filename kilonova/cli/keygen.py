@@ -19,7 +19,7 @@ DAYS = 365
 
 
 def keygen(
-    directory: Path,
+    directory: Annotated[Path, Parameter(help="Directory for the files; it is created if it does not exist.")],
     *,
     tls_name: Annotated[
         list[str] | None,

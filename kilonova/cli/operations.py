@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login, OperationId
 
 if TYPE_CHECKING:
     from kilonova.cli.rest import Cloud
@@ -57,7 +57,7 @@ def list_(
 
 @app.command
 def show(
-    operation: str,
+    operation: OperationId,
     /,
     *,
     login: Login = DEFAULT_LOGIN,
@@ -85,7 +85,7 @@ def show(
 
 @app.command
 def watch(
-    operation: str,
+    operation: OperationId,
     /,
     *,
     seconds: float = 300.0,
@@ -120,7 +120,7 @@ def watch(
 
 @app.command
 def cancel(
-    operation: str,
+    operation: OperationId,
     /,
     *,
     login: Login = DEFAULT_LOGIN,
@@ -132,7 +132,7 @@ def cancel(
 
 @app.command
 def resume(
-    operation: str,
+    operation: OperationId,
     /,
     *,
     login: Login = DEFAULT_LOGIN,
@@ -144,7 +144,7 @@ def resume(
 
 @app.command
 def abandon(
-    operation: str,
+    operation: OperationId,
     /,
     *,
     reason: str,

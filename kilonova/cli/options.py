@@ -23,6 +23,8 @@ Clouds = Annotated[
     Path | None, Parameter(env_var="OS_CLIENT_CONFIG_FILE", help="File with the login. Without it: DATA/clouds.yaml.")
 ]
 OsCloud = Annotated[str, Parameter(env_var="OS_CLOUD", help="Name of the cloud in that file.")]
+OperationId = Annotated[str, Parameter(help="Id of the operation.")]
+HostName = Annotated[str, Parameter(help="Name or id of the host.")]
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print raw JSON.")]
 
 DEFAULT_DATA = Path("./var")

@@ -38,6 +38,8 @@ def host(
 
     Parameters
     ----------
+    name
+        Name of the host.
     power
         Switch its power.
     link

@@ -17,6 +17,8 @@ def run(*paths: Path, update: Annotated[bool, Flag] = False) -> int:
 
     Parameters
     ----------
+    paths
+        Files, or directories with *.yaml files.
     update
         Write the logs into the files as they are now.
     """
@@ -31,7 +33,7 @@ def histories(*, first: int = 1, count: int = 100, length: int = 20) -> int:
     first
         The first seed.
     count
-        How many.
+        Number of histories.
     length
         Number of acts in each history.
     """
@@ -43,6 +45,8 @@ def replay(seed: str, /, *, length: int = 20, shrink: bool = True) -> int:
 
     Parameters
     ----------
+    seed
+        Seed of the history, as printed by `sim histories`.
     length
         Number of acts, as in the first run.
     shrink
@@ -56,6 +60,8 @@ def crashes(*operations: str, sample: int = 0, seed: int = 0) -> int:
 
     Parameters
     ----------
+    operations
+        Names of operations. Without them: all.
     sample
         Number of crash points per operation, chosen by --seed; 0: all.
     seed

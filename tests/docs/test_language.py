@@ -55,9 +55,18 @@ def commands(group: App) -> Iterator[App]:
             yield from commands(group[name])
 
 
-@pytest.mark.parametrize("command", commands(app), ids=lambda command: command.name[0])
+@pytest.mark.parametrize("command", list(commands(app)), ids=lambda command: command.name[0])
 def test_help_of_commands_avoids_them(command: App) -> None:
     with StringIO() as out:
         command.help_print(console=Console(file=out, width=200))
         text = out.getvalue()
     assert text and not IDIOMS.search(text)
+
+
+@pytest.mark.parametrize("command", list(commands(app)), ids=lambda command: command.name[0])
+def test_each_argument_of_a_command_has_help(command: App) -> None:
+    assert command.help
+    if command.default_command is None:
+        return  # a group of commands
+    arguments = command.assemble_argument_collection(parse_docstring=True)
+    assert [argument.name for argument in arguments if argument.show and not argument.parameter.help] == []
