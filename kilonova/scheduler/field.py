@@ -10,7 +10,7 @@ from kilonova.placement.snapshot import Bits, Bools, ClassColumns, Ints, Snapsho
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.surroundings import NOBODY, Surroundings
 
-CAPACITY, USED, MIN_UNIT, MAX_UNIT, STEP = range(len(ClassColumns.NAMES))
+CAPACITY, USED = range(2)  # of ClassColumns.NAMES
 
 
 class Field:
@@ -99,10 +99,13 @@ class Field:
             free[rows < 0] = 0
         return free
 
-    def number(self, resource_class: str, which: int, at: int) -> int:
-        """One number of one host."""
+    def numbers(self, resource_class: str, at: int) -> list[int]:
+        """Those of one host, in the order of `ClassColumns.NAMES`."""
         columns, row = self.snapshot.classes.get(resource_class), int(self.rows[at])
-        return 0 if columns is None or row < 0 else int(columns.table[which, row])
+        if columns is None or row < 0:
+            return [0] * len(ClassColumns.NAMES)
+        numbers: list[int] = columns.table[:, row].tolist()
+        return numbers
 
     def provider(self, at: int) -> str:
         return self.hosts.views[at].provider

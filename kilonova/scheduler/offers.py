@@ -14,7 +14,7 @@ from kilonova.placement.candidates import Candidate, Group, Query, in_trees, sta
 from kilonova.placement.candidates.conditions import all_of
 from kilonova.placement.refusals import unit_fault
 from kilonova.placement.snapshot import Bools, Ints
-from kilonova.scheduler.field import CAPACITY, MAX_UNIT, MIN_UNIT, STEP, USED, Field
+from kilonova.scheduler.field import Field
 from kilonova.scheduler.weighers.base import Floats
 
 UNITS = {"MEMORY_MB": "MB", "DISK_GB": "GB"}
@@ -113,9 +113,13 @@ class Offers:
         lacking = [f"lacks {name}" for name in missing] + [f"has {name}" for name in unwanted]
         numbers = []
         for resource_class, amount in self._group.resources.items():
-            free, capacity = self._free(resource_class, at), field.number(resource_class, CAPACITY, at)
+            capacity, used, low, high, step = field.numbers(resource_class, at)
+            free = max(capacity - used, 0)
             numbers.append(f"needs {amount} {_unit(resource_class)}, {free} free of {capacity}")
-            lacking += [numbers[-1]] if free < amount else self._unit_faults(resource_class, amount, at)
+            if free < amount:
+                lacking.append(numbers[-1])
+            elif fault := unit_fault(amount, low, high, max(step, 1)):
+                lacking.append(f"{resource_class} {fault}")
         return "; ".join(lacking or numbers) or "needs nothing"
 
     def _sentence_of_tree(self, at: int) -> str:
@@ -125,17 +129,14 @@ class Offers:
         return f"needs {asked}: {'not looked at' if self.fits[at] else 'no providers of its tree give that together'}"
 
     def _free(self, resource_class: str, at: int) -> int:
-        number = self.field.number
-        return max(number(resource_class, CAPACITY, at) - number(resource_class, USED, at), 0)
-
-    def _unit_faults(self, resource_class: str, amount: int, at: int) -> list[str]:
-        low, high, step = (self.field.number(resource_class, which, at) for which in (MIN_UNIT, MAX_UNIT, STEP))
-        fault = unit_fault(amount, low, high, max(step, 1))
-        return [f"{resource_class} {fault}"] if fault else []
+        capacity, used, *_ = self.field.numbers(resource_class, at)
+        return max(capacity - used, 0)
 
     def wrong_traits(self, at: int) -> tuple[list[str], list[str]]:
         """Those that the host lacks, and those that it must not have."""
         if not self.field.known[at] or not self._alone[at]:
+            return [], []
+        if not self._group.required and not self._group.forbidden:
             return [], []
         has = set(self.field.snapshot.traits[self.field.rows[at]])
         missing = sorted(next(iter(names)) for names in self._group.required if not names & has)

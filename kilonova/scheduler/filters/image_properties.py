@@ -25,8 +25,8 @@ class ImagePropertiesFilter(Filter):
         return field.hosts.by_make(lambda hypervisor: not _lacking(hypervisor, asked)) if asked else None
 
     def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
-        hypervisor = field.hosts.hypervisor(at)
-        lacking = _lacking(hypervisor, self._asked(request))
+        asked = self._asked(request)
+        lacking = _lacking(field.hosts.hypervisor(at), asked) if asked else []
         return f"does not run what the image asks for: {', '.join(lacking)}" if lacking else "it runs such images"
 
     def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:

@@ -4,6 +4,7 @@ among the hosts that fit, multiplied and summed."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ class Weigher(ABC):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    @property
+    @cached_property
     def multiplier(self) -> float:
         value: float = getattr(self.settings.filter_scheduler, self.option)
         return value
@@ -46,5 +47,5 @@ def normalised(values: Floats | Ints) -> Floats | None:
     """Between 0 (the least of these hosts) and 1 (the most); None: all equal, so nobody gains anything."""
     if not len(values):
         return None
-    low, high = float(values.min()), float(values.max())
+    low, high = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
     return None if high == low else (values.astype(np.float64) - low) / (high - low)

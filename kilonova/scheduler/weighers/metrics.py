@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from kilonova.placement.snapshot import Ints
@@ -15,7 +17,7 @@ class MetricsWeigher(Weigher):
     name = "MetricsWeigher"
     option = "metrics_weight_multiplier"  # as a key of aggregates; the option is [metrics] weight_multiplier
 
-    @property
+    @cached_property
     def multiplier(self) -> float:
         return self.settings.metrics.weight_multiplier
 
