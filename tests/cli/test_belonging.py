@@ -5,7 +5,6 @@ What is refused exits 3, names both ids and leaves every file as it was.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from tests.support.program import Cloud, Role, kilonova
 from tests.support.servers import Nats, Postgres, free_port
+from tests.support.sparse import copy_tree, digest
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 DATABASES = ("control", "placement", "cell0", "cell1")
@@ -22,7 +22,7 @@ DATABASES = ("control", "placement", "cell0", "cell1")
 
 def sums(directory: Path) -> dict[str, str]:
     files = (path for path in directory.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {str(path.relative_to(directory)): digest(path) for path in files}
 
 
 def refused(directory: Path, *arguments: object) -> str:
@@ -55,7 +55,7 @@ def project(cloud: Cloud) -> str:
 @pytest.fixture
 def var(origin: Path, tmp_path: Path) -> Iterator[Path]:
     """A copy of the whole directory, which just starts (D4)."""
-    yield Path(shutil.copytree(origin, tmp_path / "var"))
+    yield copy_tree(origin, tmp_path / "var")
 
 
 def works(directory: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from kilonova.compute.drivers.hardware import Found, Hardware
 from tests.support.program import Answer, Cloud, kilonova, until
+from tests.support.sparse import copy_tree
 
 SLOW = ("--set", "simulated.copy_seconds=600")
 CHANGED = ("created", "deleted", "moved", "reverted", "copying")
@@ -29,7 +30,7 @@ class Scene:
                 self.create(cloud, name)
             write(cloud, self.ids["moved"], "before")
             cloud.terminate()
-        shutil.copytree(self.var, self.backup)
+        copy_tree(self.var, self.backup)
 
     def since(self) -> None:
         with Cloud(self.var) as cloud:
@@ -96,7 +97,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.fixture
 def scene(origin: Scene, tmp_path: Path) -> Iterator[Scene]:
-    copy = Scene(Path(shutil.copytree(origin.var, tmp_path / "var")))
+    copy = Scene(copy_tree(origin.var, tmp_path / "var"))
     copy.backup, copy.ids = origin.backup, origin.ids
     yield copy
 
