@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kilonova.domain.errors import StoreError
     from kilonova.settings import Settings
 
-app = App(name="db", help="The databases: status, upgrade, check, restored, purge.")
+app = App(name="db", help="The databases: status, upgrade, check, restored, lost, purge.")
 
 SEAL_KEY_NAME = "seal.key"
 EMBEDDED = ("control", "placement", "cell0")
@@ -130,6 +130,63 @@ async def _restored(settings: Settings, data: Path) -> None:
     finally:
         await stores.close()
     print("hosts report their guests now; see `kilonova quarantine list`, `kilonova host list` and `kilonova audit`")
+
+
+@app.command
+def lost(
+    name: str,
+    /,
+    *,
+    reason: Annotated[str, Parameter(help="Why; it is recorded in the control database and in the log.")],
+    data: Data = DEFAULT_DATA,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Replace a cell's database that is lost and has no backup by an empty one. May be repeated until it is done.
+
+    Refused while the cell's own database answers. Servers and hosts are recorded again from control and placement;
+    hosts then report their guests. Refused while another process uses the directory; the processes of a fleet use the
+    new database by themselves.
+    """
+    import asyncio
+
+    from kilonova.settings import load
+    from kilonova.store.directory import DataDirectory
+
+    settings = load(data, config, overrides or [])
+    if settings.database.is_set:
+        everything = _with_made(settings, addresses(settings, data), data)
+        asyncio.run(_lost(settings, data, name, everything.get(name, ""), reason))
+        return
+    if not (data / "control.db").exists():
+        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+    with DataDirectory(data) as directory:
+        directory.keep_all()
+        everything = _with_made(settings, addresses(settings, data), data)
+        asyncio.run(_lost(settings, data, name, everything.get(name, ""), reason))
+
+
+async def _lost(settings: Settings, data: Path, name: str, url: str, reason: str) -> None:
+    from kilonova.engine.lost_cell import remake
+    from kilonova.production import SystemClock, Uuids
+    from kilonova.store.lost import replace_lost
+    from kilonova.store.open import open_stores
+
+    _set_up_logs(settings)
+    urls, fleet, clock = addresses(settings, data), settings.database.is_set, SystemClock()
+    unseal = address_opener(settings, data)
+    directory = None if fleet else data
+    stores = await open_stores(urls, directory, unseal, clock=clock, upgrading=False, goes_on=True)
+    try:
+        word = await replace_lost(stores, name, url, reason, new_id=Uuids().uuid, clock=clock)
+        remade = await remake(stores, word)
+    finally:
+        await stores.close()
+    print(f"{name:<10} store {word['store_id']} is replaced by {word['replacement']}, era {word['era']}")
+    print(f"{name:<10} servers recorded again: {remade.servers}, hosts recorded again: {remade.hosts}")
+    if remade.unrecorded:
+        print(f"{name:<10} servers without a request spec, not recorded: {remade.unrecorded}; see `kilonova audit`")
+    print("hosts report their guests now; see `kilonova host list`, `kilonova quarantine list` and `kilonova audit`")
 
 
 def _set_up_logs(settings: Settings) -> None:

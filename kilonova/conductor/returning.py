@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kilonova.conductor.lost_guests import adopt_lost
 from kilonova.conductor.reports import report_error
 from kilonova.conductor.verdicts import correct_copies, judge_copies, may_be_gone, note_missing
 from kilonova.domain.errors import Refused, Superseded
@@ -27,6 +28,7 @@ from kilonova.placement.traits import DISABLED, set_disabled
 from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
 from kilonova.store.host_hardware import note_hardware, touch
+from kilonova.store.hosts import UNKNOWN_IDENTITY
 from kilonova.store.quarantine import end_quarantine, note_quarantine
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
@@ -69,6 +71,8 @@ async def register(engine: Engine, message: Register) -> Registered:
         if host["session"] != message.session:
             values["session_since"] = now
         await rows.change(tx, cell.hosts, values, name=message.host)
+        for server, copy in await adopt_lost(tx, message.host, message.copies, now):
+            logger.warning("server %s: its record was lost and made again, %s has copy %d", server, message.host, copy)
         await note_hardware(tx, message.host, hardware, message.copies)
         resumes = engine.limits.resume_guests_state_on_host_boot
         verdicts = await judge_copies(tx, message.host, message.copies, resumes)
@@ -143,7 +147,9 @@ async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:
     async def body(tx: Tx) -> Row:
         row = await rows.fetch(tx, cell.hosts, name=message.host)
         if row is not None:
-            if row["identity"] != identity:
+            if row["identity"] == UNKNOWN_IDENTITY and await rows.fetch(tx, cell.hosts, identity=identity) is None:
+                await rows.change(tx, cell.hosts, {"identity": identity}, name=message.host)
+            elif row["identity"] != identity:
                 raise Refused(
                     "identity_changed",
                     f"host {message.host} is known with another key; restore its key, or delete its record first",

@@ -22,6 +22,12 @@ VM_STATES = {
     DELETED: "gone",
 }
 
+# `unsettled`: what the next report of a server's host decides, after its record was restored or lost (law 15).
+SETTLED = 0
+RESTORED = 1  # whether the runner's copy is there and whole
+LOST = 2  # which copy is the server: the record was made again, and the only whole copy counts, or the one that runs
+LOST_IN_MOVE = 3  # the same, but a move was open: only a copy that runs counts
+
 POWER_NONE, POWER_RUNNING, POWER_SHUTDOWN = 0, 1, 4
 
 

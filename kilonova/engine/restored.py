@@ -17,6 +17,7 @@ from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.core import has_servers
 from kilonova.engine.course import Problem
+from kilonova.engine.restored_hosts import record_hosts
 from kilonova.engine.restored_records import (
     Whereabouts,
     find_servers,
@@ -27,7 +28,8 @@ from kilonova.engine.restored_records import (
 )
 from kilonova.engine.secrets import forget
 from kilonova.store import rows
-from kilonova.store.badges import read_badge, read_known
+from kilonova.store.badges import read_badge
+from kilonova.store.lost import latest_era
 from kilonova.store.open import OpenStores
 from kilonova.store.roll import CONTROL
 from kilonova.store.statements import Sql
@@ -89,27 +91,20 @@ class Account(NamedTuple):
 
 async def begin_era(stores: OpenStores) -> list[Account]:
     """Every database must answer. Control is the last: while it is of the old era, all processes stand still."""
-    era = await _latest_era(stores) + 1
+    era = await latest_era(*(_store(stores, name) for name in stores.databases())) + 1
     accounts = [await _begin(stores, name, era) for name in (*stores.cells(), "placement")]
     servers = await find_servers(stores)
     await unhide(stores, servers)
     for position, name in enumerate(stores.cells()):
         recorded = await record_missing(stores, name, servers.missing_in(name), era * TURNS)
         attached = await record_attachments(stores, name)
+        await record_hosts(stores, name)
         accounts[position] = accounts[position]._replace(recorded=recorded, attached=attached)
     accounts.append(await _begin(stores, CONTROL, era, servers))
     abandoned, compared = sum(one.abandoned for one in accounts), sum(one.servers for one in accounts)
     text = "databases restored: era=%d operations_abandoned=%d servers_to_compare=%d"
     logger.warning(text, era, abandoned, compared)
     return accounts
-
-
-async def _latest_era(stores: OpenStores) -> int:
-    async def body(tx: Tx) -> int:
-        badge, known = await read_badge(tx), await read_known(tx)
-        return max([badge.era if badge is not None else 0, *(one.seen.era for one in known.values())])
-
-    return max([await _store(stores, name).read(body) for name in stores.databases()])
 
 
 def _store(stores: OpenStores, name: str) -> Store:

@@ -13,7 +13,16 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kilonova.domain.server import ERROR, SOFT_DELETED, flavor_from, from_json, to_json
+from kilonova.domain.server import (
+    ERROR,
+    LOST,
+    LOST_IN_MOVE,
+    SETTLED,
+    SOFT_DELETED,
+    flavor_from,
+    from_json,
+    to_json,
+)
 from kilonova.domain.volume import ServerVolume, server_volumes
 from kilonova.placement.books import Held, by_consumer, read_allocations
 from kilonova.quota.usage import count_server, map_server, unmap_server
@@ -23,6 +32,7 @@ from kilonova.store.new_server import new_server
 from kilonova.store.open import CELL0, OpenStores
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control
+from kilonova.store.tables.placement import allocations, ledger
 from kilonova.store.tables.volume import attachments
 from kilonova.world import Row, Tx
 
@@ -37,6 +47,12 @@ _ATTACHMENTS = Sql(
     select(attachments)
     .where(in_list(attachments.c.server_id, "servers"), attachments.c.turn > 0)
     .order_by(attachments.c.created_at)
+)
+_IN_MOVE = Sql(  # a migration that still holds something; the ledger says whose it is
+    select(ledger.c.server_id)
+    .join(allocations, allocations.c.consumer == ledger.c.consumer)
+    .where(in_list(ledger.c.server_id, "servers"), ledger.c.server_id != ledger.c.consumer)
+    .distinct()
 )
 _ALL_ATTACHMENTS = Sql(
     select(attachments)
@@ -80,18 +96,25 @@ async def find_servers(stores: OpenStores) -> Whereabouts:
 # -- a mapping without a record -------------------------------------------------------------------------------------
 
 
-async def record_missing(stores: OpenStores, name: str, servers: list[str], floor: int, why: str = "") -> int:
-    """Put records of these servers into the cell, and return how many. Repeating it is harmless."""
+async def record_missing(
+    stores: OpenStores, name: str, servers: list[str], floor: int, *, reports_decide: bool = False
+) -> int:
+    """Put records of these servers into the cell, and return how many. Repeating it is harmless. With `reports_decide`
+    placement is up to date, and the next report of the host that a server is claimed on may say what the server is."""
     if not servers:
         return 0
 
-    async def ask_placement(tx: Tx) -> Held:
-        return by_consumer(await read_allocations(tx, servers))
+    async def ask_placement(tx: Tx) -> tuple[Held, set[str]]:
+        moving = {row["server_id"] for row in await tx.all(_IN_MOVE, servers=servers)}
+        return by_consumer(await read_allocations(tx, servers)), moving
 
-    held = await stores.placement.read(ask_placement)
+    held, moving = await stores.placement.read(ask_placement)
 
     async def ask_control(tx: Tx) -> list[dict[str, Any]]:
-        return await _lost_servers(tx, name, servers, held, floor)
+        found = await _lost_servers(tx, name, servers, held, floor)
+        if not reports_decide:
+            return found
+        return [row | {"unsettled": _undecided(row, held.get(row["id"], {}), moving)} for row in found]
 
     lost = await stores.control.read(ask_control)
 
@@ -101,8 +124,7 @@ async def record_missing(stores: OpenStores, name: str, servers: list[str], floo
             if await rows.fetch(tx, cell.servers, id=row["id"]) is None:
                 await rows.put(tx, cell.servers, **row)
                 values = {"server_id": row["id"], "operation_id": "", "code": 500, "created_at": now}
-                text = f"{MISSING} {why}".strip()
-                await rows.put(tx, cell.faults, **values, message=text, details=ADVICE)
+                await rows.put(tx, cell.faults, **values, message=MISSING, details=ADVICE)
 
     await stores.cell(name).write(body)
     return len(lost)
@@ -123,7 +145,7 @@ async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor
             "task_state": None,
             "hidden": 0,
             "turn_floor": floor,
-            "unsettled": 0,
+            "unsettled": SETTLED,
         }
         state |= {"network_info": to_json(vifs[server]) if server in vifs else None}
         state |= {"volume_info": _volumes(spec, attached.get(server, []))}
@@ -143,6 +165,13 @@ def _placed(spec: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], h
         return {}
     plain = {there[0]: flavor_from(to_json(spec["flavor"])).resources()}
     return {"host": there[0], "claimed": None if shares == plain else to_json(shares)}
+
+
+def _undecided(row: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], moving: set[str]) -> int:
+    """Where a move or an evacuation was open, a copy that is off may not be the newest."""
+    if row.get("host") is None:
+        return SETTLED
+    return LOST_IN_MOVE if row["id"] in moving or any(holder for _, holder in held) else LOST
 
 
 def _volumes(spec: dict[str, Any], attached: list[Row]) -> str | None:

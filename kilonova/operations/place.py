@@ -102,8 +102,7 @@ async def insert_server(ctx: Context) -> Facts:
 
     async def body(tx: Tx) -> None:
         await pass_fence(tx, *_fence(ctx))
-        row = server_row(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=1)
-        await rows.put(tx, cell.servers, unless_there=True, **row)
+        await rows.put(tx, cell.servers, unless_there=True, **_hidden_row(ctx))
 
     await ctx.world.db.cell(facts["cell"]).write(body)
     return {}
@@ -163,6 +162,8 @@ async def hand_over(ctx: Context) -> Facts:
             begun = await ctx.find_begun(tx, journal, ctx.operation_id) if ctx.find_begun is not None else None
             return True
         await pass_fence(tx, *_fence(ctx))
+        if await rows.fetch(tx, cell.servers, id=ctx.server_id) is None:  # its cell was lost since (law 15)
+            await rows.put(tx, cell.servers, **_hidden_row(ctx))
         row = await rows.fetch(tx, cell.servers, lock=True, id=ctx.server_id, turn=ctx.turn, deleted=0)
         if row is None:
             return False
@@ -246,6 +247,10 @@ async def map_to_cell0(ctx: Context) -> Facts:
 
     ctx.in_transaction(keep)
     return {}
+
+
+def _hidden_row(ctx: Context) -> dict[str, Any]:
+    return server_row(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=1)
 
 
 def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ CELL = (
     cell.faults,
     cell.hosts,
     cell.quarantine,
+    cell.host_hardware,
 )
 CONTROL = (
     *JOURNAL,
@@ -47,7 +48,14 @@ CONTROL = (
     volume.attachments,
     volume.volume_usage,
 )
-PLACEMENT = (books.inventories, books.group_use, books.resource_providers)
+PLACEMENT = (
+    books.inventories,
+    books.group_use,
+    books.resource_providers,
+    books.resource_classes,
+    books.traits,
+    books.allocations,
+)
 _ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, *PLACEMENT)}.values()}
 _ONE_LIVE = Sql(select(journal.operations.c.id).where(journal.operations.c.live == 1).limit(1))
 
@@ -64,7 +72,8 @@ class Records:
     vifs: dict[str, list[Vif]] = field(default_factory=dict)  # what the network service says, by server
 
     def table(self, name: str) -> Rows:
-        """The rows of a table in all databases, each with its `database`."""
+        """The rows of a table in all databases, each with its `database`. Raises KeyError for one that is not read."""
+        _ALL[name]
         return [
             {**row, "database": database} for database, tables in self.databases.items() for row in tables.get(name, [])
         ]

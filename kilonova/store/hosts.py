@@ -10,6 +10,8 @@ from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import hosts, observers
 from kilonova.world import Row, Tx
 
+UNKNOWN_IDENTITY = ""  # its record was made again on an operator's word: the key of the next registration is the host's
+
 _ALL_HOSTS = Sql(select(hosts).order_by(hosts.c.name))
 _ALL_OBSERVERS = Sql(select(observers.c.since, observers.c.until))
 _RAISE_EPOCH = Sql(update(hosts).where(hosts.c.name == bindparam("host")).values(epoch=hosts.c.epoch + 1))

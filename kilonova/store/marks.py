@@ -44,7 +44,11 @@ _RAISE = Sql(update(this_store).where(this_store.c.restored == "").values(mark=t
 _ERA: Any = bindparam("era")
 _MARK: Any = bindparam("mark")
 _LATER = or_(known_stores.c.era < _ERA, and_(known_stores.c.era == _ERA, known_stores.c.mark < _MARK))
-_NOTE = Sql(update(known_stores).where(known_stores.c.name == bindparam("key"), _LATER).values(era=_ERA, mark=_MARK))
+_NOTE = Sql(
+    update(known_stores)
+    .where(known_stores.c.name == bindparam("key"), _LATER)
+    .values(store_id=bindparam("store"), era=_ERA, mark=_MARK)  # a lost cell's place is taken by another store
+)
 
 
 def note_upkeep(store: Store) -> None:
@@ -268,7 +272,7 @@ def _is_news(known: Known | None, badge: Badge) -> bool:
 
 
 async def _note(tx: Tx, name: str, badge: Badge) -> None:
-    if not await tx.run(_NOTE, key=name, era=badge.era, mark=badge.mark):
+    if not await tx.run(_NOTE, key=name, store=badge.store, era=badge.era, mark=badge.mark):
         values = {"name": name, "store_id": badge.store, "era": badge.era, "mark": badge.mark}
         await rows.put(tx, known_stores, unless_there=True, **values)
 

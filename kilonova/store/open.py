@@ -83,6 +83,14 @@ class OpenStores:
         store.on_return(self._returned)
         self._count_cells()
 
+    async def replace_cell(self, name: str, store: CellStore) -> None:
+        """Use another database for this cell, which was opened by somebody who knows that it takes the lost one's
+        place."""
+        before = self._cells.get(name)
+        self.add_cell(name, store)
+        if before is not None:
+            await before.close()
+
     def _count_cells(self) -> None:
         self._names = tuple(sorted(self._cells, key=lambda cell: (cell != CELL0, cell)))
         self._journals = (self.control, *(self._cells[cell] for cell in self._names))

@@ -55,7 +55,7 @@ class Roll:
             if expected is not None:
                 raise WrongStore(
                     f"{what}: it is empty (store none), but cloud {self.cloud} knows {name} as store {expected.store}; "
-                    f"put it back from a backup or correct its address; {NOTHING_CHANGED}"
+                    f"put it back from a backup or correct its address{_without_backup(name)}; {NOTHING_CHANGED}"
                 )
             return
         if badge.cloud != self.cloud:
@@ -117,6 +117,11 @@ class Roll:
             )
         if expected is None:
             self.unlisted[f"{name} {owner}"] = badge.store
+
+
+def _without_backup(name: str) -> str:
+    """A cell can be made again of what control, placement and hosts know; the other two cannot."""
+    return "" if name in (CONTROL, "placement") else f", or, without a backup: kilonova db lost {name} --reason TEXT"
 
 
 async def call_roll(

@@ -33,6 +33,9 @@ poll_seconds = {poll:g}
 instances = -1
 cores = -1
 ram = -1
+[volume]
+quota_volumes = -1
+quota_gigabytes = -1
 [simulated]
 vcpus = 32
 boot_seconds = 0.6

@@ -27,7 +27,7 @@ servers = Table(
     Column("name", Text, nullable=False),
     Column("turn", BigInteger, nullable=False),
     Column("turn_floor", BigInteger),  # copies up to here are from before the records were restored (law 15)
-    Column("unsettled", Integer),  # 1: restored, and its runner's host has not reported since
+    Column("unsettled", Integer),  # why its host's next report decides what it is: domain/server.py
     Column("operation_id", Text),  # the live operation behind task_state
     Column("vm_state", Text, nullable=False),
     Column("task_state", Text),

@@ -33,6 +33,18 @@ cells = Table(
     Column("created_at", Float(53), nullable=False),
 )
 
+lost_stores = Table(  # cells whose databases are lost, on an operator's word (law 15)
+    "lost_stores",
+    metadata,
+    Column("store_id", Text, primary_key=True),  # the one that is lost
+    Column("name", Text, nullable=False),
+    Column("replacement", Text, nullable=False),  # the id of the one that takes its place
+    Column("era", BigInteger, nullable=False),  # with which the new one begins
+    Column("reason", Text, nullable=False),
+    Column("said_at", Float(53), nullable=False),
+    Column("ended_at", Float(53)),  # null: the command was cut off, and nobody uses the new one yet
+)
+
 host_mappings = Table(
     "host_mappings",
     metadata,

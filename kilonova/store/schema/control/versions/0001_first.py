@@ -340,6 +340,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
+        "lost_stores",
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("replacement", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("said_at", sa.Float(precision=53), nullable=False),
+        sa.Column("ended_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("store_id"),
+    )
+    op.create_table(
         "network_free_ranges",
         sa.Column("subnet_id", sa.Text(), nullable=False),
         sa.Column("first", sa.Text(), nullable=False),

@@ -1,0 +1,62 @@
+"""What a lost cell had, made again in the empty database that takes its place: `kilonova db lost` (law 15).
+
+Control knows its servers and hosts, placement what they hold. What a server's guest is, its host reports: where the
+claim says that the guest is there, it is adopted (conductor/lost_guests.py); every other guest goes to quarantine.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, select
+
+from kilonova.engine.restored import TURNS
+from kilonova.engine.restored_hosts import record_hosts
+from kilonova.engine.restored_records import record_missing
+from kilonova.quota.usage import count_server
+from kilonova.store.lost import admit_replacement
+from kilonova.store.open import OpenStores
+from kilonova.store.statements import Sql
+from kilonova.store.tables.control import server_mappings
+from kilonova.store.tables.journal import operations
+from kilonova.world import Row, Tx
+
+logger = logging.getLogger(__name__)
+_MAPPED = Sql(
+    select(server_mappings.c.server_id)
+    .where(server_mappings.c.cell == bindparam("cell"), server_mappings.c.queued_for_delete == 0)
+    .order_by(server_mappings.c.server_id)
+)
+# `place` owns these: it puts them into the cell itself, as it goes on (hand_over).
+_BEING_PLACED = Sql(select(operations.c.server_id).where(operations.c.live == 1, operations.c.server_id.is_not(None)))
+
+
+class Remade(NamedTuple):
+    servers: int
+    hosts: int
+    unrecorded: int  # servers whose request spec is missing, too
+
+
+async def remake(stores: OpenStores, word: Row) -> Remade:
+    """Put the records of servers and hosts into the new database, then let every process use it. Repeating it is
+    harmless: what is there stays."""
+    name: str = word["name"]
+
+    async def mapped(tx: Tx) -> list[str]:
+        placing = {row["server_id"] for row in await tx.all(_BEING_PLACED)}
+        return [row["server_id"] for row in await tx.all(_MAPPED, cell=name) if row["server_id"] not in placing]
+
+    servers = await stores.control.read(mapped)
+    hosts = await record_hosts(stores, name)
+    recorded = await record_missing(stores, name, servers, word["era"] * TURNS, reports_decide=True)
+
+    async def admit(tx: Tx) -> None:
+        for server in servers:  # nobody knows any more which of them were soft-deleted
+            await count_server(tx, server)
+        await admit_replacement(tx, word)
+
+    await stores.control.write(admit)
+    text = "cell made again: cell=%s era=%d servers=%d hosts=%d"
+    logger.warning(text, name, word["era"], recorded, hosts)
+    return Remade(recorded, hosts, len(servers) - recorded)
