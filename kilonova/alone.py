@@ -67,7 +67,7 @@ def refuse_noauth(auth: str, listener: socket.socket) -> None:
     host = listener.getsockname()[0]
     if auth == NOAUTH and not ipaddress.ip_address(host).is_loopback:
         raise Refused(
-            "bad_configuration", f"--auth {NOAUTH} believes everybody: it may listen on 127.0.0.1 or [::1] only"
+            "bad_configuration", f"--auth {NOAUTH}: any caller can be an administrator; listen on 127.0.0.1 or [::1]"
         )
 
 

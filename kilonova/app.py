@@ -157,9 +157,10 @@ def serve(
     count = [] if hosts is None else [f"simulated.hosts={hosts}"]
     settings = load(data, config, [*(overrides or []), *count])
     if settings.database.is_set or settings.bus.url:
-        raise Refused("bad_configuration", "[database] and [bus] are for api, conductor and agent; serve keeps its own")
+        advice = "remove these sections, or run api, conductor and agent"
+        raise Refused("bad_configuration", f"[database] and [bus]: serve uses its own; {advice}")
     if not settings.simulated.hosts:
-        raise Refused("bad_configuration", "a cloud with 0 hosts can run nothing; say --hosts 1 or more")
+        raise Refused("bad_configuration", "--hosts 0: a cloud needs at least 1 host")
     with listening(listen, public_url, settings.wsgi) as listener:
         database.refuse_newer(database.addresses(settings, data))
         run(_serve(data, settings, listener), settings)

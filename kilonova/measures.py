@@ -16,17 +16,17 @@ OPERATIONS = Histogram(
     buckets=BUCKETS,
     registry=REGISTRY,
 )
-LEASES = Counter("kilonova_leases_expired", "Steps that were freed since their worker is gone.", registry=REGISTRY)
-CONFLICTS = Counter(
-    "kilonova_placement_conflicts", "Claims that found every candidate taken meanwhile.", registry=REGISTRY
+LEASES = Counter(
+    "kilonova_leases_expired", "Steps whose lease expired because their worker stopped.", registry=REGISTRY
 )
+CONFLICTS = Counter("kilonova_placement_conflicts", "Claims that lost the race for every candidate.", registry=REGISTRY)
 HTTP_REQUESTS = Counter(
     "kilonova_http_requests",
     "Requests by method, template of the route and status.",
     ("method", "route", "code"),
     registry=REGISTRY,
 )
-HTTP_SECONDS = Counter("kilonova_http_seconds", "Time spent on all of them.", registry=REGISTRY)
+HTTP_SECONDS = Counter("kilonova_http_seconds", "Seconds spent on these requests.", registry=REGISTRY)
 
 
 # Looking a child up by its labels costs more than counting.

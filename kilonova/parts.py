@@ -233,7 +233,7 @@ def claim_memory(stores: OpenStores, folder: Path) -> bool:
             badge = DirectoryBadge(cloud=stores.cloud, store=Uuids().uuid(), name=folder.name)
             write_directory_badge(folder, badge)
     except StoreError as why:
-        logger.warning("the conductor remembers no marks: %s; give it a directory with --data", why)
+        logger.warning("the conductor cannot store marks: %s; give it a directory with --data", why)
         return False
     if badge.cloud != stores.cloud:
         text = f"conductor directory {folder}: it belongs to cloud {badge.cloud}, not to cloud {stores.cloud}"

@@ -365,7 +365,7 @@ def _take_override(values: dict[str, dict[str, Any]], override: str) -> None:
     section, _, rest = name.partition(".")
     option, _, key = rest.partition(".")
     if not equals or not option:
-        raise _bad(f"--set {override}: say it as --set section.option=value")
+        raise _bad(f"--set {override}: expected section.option=value")
     _check_names(section, option, "--set")
     chosen = values.setdefault(section, {})
     if not key:
@@ -373,7 +373,7 @@ def _take_override(values: dict[str, dict[str, Any]], override: str) -> None:
     elif option in ("cells", "spare"):
         chosen[option] = {**chosen.get(option, {}), key: value}
     else:
-        raise _bad(f"--set: [{section}] {option} has no part {key}")
+        raise _bad(f"--set: [{section}] {option} has no key {key}")
 
 
 def _check_names(section: str, option: str, source: str) -> None:

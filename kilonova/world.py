@@ -354,5 +354,5 @@ class World:
     @property
     def db(self) -> Stores:
         if self.stores is None:
-            raise RuntimeError("this role has no database; hosts never touch one (DESIGN section 3)")
+            raise RuntimeError("this role has no database; agents never open one")
         return self.stores

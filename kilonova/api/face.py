@@ -103,7 +103,7 @@ class Face:
     async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
         path, project = self.manner.path_of(request.scope["face_path"])
         if NUL_IN_ADDRESS in path or NUL_IN_ADDRESS.encode() in request.scope["query_string"]:
-            raise Rejected(400, "An address may not hold the character NUL.")
+            raise Rejected(400, "The URL must not contain the NUL character.")
         found = self.router.find(path)
         if found is None:
             if self.elsewhere is None:
@@ -174,7 +174,7 @@ class Face:
         async for chunk in request.stream():
             body += chunk
             if len(body) > self.max_body:
-                raise Rejected(413, f"Request is too large. A body may have {self.max_body} bytes.")
+                raise Rejected(413, f"Request is too large. The limit of a body is {self.max_body} bytes.")
         return body
 
     async def _body(self, request: Request) -> Any:
@@ -202,12 +202,12 @@ class Face:
         if isinstance(error, Conflict):
             return fault(409, "modified concurrently; read it again and retry", "conflict", version)
         if isinstance(error, Halted):
-            return fault(503, f"nothing can be changed now: {error}", "restored", version)
+            return fault(503, f"writes are refused: {error}", "restored", version)
         if isinstance(error, KilonovaError):
             logger.warning("%s: %s", _told(request), error)
-            return fault(503, "a part of the cloud does not answer; repeat the request later", "unavailable", version)
+            return fault(503, "a service or database of the cloud does not answer; retry later", "unavailable", version)
         logger.error("%s failed unexpectedly", _told(request), exc_info=error)
-        text = "Unexpected API Error. The log of the server has it under this request's id."
+        text = "Unexpected API Error. The server's log has the details under this request's id."
         return fault(500, text, "unexpected", version)
 
 

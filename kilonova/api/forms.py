@@ -12,7 +12,7 @@ from kilonova.api.routes import EVER, Version
 
 Schema = dict[str, Any]
 MOST_SHOWN = 200  # characters of a wrong value that are told back
-MORE = {"regex": "; looking around and references back are not offered"}  # what its name does not say of a format
+MORE = {"regex": "; lookaround and backreferences are not supported"}  # what its name does not say of a format
 
 
 class Forms:

@@ -40,9 +40,9 @@ class Listener:
         if self.certificate is not None:
             _on_hangup(self.certificate)
         elif not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
-            text = "%s is not encrypted: passwords and tokens can be read on the way"
+            text = "%s is not encrypted: passwords and tokens can be read on the network"
             logger.warning(
-                f"{text}; set [wsgi] ssl_cert_file and ssl_key_file, or put a proxy with TLS before it", self.url
+                f"{text}; set [wsgi] ssl_cert_file and ssl_key_file, or put a TLS proxy in front of it", self.url
             )
 
     @property
@@ -70,9 +70,9 @@ def _bound(address: str, option: str) -> Iterator[socket.socket]:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isascii() or not port.isdigit():
-        raise Refused("bad_configuration", f"{option} {address} is not allowed; say it as ADDRESS:PORT")
+        raise Refused("bad_configuration", f"{option} {address}: expected ADDRESS:PORT")
     if len(port) > 9 or int(port) > 65535:
-        raise Refused("bad_configuration", f"{option} {address} is not allowed; a port is 1 to 65535")
+        raise Refused("bad_configuration", f"{option} {address}: the port must be 1 to 65535")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
@@ -92,7 +92,7 @@ def _public(given: str, bound: socket.socket, scheme: str, address: str) -> str:
     """What the operator says, else where we listen; on all addresses, the one that packets leave from."""
     if given:
         if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", given):
-            text = f"--public-url {given} is not allowed; say it as http://ADDRESS:PORT or https://ADDRESS"
+            text = f"--public-url {given}: expected http://ADDRESS:PORT or https://ADDRESS"
             raise Refused("bad_configuration", text)
         if is_unspecified(urlsplit(given).hostname or ""):
             text = (
@@ -138,8 +138,8 @@ def _on_hangup(certificate: Certificate) -> None:
         try:
             certificate.reload()
         except Refused as why:
-            logger.error("the certificate was not replaced: %s", why.message)
+            logger.error("certificate not reloaded: %s", why.message)
         else:
-            logger.info("the certificate was read again; new connections get it")
+            logger.info("certificate reloaded; new connections use it")
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)

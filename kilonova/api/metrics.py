@@ -1,6 +1,6 @@
 """/metrics for Prometheus: counters of this process, and gauges read from the databases when somebody asks.
 
-Without a token only on loopback; elsewhere for administrators, of a role that knows tokens.
+Without a token metrics are served on loopback only; elsewhere for administrators, of a role that knows tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def metrics_pages(stores: Stores, identity: Checks | None, down_after: float) ->
         client = request.client
         if client is None or not is_in(client.host, HERE):
             if identity is None:
-                return PlainTextResponse("only on loopback\n", 403)
+                return PlainTextResponse("metrics are served on loopback only\n", 403)
             caller = await identity.check(request.headers.get("x-auth-token", ""))
             if caller is None or not caller.is_admin:
                 return PlainTextResponse("an administrator's token is needed\n", 401 if caller is None else 403)
@@ -65,8 +65,10 @@ async def _read_cloud(stores: Stores, down_after: float, registry: CollectorRegi
     for journal in stores.journals():
         for row in await _rows(journal, _OPEN, answers):
             waiting.labels(journal.name, row["state"]).set(row["number"])
-    capacity = Gauge("kilonova_capacity", "What all hosts offer, by class.", ("resource_class",), registry=registry)
-    used = Gauge("kilonova_used", "What is claimed of it.", ("resource_class",), registry=registry)
+    capacity = Gauge(
+        "kilonova_capacity", "Capacity of all hosts, by resource class.", ("resource_class",), registry=registry
+    )
+    used = Gauge("kilonova_used", "Allocated capacity, by resource class.", ("resource_class",), registry=registry)
     for row in await _rows(stores.placement, _CAPACITY, answers):
         capacity.labels(row["name"]).set(row["capacity"])
         used.labels(row["name"]).set(row["used"])

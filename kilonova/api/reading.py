@@ -29,14 +29,14 @@ async def read_body(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY:
-            raise HTTPException(413, f"a body may have {MAX_BODY} bytes")
+            raise HTTPException(413, f"the request body is larger than {MAX_BODY} bytes")
     return bytes(body)
 
 
 def parsed(body: bytes | bytearray) -> Any:
     """JSON of any form. Raises `Rejected` (400)."""
     if NUL in body:  # no database takes it in a text
-        raise Rejected(400, "A text may not hold the character NUL")
+        raise Rejected(400, "A string must not contain the NUL character")
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -84,7 +84,7 @@ def limit_of(request: Request) -> int:
     given = request.query_params.get("limit", str(MOST))
     number = int(given.lstrip("0")[:9] or 0) if given.isascii() and given.isdigit() else 0
     if not 1 <= number <= MOST:
-        raise Refused("bad_request", f"limit={given[:40]} is not allowed; say 1 to {MOST}")
+        raise Refused("bad_request", f"limit={given[:40]}: must be 1 to {MOST}")
     return number
 
 

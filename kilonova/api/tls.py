@@ -63,7 +63,7 @@ class Certificate:
 
 
 def _refuse_passwords() -> str:
-    raise ValueError("the key has a password; write it without one, readable by its owner alone")
+    raise ValueError("the key has a password; save it without one, readable by its owner only")
 
 
 class TlsServer:

@@ -76,7 +76,7 @@ def _copies(records: Records, holdings: Holdings) -> Iterator[Difference]:
             what = f"copy {report.copy} of server {report.server} on {host}"
             server, state = records.servers.get(report.server), records.copies.get(key)
             if state is None and report.server not in records.busy:
-                text = f"{what} is not recorded; restart the agent there, which lets it be judged"
+                text = f"{what} is not recorded; restart the agent there so that the guest is checked"
                 yield Difference("unrecorded_copy", report.server, host, text)
             if server is None:
                 continue

@@ -12,7 +12,7 @@ from kilonova.domain.server import flavor_from
 from kilonova.store.host_hardware import claim_from
 from kilonova.world import Row
 
-NEXT = "restart the agent there: it tells again what it holds"
+NEXT = "restart the agent there so that it reports its claims again"
 
 
 def differences(hosts: Iterable[Row], copies: Iterable[Row], servers: Mapping[str, Row], busy: set[str]) -> set[str]:
@@ -25,7 +25,7 @@ def differences(hosts: Iterable[Row], copies: Iterable[Row], servers: Mapping[st
             held.setdefault(row["host"], []).append((row["server_id"], claim))
         elif server is not None and row["server_id"] not in busy and _asks(server["flavor"]):
             copy = f"copy {row['copy']} of {row['server_id']} on {row['host']}"
-            found.add(f"{copy} asks for hardware, and holds none by the records; {NEXT}")
+            found.add(f"{copy} needs host hardware, but has no recorded host claim; {NEXT}")
     for host in hosts:
         hardware = msgspec.json.decode(host["document"], type=HostHardware)
         twice = conflicts(hardware, sorted(held.get(host["host"], []), key=lambda pair: pair[0]))

@@ -58,7 +58,7 @@ async def _settle(tx: Tx, finding: Finding, owner: tuple[str, str]) -> None:
     holding = holdings[finding.consumer]
     generation = holding.generation if holding.exists else None
     if (reached, generation) != (finding.proof.fence or (NEVER, NEVER), finding.proof.generation):
-        raise Left("somebody has written since; the next audit looks again")
+        raise Left("modified concurrently; the next audit compares it again")
     rows = await _rows(tx, finding)
     project, user = (holding.project, holding.user) if holding.exists else owner
     change = ConsumerChange(finding.consumer, rows, project, user, holding.type_id)

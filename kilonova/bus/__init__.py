@@ -9,7 +9,7 @@ HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: wha
 def token(name: str) -> str:
     """Any name as one word of a subject: dots, blanks and wildcards mean something to a broker, so they are encoded."""
     if not name:
-        raise ValueError("an empty name has no place in a subject")
+        raise ValueError("a bus subject must not have an empty name")
     return quote(name, safe="").replace(".", "%2E")
 
 

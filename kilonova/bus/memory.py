@@ -148,7 +148,7 @@ class MemoryBus:
         receivers = self._receivers(subject)
         if not receivers and self._hub.weather is None:
             await asyncio.sleep(0)  # whoever asks again and again must not stop the world
-            raise NoAnswer(f"nobody answers on {subject}")
+            raise NoAnswer(f"no subscriber on {subject}")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Reply | None] = loop.create_future()
         alarm = loop.call_later(timeout, _settle, answered, None)

@@ -104,7 +104,7 @@ class NatsBus:
         except errors.MaxPayloadError:
             raise self._too_large(subject, body) from None
         except errors.NoRespondersError:
-            raise NoAnswer(f"nobody answers on {subject}") from None
+            raise NoAnswer(f"no subscriber on {subject}") from None
         except TimeoutError:
             lost = "" if self.is_connected() else f"; there is no connection to {self._shown_url}"
             raise NoAnswer(f"no answer on {subject} within {timeout:g} s{lost}") from None
@@ -131,7 +131,7 @@ class NatsBus:
 
     def _too_large(self, subject: str, body: bytes) -> Failed:
         limit = self._client.max_payload if self._client else 0
-        text = f"a message of {len(body)} bytes on {subject}; {self._shown_url} takes {limit} (its max_payload)"
+        text = f"bus subject {subject}: a message of {len(body)} bytes; {self._shown_url} takes {limit} (max_payload)"
         return Failed("message_too_large", text, final=True)
 
     # Serving
@@ -233,12 +233,12 @@ class NatsBus:
     async def _on_disconnected(self) -> None:
         if self._up.is_set() and not self._closed:
             self._up.clear()
-            log.warning("lost the connection to %s; trying again until it is back", self._shown_url)
+            log.warning("lost the connection to %s; reconnecting", self._shown_url)
 
     async def _on_reconnected(self) -> None:
         self._up.set()
         self._complaint = ""
-        log.warning("connected to %s again", self._shown_url)
+        log.warning("reconnected to %s", self._shown_url)
 
 
 async def _drained(subscription: Subscription) -> None:

@@ -34,7 +34,9 @@ class Reply:
 def check_size(subject: str, body: bytes) -> None:
     if len(body) > MAX_BODY:
         raise Failed(
-            "message_too_large", f"a message of {len(body)} bytes on {subject}; the bus takes {MAX_BODY}", final=True
+            "message_too_large",
+            f"bus subject {subject}: a message of {len(body)} bytes; the limit is {MAX_BODY}",
+            final=True,
         )
 
 

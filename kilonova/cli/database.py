@@ -105,7 +105,7 @@ def restored(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ove
         asyncio.run(_restored(settings, data))
         return
     if not (data / "control.db").exists():
-        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+        raise Refused("no_databases", f"data directory {data}: no control.db there; name the directory with --data")
     with DataDirectory(data) as directory:
         directory.keep_all()
         asyncio.run(_restored(settings, data))
@@ -219,16 +219,16 @@ def purge(
     settings = load(data, config, overrides or [])
     days = settings.retention.days if before is None else before
     if before is None and not days:
-        raise Refused("no_retention", "[retention] days = 0 keeps records for ever; say --before DAYS to purge now")
+        raise Refused("no_retention", "[retention] days = 0 keeps records for ever; use --before DAYS to purge now")
     if days < LEAST_DAYS:
         raise Refused(
-            "too_young", f"--before {days:g}: records stay at least {LEAST_DAYS:g} day; say --before 1 or more"
+            "too_young", f"--before {days:g}: records stay at least {LEAST_DAYS:g} day; use --before 1 or more"
         )
     if settings.database.is_set:
         asyncio.run(_purge(settings, data, days))
         return
     if not (data / "control.db").exists():
-        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+        raise Refused("no_databases", f"data directory {data}: no control.db there; name the directory with --data")
     with DataDirectory(data) as directory:
         directory.keep_all()
         asyncio.run(_purge(settings, data, days))
@@ -251,7 +251,7 @@ async def _purge(settings: Settings, data: Path, days: float) -> None:
     log_purge(days, counts)
     for table, count in sorted(counts.items()):
         print(f"{table:<32} {count}")
-    print(f"purged: {counts.total()} rows of what ended more than {days:g} days ago")
+    print(f"purged: {counts.total()} rows of records that ended more than {days:g} days ago")
 
 
 @app.command
@@ -269,7 +269,7 @@ def check(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overri
     urls = addresses(settings, data)
     fleet = settings.database.is_set
     if not fleet and not (data / "control.db").exists():
-        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+        raise Refused("no_databases", f"data directory {data}: no control.db there; name the directory with --data")
     everything = _with_made(settings, urls, data)
     named = settings.image.filesystem_store_datadir
     folders = {"images": Path(named) if named else data / "images", "volumes": data / "volumes"}

@@ -56,7 +56,7 @@ def settle(
         Why; it is recorded with your name.
     """
     cloud_of(login).post(f"/findings/{word(finding)}/settle", {"reason": reason})
-    print(f"{finding} is settled; compare the books now: kilonova audit")
+    print(f"{finding} is settled; compare the records now: kilonova audit")
 
 
 def _line(finding: dict[str, Any]) -> str:

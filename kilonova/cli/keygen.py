@@ -45,7 +45,7 @@ def keygen(
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise Refused("usage", f"cannot make {directory}: {error.strerror}") from error
+        raise Refused("usage", f"cannot create {directory}: {error.strerror}") from error
     made = {SEAL_KEY: new_key(), ADMIN_PASSWORD: new_password()}
     if names:
         made[TLS_KEY], made[TLS_CERT] = self_signed(names, tls_days)

@@ -139,7 +139,7 @@ def resume(
 ) -> None:
     """Retry the step that an operation waits for, now."""
     cloud_of(login).post(f"/operations/{word(operation)}/resume", {})
-    print(f"{operation} is tried now; watch it: kilonova op watch {operation}")
+    print(f"{operation} is retried now; watch it: kilonova op watch {operation}")
 
 
 @app.command
@@ -158,7 +158,7 @@ def abandon(
         Why; it is recorded with your name.
     """
     cloud_of(login).post(f"/operations/{word(operation)}/abandon", {"reason": reason})
-    print(f"{operation} goes on without that step; see what it left: kilonova finding list")
+    print(f"{operation} continues without that step; see what it left: kilonova finding list")
 
 
 def cloud_of(login: Login) -> Cloud:

@@ -53,7 +53,7 @@ def create(
         JSON file with the whole body of POST /servers, instead of the options above.
     """
     if (body is None) == (not flavor):
-        raise Refused("usage", "say either --flavor or --body FILE")
+        raise Refused("usage", "use either --flavor or --body FILE")
     asked = _read(body) if body is not None else _asked(flavor, image, network or ["none"], count, zone, hint or [])
     plan = cloud_of(login).post("/plans", {"operation": "create", **asked}, COMPUTE)["plan"]
     print(json.dumps(plan, indent=2) if as_json else "\n".join(lines(plan)))
@@ -84,7 +84,7 @@ def _hints(given: list[str]) -> dict[str, Any]:
     for hint in given:
         name, equals, value = hint.partition("=")
         if not (name and equals):
-            raise Refused("usage", f"--hint {hint}: say name=value")
+            raise Refused("usage", f"--hint {hint}: expected name=value")
         found.setdefault(name, []).append(value)
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 

@@ -76,7 +76,7 @@ class Cloud:
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise Failed(
-                "unreachable", f"{self._url} does not answer: {reason}; is `kilonova serve` running?"
+                "unreachable", f"{self._url} does not answer: {reason}; check that `kilonova serve` runs"
             ) from None
 
     def _tls(self) -> ssl.SSLContext | None:

@@ -153,7 +153,7 @@ class Agent:
                 continue
             except Refused as why:
                 self.refused = why.message
-                logger.error("host %s may not join: %s", self.host, why.message)
+                logger.error("host %s: registration refused: %s", self.host, why.message)
                 return
             except Exception as error:  # whatever it is, a host that stops beating helps nobody
                 logger.warning("host %s: %s", self.host, error, exc_info=not isinstance(error, KilonovaError))

@@ -45,7 +45,7 @@ class HostClaims:
         if held is None:
             found = fit(wish, self.hardware, list(self._claims.values()))
             if isinstance(found, str):
-                raise Failed("no_hardware", f"the host's hardware does not do: {found}", elsewhere=True)
+                raise Failed("no_hardware", f"the host's hardware does not fit: {found}", elsewhere=True)
             held = found
         self._keep(server, copy, held)
         return held

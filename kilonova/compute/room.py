@@ -124,7 +124,7 @@ class Room:
     async def _await_refusal(self, agent: Agent) -> None:
         await agent.ended()
         if agent.refused and not self.refused.done():
-            self.refused.set_result(f"host {agent.host} may not join: {agent.refused}")
+            self.refused.set_result(f"host {agent.host}: registration refused: {agent.refused}")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -120,7 +120,7 @@ class Desk:
 
         async def still_works(tx: Tx) -> None:
             if await _word_for(tx, beat) != "work":
-                raise Superseded(f"host {beat.host} may not work now")
+                raise Superseded(f"host {beat.host} may not run steps now")
 
         word, found = await journal.read(find)  # not at once: what wakes the host meanwhile goes into the same answer
         if word == "register":

@@ -38,7 +38,7 @@ class Gate:
         except BaseException as error:
             self._leave(weight, turn)
             if isinstance(error, TimeoutError):
-                raise Crowded(f"more ask than can be answered now; {who} asks again") from None
+                raise Crowded(f"too many requests at once; {who} retries") from None
             raise
 
     def _leave(self, weight: int, turn: asyncio.Future[None]) -> None:

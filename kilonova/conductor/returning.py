@@ -77,7 +77,11 @@ async def register(engine: Engine, message: Register) -> Registered:
         resumes = engine.limits.resume_guests_state_on_host_boot
         verdicts = await judge_copies(tx, message.host, message.copies, resumes)
         for server in await note_missing(tx, message.host, message.copies, now):
-            logger.warning("server %s: the records were restored, %s has not its disk; now ERROR", server, message.host)
+            logger.warning(
+                "server %s: the records were restored, and %s does not have its disk; set to ERROR",
+                server,
+                message.host,
+            )
         reasons = {(one.server, one.copy): one.why for one in verdicts if one.word == "quarantine"}
         strange = [(one, reasons[key]) for one in message.copies if (key := (one.server, one.copy)) in reasons]
         news[:] = await note_quarantine(tx, message.host, strange, now)
@@ -298,7 +302,7 @@ async def _pay(engine: Engine, journal: Store, message: Returned, server: str, c
             raise Superseded(f"host {message.host} has to register again")
         if debt is None and not await may_be_gone(tx, message.host, server, copy):
             logger.warning(
-                "host %s says that it removed copy %s of server %s, which nobody gave up", message.host, copy, server
+                "host %s says that it removed copy %s of server %swithout an order", message.host, copy, server
             )
             return
         await rows.remove(tx, cell.debts, **at_host, verb="ensure_absent")

@@ -114,7 +114,9 @@ class Conductor:
             try:
                 given = await hand_back(self.engine, journal)
             except KilonovaError as error:
-                logger.warning("steps in %s stay taken until the lease of this conductor ends: %s", journal.name, error)
+                logger.warning(
+                    "steps in %s stay taken until the lease of this conductor expires: %s", journal.name, error
+                )
                 continue
             left = {operation for name, operation in self._left if name == journal.name}
             for operation in sorted(left | set(given)):
@@ -122,7 +124,7 @@ class Conductor:
         try:
             await leave(self.engine)
         except KilonovaError as error:
-            logger.warning("the lease of this conductor stays until it ends: %s", error)
+            logger.warning("the lease of this conductor was not released and stays until it expires: %s", error)
 
     def _cells(self) -> list[Store]:
         return [self.engine.world.db.cell(name) for name in self.engine.world.db.cells()]
@@ -200,7 +202,7 @@ class Conductor:
         except KilonovaError as error:
             logger.warning("operation %s: %s", operation_id, error)
         except Exception:
-            logger.exception("operation %s could not be driven", operation_id)
+            logger.exception("operation %s failed unexpectedly", operation_id)
         finally:
             self._driving.discard(key)
         if key in self._again:

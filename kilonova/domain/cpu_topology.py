@@ -31,7 +31,7 @@ def _limits(asked: TwoSources) -> list[int]:
     for part in PARTS:
         flavor, image = asked.numbers(f"cpu_max_{part}")
         if flavor and image > flavor:
-            raise bad(f"hw_cpu_max_{part}", str(image), f"the flavor says hw:cpu_max_{part}={flavor}; say that or less")
+            raise bad(f"hw_cpu_max_{part}", str(image), f"the flavor sets hw:cpu_max_{part}={flavor}; use that or less")
         limits.append(image or flavor or NO_LIMIT)
     return limits
 
@@ -47,7 +47,11 @@ def _best(vcpus: int, limits: list[int], preferred: list[int]) -> CpuTopology:
     possible = [parts for parts in possible if all(n <= limit for n, limit in zip(parts, limits, strict=True))]
     if not possible:
         text = ":".join(str(min(limit, vcpus)) for limit in limits)
-        raise bad("hw:cpu_max_sockets:cores:threads", text, f"{vcpus} vCPUs cannot be divided so; allow more")
+        raise bad(
+            "hw:cpu_max_sockets:cores:threads",
+            text,
+            f"{vcpus} vCPUs cannot be arranged within these limits; allow more",
+        )
 
     def order(parts: tuple[int, int, int]) -> tuple[int, int, int]:
         as_wished = sum(bool(wish) and wish == part for wish, part in zip(preferred, parts, strict=True))

@@ -17,7 +17,7 @@ def parse_cpus(text: str) -> frozenset[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _PART.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} is neither a CPU, nor a range as 0-3, nor an exception as ^2")
+            raise ValueError(f"{part!r} is not a CPU, a range such as 0-3, or an exclusion such as ^2")
         first = int(match[2])
         last = int(match[3] or match[2])
         if first > last or last >= MOST_CPUS:

@@ -77,7 +77,7 @@ def _cpu_policy(asked: TwoSources, vcpus: int) -> str:
     if explicit:
         return explicit
     if (flavor, image) in ((MIXED, DEDICATED), (SHARED, MIXED), (SHARED, DEDICATED)):
-        raise bad("hw_cpu_policy", image, f"the flavor says hw:cpu_policy={flavor}, and an image may not ask for more")
+        raise bad("hw_cpu_policy", image, f"the flavor sets hw:cpu_policy={flavor}; an image may not request more")
     return flavor or image
 
 
@@ -89,7 +89,7 @@ def _explicit_cpus(asked: TwoSources, vcpus: int, policy: str) -> str:
         return ""
     name, amount = next(iter(wanted.items()))
     if policy:
-        raise bad(f"resources:{name}", amount, "leave it out, or leave out hw:cpu_policy: both say which CPUs to take")
+        raise bad(f"resources:{name}", amount, "leave it out, or leave out hw:cpu_policy: both choose the CPUs")
     if len(wanted) > 1:
         raise bad(f"resources:{name}", amount, "leave it out, or leave out resources:PCPU")
     if name == "VCPU":
@@ -104,12 +104,14 @@ def _thread_policy(asked: TwoSources, policy: str) -> str:
     flavor, image = asked.words("cpu_thread_policy", THREAD_POLICIES)
     if flavor not in ("", "prefer") and image not in ("", flavor):
         raise bad(
-            "hw_cpu_thread_policy", image, f"the flavor says hw:cpu_thread_policy={flavor}; say the same or nothing"
+            "hw_cpu_thread_policy", image, f"the flavor sets hw:cpu_thread_policy={flavor}; use the same value or none"
         )
     chosen = flavor or image
     trait = asked.flavor.get(HYPERTHREADING) or asked.image.get(HYPERTHREADING)
     if chosen and trait:
-        raise bad(HYPERTHREADING, trait, "leave it out, or leave out hw:cpu_thread_policy: both say how to use threads")
+        raise bad(
+            HYPERTHREADING, trait, "leave it out, or leave out hw:cpu_thread_policy: both choose the thread policy"
+        )
     if trait:
         return {"forbidden": ISOLATE, "required": REQUIRE}.get(trait, "") if policy in (DEDICATED, MIXED) else ""
     if chosen and policy not in (DEDICATED, MIXED):
@@ -135,7 +137,7 @@ def _realtime(asked: TwoSources, vcpus: int, policy: str, emulator: str) -> froz
     mask = image or flavor
     chosen = _mask("hw:cpu_realtime_mask", mask, vcpus) if mask else frozenset(range(vcpus))
     if not chosen or (len(chosen) == vcpus and not emulator):
-        right = f"name some but not all of the CPUs 0-{vcpus - 1}, as ^0, or say hw:emulator_threads_policy=isolate"
+        right = f"name some but not all of the CPUs 0-{vcpus - 1}, as ^0, or set hw:emulator_threads_policy=isolate"
         raise bad("hw:cpu_realtime_mask", mask, right)
     return chosen
 
@@ -170,7 +172,7 @@ def _mask(key: str, text: str, vcpus: int) -> frozenset[int]:
 def _page_size(asked: TwoSources) -> str:
     flavor, image = asked.both("mem_page_size")
     if image and flavor not in (ANY, LARGE):
-        right = "the flavor must say hw:mem_page_size=large or any before an image may choose"
+        right = "the flavor must set hw:mem_page_size=large or any before an image may choose"
         raise bad("hw_mem_page_size", image, right)
     chosen, key = (image, "hw_mem_page_size") if image else (flavor, "hw:mem_page_size")
     if not chosen or chosen in PAGE_WORDS:
@@ -184,7 +186,7 @@ def _page_size(asked: TwoSources) -> str:
 def _nodes(asked: TwoSources) -> int:
     flavor, image = asked.both("numa_nodes")
     if flavor and image:
-        raise bad("hw_numa_nodes", image, f"the flavor says hw:numa_nodes={flavor}, and only one of them may say it")
+        raise bad("hw_numa_nodes", image, f"the flavor sets hw:numa_nodes={flavor}; only one of them may set it")
     key = "hw:numa_nodes" if flavor else "hw_numa_nodes"
     return asked.number(key, flavor or image, most=MOST_CELLS)
 
@@ -208,7 +210,7 @@ def _cells(
 
 def _even_cells(nodes: int, vcpus: int, memory_mb: int, dedicated: frozenset[int]) -> tuple[GuestCell, ...]:
     if vcpus % nodes or memory_mb % nodes:
-        right = f"{vcpus} vCPUs and {memory_mb} MB cannot be divided by it; say hw:numa_cpus.N and hw:numa_mem.N"
+        right = f"{vcpus} vCPUs and {memory_mb} MB cannot be divided evenly; set hw:numa_cpus.N and hw:numa_mem.N"
         raise bad("hw:numa_nodes", str(nodes), right)
     each = vcpus // nodes
     ranges = [range(number * each, (number + 1) * each) for number in range(nodes)]
@@ -246,7 +248,7 @@ def _check_cells(cpus: list[frozenset[int]], memory: list[int], vcpus: int, memo
 def _devices(asked: TwoSources, aliases: Sequence[PciAlias]) -> tuple[DeviceWish, ...]:
     flavor, image = asked.words("pci_numa_affinity_policy", AFFINITIES)
     if flavor and image and flavor != image:
-        right = f"the flavor says hw:pci_numa_affinity_policy={flavor}; say the same or nothing"
+        right = f"the flavor sets hw:pci_numa_affinity_policy={flavor}; use the same value or none"
         raise bad("hw_pci_numa_affinity_policy", image, right)
     text = asked.flavor.get(ALIAS, "")
     return tuple(_device(text, part, aliases, flavor or image) for part in text.split(",")) if text else ()

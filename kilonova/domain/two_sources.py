@@ -11,7 +11,7 @@ MOST_SHOWN = 80  # characters of a strange value that are told back
 
 def bad(key: str, value: str, right: str) -> Refused:
     shown = value if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]}…"
-    return Refused("bad_hardware_wish", f"{key}={shown} cannot be: {right}")
+    return Refused("bad_hardware_wish", f"{key}={shown}: {right}")
 
 
 class TwoSources:
@@ -46,7 +46,7 @@ class TwoSources:
         flavor, image = _numbered(self.flavor, f"hw:{name}."), _numbered(self.image, f"hw_{name}.")
         if flavor and image:
             number, value = next(iter(image.items()))
-            raise bad(f"hw_{name}.{number}", value, f"the flavor says hw:{name}.N, and only one of them may say it")
+            raise bad(f"hw_{name}.{number}", value, f"the flavor sets hw:{name}.N; only one of them may set it")
         return flavor or image
 
 

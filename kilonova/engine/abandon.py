@@ -101,7 +101,7 @@ async def _open(tx: Tx, operation_id: str, *, lock: bool = True) -> tuple[Op, Ro
     """The operation and the step that it is at."""
     op = await log.load(tx, operation_id, lock=lock)
     if op is None:
-        raise Refused("not_found", f"there is no operation {operation_id}")
+        raise Refused("not_found", f"operation {operation_id}: not found")
     row = await log.fetch_step(tx, operation_id, op.ordinal)
     if not op.is_live or row is None or not row["open"]:
         raise Refused("ended", f"operation {operation_id} has ended: {op.state}")

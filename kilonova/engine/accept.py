@@ -96,7 +96,7 @@ async def _until_still(engine: Engine, journal: Store, body: Body[Accepted]) -> 
             return await engine.write(journal, body)
         except Overtaken:
             await engine.world.clock.sleep(0.01)
-    raise Refused("busy", "the server changes hands too fast; repeat the request")
+    raise Refused("busy", "the server was modified concurrently too often; retry the request")
 
 
 async def _accept(
@@ -309,7 +309,7 @@ async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: fl
         "updated_at": now,
     }
     if not await rows.change(tx, cell.servers, values, id=op.server_id, turn=op.turn - 1, operation_id=owner):
-        raise Overtaken(f"server {op.server_id} changed hands while it was being looked at")
+        raise Overtaken(f"server {op.server_id} was modified concurrently")
 
 
 async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn) -> Next:

@@ -16,7 +16,7 @@ async def cancel(engine: Engine, journal: Store, operation_id: str, who: str) ->
     async def body(tx: Tx) -> Next | None:
         op = await log.load(tx, operation_id, lock=True)
         if op is None:
-            raise Refused("not_found", f"there is no operation {operation_id}")
+            raise Refused("not_found", f"operation {operation_id}: not found")
         if not op.is_live:
             raise Refused("ended", f"operation {operation_id} has ended: {op.state}")
         if op.committed:

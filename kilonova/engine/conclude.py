@@ -121,7 +121,7 @@ async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -
         raise Superseded(f"operation {op.id} has moved on from step {ordinal}")
     go = log.go_from(row)
     if not go.target.host and row["worker"] != engine.worker:
-        raise Superseded(f"operation {op.id} is in other hands")
+        raise Superseded(f"operation {op.id} is held by another worker")
     owner = await log.load(tx, go.owner) if go.owner else None
     step = engine.operation(owner.kind if owner else op.kind).step(go.step)
     return Next(op, step, go, await load_server(tx, journal, op))
@@ -130,7 +130,7 @@ async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -
 async def _open_step(tx: Tx, op: Op, session: str | None) -> Go:
     row = await log.fetch_step(tx, op.id, op.ordinal)
     if row is None or not row["open"] or (session is not None and row["worker"] != session):
-        raise Superseded(f"operation {op.id}: step {op.ordinal} is in other hands")
+        raise Superseded(f"operation {op.id}: step {op.ordinal} is held by another worker")
     return log.go_from(row)
 
 

@@ -82,9 +82,9 @@ async def settle(store: Store, finding_id: str, cause: Cause, reason: str, now: 
     async def body(tx: Tx) -> None:
         row = await rows.fetch(tx, findings, lock=True, id=finding_id)
         if row is None:
-            raise Refused("not_found", f"there is no finding {finding_id}")
+            raise Refused("not_found", f"finding {finding_id}: not found")
         if not row["open"]:
-            raise Refused("settled", f"finding {finding_id} was settled by {row['settled_by']}")
+            raise Refused("settled", f"finding {finding_id}: already settled by {row['settled_by']}")
         settled = {"open": 0, "settled_by": cause.user_id, "settled_reason": reason, "settled_at": now}
         await rows.change(tx, findings, settled, id=finding_id)
         if row["host"] and has_servers(store):

@@ -149,7 +149,7 @@ class Operation:
     def step(self, name: str) -> Step:
         """Steps are found by name; those of the previous release too, as long as it may have left some (law 14)."""
         if name not in self._by_name:
-            raise LookupError(f"operation {self.name} has no step {name}; was it started by another release?")
+            raise LookupError(f"operation {self.name} has no step {name}; it may come from another release")
         return self._by_name[name]
 
     def position_of(self, name: str) -> int:

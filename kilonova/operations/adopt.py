@@ -124,7 +124,10 @@ class Adopt(Operation):
         if not target.is_up:
             raise Refused("host_down", f"The copy's host does not answer: {target.sentence}")
         if (server.runner_host, server.runner_copy) == (named, subject.params["copy"]):
-            raise Refused("not_quarantined", f"server {server.id}: copy {server.runner_copy} on {named} counts already")
+            raise Refused(
+                "not_quarantined",
+                f"server {server.id}: copy {server.runner_copy} on {named} is already the server's own",
+            )
         return {
             "source": server.host or named,
             "destination": named,

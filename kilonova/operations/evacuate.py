@@ -144,7 +144,7 @@ class Evacuate(Operation):
         if host.is_up:
             raise Refused("host_still_up", f"Compute service of {server.host} is still in use: {host.sentence}")
         if named == server.host:
-            raise Refused("same_host", f"{named} is the dead host; name another one or none")
+            raise Refused("same_host", f"Compute host {named} is the host to evacuate from; name another host or none")
         if named and subject.target is None:
             raise Refused("no_such_host", f"Compute host {named} could not be found.")
         if subject.live is not None and subject.live["kind"] == self.name:

@@ -103,7 +103,7 @@ async def move_host(engine: Engine, name: str, to: str) -> None:
     """Into another cell, without anything on it."""
     journal, row = await find_host(engine, name)
     if to not in engine.world.db.cells() or to == CELL0:
-        raise Refused("not_found", f"there is no cell {to[:80]} for hosts; `kilonova cell list` names them")
+        raise Refused("not_found", f"cell {to[:80]}: not found, or not for hosts; `kilonova cell list` shows them")
     if journal.name != to:
         await forget_host(engine, journal.name, name, row["provider_id"], next_cell=to)
 
@@ -123,6 +123,6 @@ async def _refuse_if_heard(tx: Tx, name: str, down_after: float) -> None:
     if silent <= down_after:
         raise Refused(
             "host_in_use",
-            f"{name} answered {silent:.0f} s ago and would only join again: stop its agent, and repeat this "
-            f"when it has been silent for {down_after:.0f} s.",
+            f"host {name}: its agent answered {silent:.0f} s ago and would register again; stop it, and retry "
+            f"when the host has been silent for {down_after:.0f} s",
         )

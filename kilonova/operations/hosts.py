@@ -39,7 +39,7 @@ async def fence(engine: Engine, host: str) -> str:
     until its agent registers again."""
     journal, row = await find_host(engine, host)
     if engine.world.fence is None:
-        raise Refused("no_fence", f"no fence is configured; switch {host} off and declare it down instead")
+        raise Refused("no_fence", f"host {host}: no fence is configured; switch it off and declare it down")
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     proof = await engine.world.fence.fence(host)
     await _set(engine, journal, host, epoch=True, fenced=to_json({"proof": proof, "at": engine.world.clock.now()}))
@@ -73,8 +73,8 @@ async def declare_up(engine: Engine, host: str) -> None:
         if owed is not None and owed["number"]:
             raise Refused(
                 "unpaid_debts",
-                f"{host} still has {owed['number']} copies of given-up servers to remove; "
-                "let its agent answer until they are gone, then repeat",
+                f"host {host}: {owed['number']} stale guest copies are still to be removed; "
+                "start its agent, and retry when it has removed them",
                 debts=owed["number"],
             )
         if row["forced_down"]:

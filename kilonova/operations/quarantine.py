@@ -86,9 +86,7 @@ async def _quarantined(journal: Store, host: str, server: str, copy: int | None)
         raise _not_there(host, server, copy)
     if len(found) > 1:
         numbers = ", ".join(str(row["copy"]) for row in found)
-        raise Refused(
-            "bad_request", f"server {server} has the copies {numbers} in quarantine on {host}; say which copy"
-        )
+        raise Refused("bad_request", f"server {server} has the copies {numbers} in quarantine on {host}; name the copy")
     return found[0]
 
 

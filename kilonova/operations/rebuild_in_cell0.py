@@ -105,7 +105,7 @@ class RebuildInCell0(Operation):
         assert server is not None
         if server.cell0_failure not in PASSING:
             why = server.cell0_failure or "it had a host"
-            text = f"Instance {server.id} cannot be rebuilt: it did not fail for want of a host, but for {why}"
+            text = f"Instance {server.id} cannot be rebuilt: it did not fail for lack of a host, but for {why}"
             raise Refused("not_for_want_of_a_host", text)
         details = from_json(server.details, {})
         return {

@@ -38,7 +38,7 @@ async def asked_before(engine: Engine, server_id: str) -> Row:
 
     found = await engine.world.db.control.read(body, few=True)
     if found is None:
-        raise Refused("invalid_state", f"Instance {server_id} cannot be rebuilt: nobody knows what was asked for")
+        raise Refused("invalid_state", f"Instance {server_id} cannot be rebuilt: its request is not recorded")
     return found
 
 

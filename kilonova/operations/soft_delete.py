@@ -35,7 +35,7 @@ class SoftDelete(Operation):
     def check(self, subject: Subject) -> Facts:
         assert subject.server is not None
         if subject.server.launched_at is None:
-            raise Refused("not_ready", f"Instance {subject.server.id} has never run: there is nothing to bring back")
+            raise Refused("not_ready", f"Instance {subject.server.id} has never run and cannot be restored")
         return its_copy(subject)
 
     def joins(self, subject: Subject) -> bool:

@@ -221,7 +221,7 @@ async def _submit(engine: Engine, ask: Ask) -> Accepted:
         accepted = await _delete_unplaced(engine, ask)
         if accepted is not None:
             return accepted
-    raise Refused("busy", f"Instance {ask.server_id} is on its way between cells; repeat the request")
+    raise Refused("busy", f"Instance {ask.server_id} is being moved between cells; retry the request")
 
 
 async def remove(engine: Engine, ask: Ask) -> Accepted:

@@ -235,7 +235,7 @@ async def _make_consumers(tx: Tx, holdings: Holdings, changes: Sequence[Consumer
             updated_at=now,
         )
         if not made:
-            raise LostRace(f"consumer {change.consumer} was made by somebody else meanwhile")
+            raise LostRace(f"consumer {change.consumer} was created concurrently")
 
 
 def _net(holdings: Holdings, changes: Sequence[ConsumerChange]) -> tuple[dict[Slot, int], dict[Slot, Counter[int]]]:

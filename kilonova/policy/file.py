@@ -32,9 +32,9 @@ def read_rules(file: Path, defaults: Mapping[str, str]) -> dict[str, str]:
         raise refused(file, "it must be a list of rules, each as name: check")
     for name, check in found.items():
         if not isinstance(name, str) or not isinstance(check, str):
-            raise refused(file, f"the check of {name} must be a text in quotes")
+            raise refused(file, f"the check of {name} must be a quoted string")
         if "http:" in check or "https:" in check:
-            raise refused(file, f"the check of {name} asks another server, which is not supported")
+            raise refused(file, f"the check of {name} is an HTTP check, which is not supported")
     _check_names(file, found, defaults)
     return found
 
@@ -56,7 +56,7 @@ def parsed(file: Path | None, checks: Mapping[str, str]) -> Any:
     rules = oslo.Rules.from_dict(dict(checks))
     for name, check in checks.items():
         if str(rules[name]) == "!" and check.strip() != "!":
-            raise refused(file, f"the check of {name} cannot be understood: {check}")
+            raise refused(file, f"the check of {name} cannot be parsed: {check}")
         for other in _REFERENCES.findall(check):
             if other not in checks:
                 raise refused(file, f"the check of {name} refers to a rule {other} that does not exist")

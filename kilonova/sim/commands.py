@@ -59,7 +59,7 @@ def crashes(names: Iterable[str] = (), sample: int = 0, seed: int = 0) -> int:
     known = {scenario.name: scenario for scenario in SCENARIOS}
     wanted = list(dict.fromkeys(names)) or list(known)
     if unknown := [name for name in wanted if name not in known]:
-        raise Refused("usage", f"there are no crashes of {', '.join(unknown)}; there are {', '.join(known)}")
+        raise Refused("usage", f"operation {', '.join(unknown)}: not known here; use one of {', '.join(known)}")
     _at_least(0, sample=sample)
     logging.disable(logging.WARNING)
     bad = sum(_crash_scenario(known[name], sample, seed) for name in wanted)
@@ -69,7 +69,7 @@ def crashes(names: Iterable[str] = (), sample: int = 0, seed: int = 0) -> int:
 def _at_least(least: int, **given: int) -> None:
     for name, number in given.items():
         if number < least:
-            raise Refused("usage", f"--{name} {number} is not allowed; say {least} or more")
+            raise Refused("usage", f"--{name} {number}: must be {least} or more")
 
 
 def _crash_scenario(scenario: Scenario, sample: int, seed: int) -> int:

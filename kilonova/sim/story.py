@@ -154,7 +154,7 @@ def _stories(paths: Iterable[str | Path]) -> list[Story]:
     """All are read before one is told: what is no story is a wrong question, not a failed story."""
     found = files(paths)
     if not found:
-        raise Refused("usage", "say which stories: files, or directories with *.yaml files in them")
+        raise Refused("usage", "no stories were named; name files, or directories with *.yaml files")
     stories = [load(path) for path in found]
     for story in stories:
         check_words(story)

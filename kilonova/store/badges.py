@@ -173,5 +173,5 @@ def write_directory_badge(folder: Path, badge: DirectoryBadge) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot make {folder}: {os.strerror(error.errno or 0)}") from error
+        raise StoreError(f"cannot create {folder}: {os.strerror(error.errno or 0)}") from error
     write_secret(folder / FILE_NAME, msgspec.json.encode(badge).decode())

@@ -131,7 +131,7 @@ class CellStore:
         is_wrong = isinstance(why, WrongStore)
         self.outage = Outage(since, str(why), is_wrong)
         said = "is not the one this cloud knows" if is_wrong else "does not answer"
-        logger.warning("%s: its database %s, the rest of the cloud goes on: %s", self.name, said, why)
+        logger.warning("%s: its database %s, the rest of the cloud continues: %s", self.name, said, why)
 
     def on_return(self, call: Callable[[str], None]) -> None:
         """Call with its name whenever it answers again."""

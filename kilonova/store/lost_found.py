@@ -46,9 +46,9 @@ def set_aside(folder: Path, name: str, now: float) -> None:
     except FileNotFoundError:
         return  # somebody else has moved or removed it
     except OSError as error:
-        logger.warning("file %s: no record knows it, and it cannot be moved: %s; left there", folder / name, error)
+        logger.warning("file %s: not in the records, and it cannot be moved: %s; left there", folder / name, error)
         return
-    logger.warning("file %s: no record knows it; moved to %s, removed after %d days", folder / name, target, KEPT_DAYS)
+    logger.warning("file %s: not in the records; moved to %s, removed after %d days", folder / name, target, KEPT_DAYS)
 
 
 def remove_expired(folder: Path, now: float) -> None:

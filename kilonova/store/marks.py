@@ -153,9 +153,9 @@ class Marks:
     def _halt(self, restored: Mapping[str, str]) -> None:
         why = "; ".join(restored.values())
         if why and not self.halted:
-            logger.error("%s; nothing is changed until an operator has looked: %s", why, COMMAND)
+            logger.error("%s; nothing is changed until an operator decides: %s", why, COMMAND)
         elif self.halted and not why:
-            logger.warning("databases: a new era has begun; work goes on")
+            logger.warning("databases: a new era has begun; work continues")
             self._behind.clear()
         self.stores.halt(f"{why}; {COMMAND}" if why else "")
 

@@ -29,8 +29,8 @@ def keep_private(path: Path) -> None:
             return
         if status.st_uid == os.geteuid():
             path.chmod(mode & ~PRIVATE)
-            logger.warning("%s had the mode %04o: others could read it; it is %04o now", path, mode, mode & ~PRIVATE)
+            logger.warning("%s had the mode %04o: others could read it; changed to %04o", path, mode, mode & ~PRIVATE)
         elif mode & 0o007:
-            logger.warning("%s has the mode %04o: everybody can read it, and it is not ours to change", path, mode)
+            logger.warning("%s has the mode %04o: everybody can read it, and another user owns it", path, mode)
     except OSError as error:
-        logger.warning("the mode of %s cannot be looked at or changed: %s", path, error.strerror)
+        logger.warning("the mode of %s cannot be read or changed: %s", path, error.strerror)

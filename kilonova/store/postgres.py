@@ -148,7 +148,7 @@ class PostgresStore:
             except _RETRIED as error:
                 last = error
             await asyncio.sleep(FIRST_PAUSE * 2**attempt * self._chance.random())
-        raise CommitFailed(f"database {self.name}: gave way {TRIES} times: {last}") from last
+        raise CommitFailed(f"database {self.name}: rolled back {TRIES} times because of conflicts: {last}") from last
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
         async def look(connection: Any) -> T:

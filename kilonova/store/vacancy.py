@@ -27,12 +27,12 @@ async def refuse_unless_vacant(name: str, url: str, clock: ReadsClock) -> None:
     found.refuse_newer()
     if found.current is None:
         if count := await _tables(url):
-            raise StoreError(f"{found.where} is not empty: it has {count} tables of somebody else; give an empty one")
+            raise StoreError(f"{found.where} is not empty: it has {count} tables of another program; use an empty one")
         return
     found.refuse_other()
     for table, count in (await _rows(name, url, clock)).items():
         if count:
-            raise StoreError(f"{found.where} is not empty: another cell has {count} {table} there; give an empty one")
+            raise StoreError(f"{found.where} is not empty: another cell has {count} {table} there; use an empty one")
 
 
 async def _rows(name: str, url: str, clock: ReadsClock) -> dict[str, int]:

@@ -153,7 +153,7 @@ def test_a_second_process_on_the_same_directory(tmp_path: Path) -> None:
         ("[simulated]\nhost = 3", "[simulated] has no option host (did you mean hosts?)"),
         ("[simulated]\nhosts = 'many'", "[simulated] hosts = 'many' is not allowed; it must be a whole number"),
         ("[DEFAULT]\nreport_interval = 60", "must be more than report_interval"),
-        ("[bus]\nurl = 'nats://localhost'", "serve keeps its own"),
+        ("[bus]\nurl = 'nats://localhost'", "serve uses its own"),
     ],
 )
 def test_a_broken_configuration(tmp_path: Path, text: str, words: str) -> None:
@@ -178,8 +178,8 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("hosts=3", "say it as --set section.option=value"),
-        ("simulated.hosts", "say it as --set section.option=value"),
+        ("hosts=3", "expected section.option=value"),
+        ("simulated.hosts", "expected section.option=value"),
         ("simulated.wheels=4", "[simulated] has no option wheels; known are hosts, cells, vcpus"),
         ("wheels.number=4", "there is no section [wheels]"),
         ("simulated.vcpus=0", "[simulated] vcpus = '0' is not allowed; it must be a whole number, 1 or more"),
@@ -222,12 +222,12 @@ def test_a_host_name_that_is_none(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("crashes", "migrat", "--sample", "2"), "there are no crashes of migrat; there are create, "),
-        (("crashes", "migrate", "--sample", "-1"), "--sample -1 is not allowed; say 0 or more"),
-        (("histories", "--count", "0"), "--count 0 is not allowed; say 1 or more"),
-        (("replay", "7", "--length", "0"), "--length 0 is not allowed"),
+        (("crashes", "migrat", "--sample", "2"), "operation migrat: not known here; use one of create, "),
+        (("crashes", "migrate", "--sample", "-1"), "--sample -1: must be 0 or more"),
+        (("histories", "--count", "0"), "--count 0: must be 1 or more"),
+        (("replay", "7", "--length", "0"), "--length 0: must be 1"),
         (("run", "nosuch.yaml"), "nosuch.yaml: cannot be read: "),
-        (("run",), "say which stories: files, or directories"),
+        (("run",), "no stories were named; name files"),
     ],
 )
 def test_what_the_simulator_does_not_know(arguments: tuple[str, ...], words: str) -> None:
@@ -237,9 +237,9 @@ def test_what_the_simulator_does_not_know(arguments: tuple[str, ...], words: str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("serve", "--hosts", "0"), "a cloud with 0 hosts can run nothing; say --hosts 1 or more"),
-        (("serve", "--listen", "127.0.0.1:99999"), "a port is 1 to 65535"),
-        (("serve", "--listen", "127.0.0.1:" + "9" * 5000), "a port is 1 to 65535"),
+        (("serve", "--hosts", "0"), "--hosts 0: a cloud needs at least 1 host"),
+        (("serve", "--listen", "127.0.0.1:99999"), "the port must be 1 to 65535"),
+        (("serve", "--listen", "127.0.0.1:" + "9" * 5000), "the port must be 1 to 65535"),
         (("--url", "http://x", "op", "list"), "Options go after the command: kilonova op list --url …"),
     ],
 )

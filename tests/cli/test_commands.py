@@ -55,14 +55,14 @@ def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
     cloud.http.ended(made["operation"])
     for arguments, words in (
         (("op", "cancel", made["operation"]), "has ended: done"),
-        (("op", "show", "nothing"), "there is no operation nothing"),
-        (("op", "show", "../hosts"), "there is no operation ../hosts"),
-        (("op", "list", "--state", "tired"), "no state 'tired'"),
-        (("op", "list", "--limit", "0"), "limit=0 is not allowed; say 1 to 1000"),
-        (("op", "list", "--limit", "99999999999"), "limit=99999999999 is not allowed; say 1 to 1000"),
-        (("op", "list", "--server", "nosuch"), "there is no operation on a server nosuch"),
+        (("op", "show", "nothing"), "operation nothing: not found"),
+        (("op", "show", "../hosts"), "operation ../hosts: not found"),
+        (("op", "list", "--state", "tired"), "state='tired': unknown"),
+        (("op", "list", "--limit", "0"), "limit=0: must be 1 to 1000"),
+        (("op", "list", "--limit", "99999999999"), "limit=99999999999: must be 1 to 1000"),
+        (("op", "list", "--server", "nosuch"), "server nosuch: it has no operations"),
         (("sim", "host", "mars", "--power", "off"), "mars could not be found"),
-        (("sim", "host", "host1"), "say power, link, fail, plant or lose"),
+        (("sim", "host", "host1"), "the body must have power, link, fail, plant or lose"),
     ):
         done = ask(cloud, *arguments)
         assert (done.returncode, done.stdout) == (REFUSED, "") and words in done.stderr, done.stderr
@@ -74,7 +74,7 @@ def test_an_operation_that_waits_is_abandoned_with_the_command_that_it_says(clou
     for arguments, words in (
         (("op", "resume", made["operation"]), "has ended: done"),
         (("op", "abandon", made["operation"], "--reason", "broken"), "has ended: done"),
-        (("finding", "settle", "nothing", "--reason", "seen to"), "there is no finding nothing"),
+        (("finding", "settle", "nothing", "--reason", "seen to"), "finding nothing: not found"),
     ):
         done = ask(cloud, *arguments)
         assert (done.returncode, done.stdout) == (REFUSED, "") and words in done.stderr, done.stderr
@@ -324,8 +324,8 @@ def test_a_plan_of_what_is_no_request_is_usage(cloud: Cloud, tmp_path: Path) -> 
         body.write_text(content)
         refused = ask(cloud, "plan", "create", "--body", body)
         assert refused.returncode == 2 and words in refused.stderr
-    assert "say name=value" in ask(cloud, "plan", "create", "--flavor", "1", "--hint", "group").stderr
-    assert "say either --flavor or --body" in ask(cloud, "plan", "create").stderr
+    assert "expected name=value" in ask(cloud, "plan", "create", "--flavor", "1", "--hint", "group").stderr
+    assert "use either --flavor or --body" in ask(cloud, "plan", "create").stderr
 
 
 def test_help_says_what_each_option_is_for() -> None:

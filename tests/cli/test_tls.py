@@ -50,11 +50,11 @@ def test_a_cloud_with_a_certificate_of_its_own(tmp_path: Path) -> None:
         for name in ("tls.key", "tls.crt"):
             (tmp_path / "new" / name).replace(keys / name)
         role.process.send_signal(signal.SIGHUP)
-        until(lambda: "certificate was read again" in role.log(), 30, role.log)
+        until(lambda: "certificate reloaded" in role.log(), 30, role.log)
         assert serial(port, keys / "tls.crt") != before
         (keys / "tls.crt").write_text("no certificate")
         role.process.send_signal(signal.SIGHUP)
-        until(lambda: "certificate was not replaced" in role.log(), 30, role.log)
+        until(lambda: "certificate not reloaded" in role.log(), 30, role.log)
         assert role.terminate() == 0
 
 

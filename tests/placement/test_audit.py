@@ -158,7 +158,7 @@ def test_whoever_wrote_since_is_not_overruled(cloud: SimCloud) -> None:
     store.write = late
     report = audited(cloud, mend=True)
     assert [(finding.outcome, finding.why) for finding in report.findings] == [
-        ("left", "somebody has written since; the next audit looks again")
+        ("left", "modified concurrently; the next audit compares it again")
     ]
     store.write = write
     assert mended(cloud) == [("excess", "repaired", "")]
@@ -267,7 +267,7 @@ def pinning() -> Iterator[SimCloud]:
 def test_a_copy_that_lost_its_hardware_is_found(pinning: SimCloud) -> None:
     tamper(pinning, "cell1", f"UPDATE copies SET claim = NULL WHERE server_id = '{A}'")
     (sentence,) = audited(pinning).hardware
-    assert sentence.startswith(f"copy 1 of {A} on host1 asks for hardware, and holds none")
+    assert sentence.startswith(f"copy 1 of {A} on host1 needs host hardware, but has no recorded host claim")
     pinning.crash("host1")
     pinning.loop.run_for(20.0)
     assert audited(pinning).is_clean, "the host tells what it holds when it registers"

@@ -25,7 +25,7 @@ def test_two_files_of_one_name_are_both_kept(tmp_path: Path, caplog: pytest.LogC
     assert lost(tmp_path) == ["2026-03-01/a", "2026-03-01/a.1"]
     assert (tmp_path / "lost+found/2026-03-01/a.1").read_text() == "two"
     assert file_names(tmp_path) == []
-    assert f"file {tmp_path}/a: no record knows it" in caplog.text
+    assert f"file {tmp_path}/a: not in the records" in caplog.text
 
 
 def test_after_thirty_whole_days_it_is_removed(tmp_path: Path) -> None:

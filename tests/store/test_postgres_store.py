@@ -133,7 +133,7 @@ def test_giving_way_is_bounded(postgres_bench: Workbench) -> None:
         raise asyncpg.SerializationError("could not serialize access")
 
     async def story(store: Any) -> None:
-        with pytest.raises(CommitFailed, match="gave way"):
+        with pytest.raises(CommitFailed, match="rolled back"):
             await store.write(unlucky)
         assert 2 < tries < 20
 

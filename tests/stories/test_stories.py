@@ -201,4 +201,4 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:
-    assert "say which stories" in no_story(tmp_path)
+    assert "no stories were named" in no_story(tmp_path)

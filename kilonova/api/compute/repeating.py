@@ -25,7 +25,7 @@ def idempotency_key(call: Call) -> Key | None:
     if given is None:
         return None
     if not 0 < len(given) <= KEY_LENGTH:
-        raise Rejected(400, f"An Idempotency-Key has 1 to {KEY_LENGTH} characters")
+        raise Rejected(400, f"Idempotency-Key: must have 1 to {KEY_LENGTH} characters")
     route = f"{call.route.method} {call.route.path.format(**call.path)}"
     return Key(given, route, hashlib.sha256(msgspec.json.encode(call.body, order="sorted")).hexdigest())
 

@@ -38,7 +38,7 @@ async def partial_server_of(call: Call) -> Record:
     """Its cell does not answer; from 2.69 on what control knows of it is shown."""
     record = _allowed(call, await find_partial(call.db, call.path["server"]))
     if not call.at(2, 69):
-        raise Unreachable(f"the cell of {record.id} does not answer")
+        raise Unreachable(f"server {record.id}: its cell does not answer")
     return record
 
 

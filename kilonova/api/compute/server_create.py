@@ -283,7 +283,7 @@ def _decoded(text: str, what: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise Rejected(400, f"Invalid input: {what} is not in base64") from None
+        raise Rejected(400, f"Invalid input: {what} is not valid base64") from None
 
 
 def new_password(call: Call) -> str:

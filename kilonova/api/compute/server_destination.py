@@ -26,7 +26,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 async def destination_of(call: Call, wish: dict[str, Any]) -> Destination:
     zone, *forced = wish.get("availability_zone", "").split(":")
     if len(forced) > 2:
-        raise Rejected(400, "Unable to parse availability_zone; it is zone, zone:host, zone:host:node or zone::node")
+        raise Rejected(400, "Unable to parse availability_zone; use ZONE, ZONE:HOST, ZONE:HOST:NODE or ZONE::NODE")
     named = [name for key in ("host", "hypervisor_hostname") if (name := wish.get(key))]
     if named:
         call.require(REQUESTED_HOST)
@@ -67,7 +67,9 @@ async def _the_host(call: Call, names: list[str]) -> str | None:
     if not names:
         return None
     if len(set(names)) > 1:
-        raise Rejected(400, f"Compute host {names[0]} has no hypervisor {names[1]}; its hypervisor has its own name.")
+        raise Rejected(
+            400, f"Compute host {names[0]} has no hypervisor {names[1]}; its hypervisor has the name of the host."
+        )
     known = await read_hosts(call.db, call.engine.limits.service_down_time)
     if names[0] not in {host.name for host in known} and names[0] not in await read_away(call.db):
         raise Rejected(400, f"Compute host {names[0]} could not be found.")

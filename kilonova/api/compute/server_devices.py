@@ -79,7 +79,7 @@ def _newer(old: Device) -> Device:
             index = 0 if kept.get("device_name") == ROOT else -1
             source = {"source_type": word, "uuid": old[f"{word}_id"], "boot_index": index}
             return {**kept, **source, "destination_type": "volume"}
-    raise wrong("a device names a volume_id, a snapshot_id, or a virtual_name: swap or ephemeral0.")
+    raise wrong("a device needs a volume_id, a snapshot_id, or a virtual_name (swap or ephemeral0).")
 
 
 def _complete(device: Device, image: str) -> Device:
@@ -87,11 +87,11 @@ def _complete(device: Device, image: str) -> Device:
     if source is None:
         raise wrong("a device needs a source_type: volume, snapshot, image or blank.")
     if device.get("virtual_name"):
-        raise wrong("virtual_name belongs to block_device_mapping; say it by guest_format and source_type blank.")
+        raise wrong("virtual_name is for block_device_mapping only; use source_type blank and guest_format.")
     if source != "blank" and not named:
         raise wrong(f"a device whose source_type is {source} needs the uuid of that {source}.")
     if source == "blank" and named:
-        raise wrong(f"a blank device has no uuid; {named} says source_type volume, snapshot or image.")
+        raise wrong(f"a blank device takes no uuid; to use {named}, set source_type to volume, snapshot or image.")
     if device.get("device_name"):
         device["device_name"] = _path(device["device_name"])
     device.setdefault("destination_type", "local" if source in ("image", "blank") else "volume")
@@ -102,15 +102,13 @@ def _complete(device: Device, image: str) -> Device:
 def _check_kind(device: Device, image: str) -> None:
     source, local = device["source_type"], is_local(device)
     if source in ("volume", "snapshot") and local:
-        raise wrong(f"a {source} cannot become a local disk; its destination_type is volume.")
+        raise wrong(f"a {source} cannot become a local disk; set destination_type to volume.")
     if source == "image" and local and not (is_root(device) and image and device["uuid"] == image):
-        raise wrong("an image becomes a local disk only as the root disk, and is the imageRef then.")
+        raise wrong("an image can be a local disk only as the root disk; name it as imageRef, too.")
     if device.get("volume_type") and (local or source == "volume"):
-        raise wrong(
-            "a volume_type is chosen for a volume that is made, not for a local disk or a volume that is there."
-        )
+        raise wrong("volume_type is for new volumes only, not for local disks or existing volumes.")
     if (bus := device.get("disk_bus")) and bus not in BUSES:
-        raise wrong(f"The provided disk bus {bus} is not valid; it is one of {', '.join(BUSES)}.")
+        raise wrong(f"The provided disk bus {bus} is not valid; use one of {', '.join(BUSES)}.")
 
 
 def _check_order(devices: list[Device]) -> None:
@@ -118,7 +116,7 @@ def _check_order(devices: list[Device]) -> None:
     order = sorted(index for device in devices if (index := _index(device)) >= 0)
     if not order or order != list(range(len(order))):
         text = "Boot sequence for the instance and image/block device mapping combination is not valid."
-        raise wrong(f"{text} boot_index counts from 0, and 0 is the root disk; given: {order or 'none'}.")
+        raise wrong(f"{text} boot_index must count from 0, the root disk; got: {order or 'none'}.")
 
 
 def _check_names(devices: list[Device]) -> None:

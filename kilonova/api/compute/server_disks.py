@@ -107,7 +107,7 @@ async def _source(call: Call, device: Device) -> _Source:
     except Refused as why:
         raise wrong(why.message) from None
     if _size(device) is None or is_root(device):
-        raise wrong("a blank volume needs a volume_size, and nothing boots from it.")
+        raise wrong("a blank volume needs a volume_size and cannot be the boot disk.")
     return _Source(zone=made_in)
 
 
@@ -116,7 +116,7 @@ async def _free_volume(call: Call, volume_id: str, *, root: bool) -> VolumeState
     if root:
         _check_bootable(state)
     if state.multiattach and not call.at(2, 60):
-        raise Rejected(400, f"Volume {volume_id} is for several servers; attaching it needs microversion 2.60.")
+        raise Rejected(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
     return state
 
 
@@ -127,7 +127,7 @@ async def _image_of_snapshot(call: Call, device: Device) -> Image | None:
         raise wrong(f"snapshot {snapshot.id} is {snapshot.status}, not {AVAILABLE}.")
     size = _size(device)
     if size is not None and size < snapshot.size:
-        raise wrong(f"a volume of snapshot {snapshot.id} has at least {snapshot.size} GB, not {size}.")
+        raise wrong(f"a volume from snapshot {snapshot.id} has at least {snapshot.size} GB, not {size}.")
     origin = await call.service.volumes.servers.state(snapshot.volume_id)
     if is_root(device):
         _check_bootable(origin)
@@ -138,7 +138,7 @@ async def _image_with_room(call: Call, device: Device) -> Image:
     image, size = await find_image(call, device["uuid"]), _size(device)
     least = max(image.min_disk, -(-image.disk_bytes // GIB), 1)
     if size is None or size < least:
-        raise wrong(f"a volume of image {image.id} needs a volume_size of at least {least} GB, not {size or 'none'}.")
+        raise wrong(f"a volume from image {image.id} needs a volume_size of at least {least} GB, not {size or 'none'}.")
     return image
 
 

@@ -140,7 +140,7 @@ async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
     if record.host is not None:
         check_zone_of_volume(call, (await call.service.zones.sync()).zone_of(record.host), state.zone)
     if state.multiattach and not call.at(2, 60):
-        raise Rejected(400, f"Volume {volume_id} is for several servers; attaching it needs microversion 2.60.")
+        raise Rejected(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
 
 
 async def _decide(call: Call, record: Record, volume_id: str, fate: bool) -> None:

@@ -189,7 +189,7 @@ async def _forget_worker(call: Call, service: Listed) -> None:
     for worker in await read_workers(call.db, call.engine.limits.lease_seconds):
         if service_id(worker, service.binary) == service.id and await forget_worker(call.db, worker.id):
             return
-    text = f"{service.binary} on {service.host} is at work; its record can be deleted when it is down."
+    text = f"Service {service.binary} on {service.host} is up; stop it before you delete its record."
     raise Rejected(409, text)
 
 

@@ -16,10 +16,10 @@ from kilonova.store.findings import all_findings, journal_of
 async def list_(call: Call) -> Response:
     """Those that nobody has settled; with `?settled=true` the others too."""
     if unknown := set(call.query) - {"settled"}:
-        raise Refused("bad_request", f"unknown parameter {', '.join(sorted(unknown))}")
+        raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
     settled = call.query.get("settled", "false")
     if settled not in ("true", "false"):
-        raise Refused("bad_request", f"settled is true or false, not {settled[:80]!r}")
+        raise Refused("bad_request", f"settled={settled[:80]!r}: must be true or false")
     found = await all_findings(call.db, settled=settled == "true")
     return answer({"findings": [view.finding(row) for row in found]})
 
@@ -29,6 +29,6 @@ async def settle_(call: Call) -> Response:
     request, finding_id = decode(await read_body(call.request), ReasonBody), call.path["id"]
     journal = await journal_of(call.db, finding_id)
     if journal is None:
-        raise Refused("not_found", f"there is no finding {finding_id[:80]}")
+        raise Refused("not_found", f"finding {finding_id[:80]}: not found")
     await settle(journal, finding_id, call.cause, request.reason, call.now)
     return answer({"finding": finding_id})

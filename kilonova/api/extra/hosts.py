@@ -55,7 +55,7 @@ async def change(call: Call) -> Response:
     host = (await _record(engine, call.path["host"]))["name"]
     wish = decode(await read_body(call.request), ChangeBody)
     if wish.forced_down is None and wish.disabled is None:
-        raise Refused("bad_request", "say forced_down or disabled, true or false")
+        raise Refused("bad_request", "the body must have forced_down or disabled, true or false")
     if wish.forced_down is not None:
         await (declare_down if wish.forced_down else declare_up)(engine, host)
         tell_declared(call, host, down=wish.forced_down)

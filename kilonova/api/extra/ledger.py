@@ -18,7 +18,7 @@ async def show(call: Call) -> Response:
     server = call.path["id"]
     lines = await read_history(call.db.placement, server)
     if not lines:
-        raise Refused("not_found", f"{server} has never held anything")
+        raise Refused("not_found", f"server {server}: it has never had an allocation")
     asked = await operations_by_turn(call.db, server)
     return answer({"ledger": [_view(msgspec.to_builtins(line), asked) for line in lines]})
 

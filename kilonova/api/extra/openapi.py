@@ -16,7 +16,7 @@ async def show(call: Call) -> Response:
     faces = call.service.faces
     name = call.path["service"]
     if name not in faces:
-        raise Rejected(404, f"there is no service {name[:40]!r}; there are {', '.join(sorted(faces))}")
+        raise Rejected(404, f"service {name[:40]!r}: not found; use one of {', '.join(sorted(faces))}")
     face = faces[name]
     assert isinstance(face, Face)
     version = _version(call, face)
@@ -31,5 +31,5 @@ def _version(call: Call, face: Face) -> Version:
         return face.manner.newest
     major, _, minor = given.partition(".")
     if not (major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()) or len(given) > 12:
-        raise Rejected(400, f"version={given[:40]} is not allowed; say it as 2.1")
+        raise Rejected(400, f"version={given[:40]}: expected a version such as 2.1")
     return int(major), int(minor)

@@ -80,7 +80,7 @@ def form_of(body: bytes, forms: dict[str, Any]) -> Any:
     """By the operation that the body names."""
     kind = decode(body, Named).operation
     if kind not in forms:
-        raise Refused("bad_request", f"no operation {kind[:80]!r} here; there are {', '.join(forms)}")
+        raise Refused("bad_request", f"operation {kind[:80]!r}: unknown here; use one of {', '.join(forms)}")
     return forms[kind]
 
 
@@ -99,7 +99,7 @@ def _key(request: Request, body: bytes) -> Key | None:
     if given is None:
         return None
     if not given or len(given) > KEY_LENGTH:
-        raise Refused("bad_request", f"an Idempotency-Key has 1 to {KEY_LENGTH} characters")
+        raise Refused("bad_request", f"Idempotency-Key: must have 1 to {KEY_LENGTH} characters")
     return Key(given, ROUTE, hashlib.sha256(body).hexdigest())
 
 
@@ -123,15 +123,15 @@ async def list_(call: Call) -> Response:
     """Operations, the newest first."""
     stores, query = call.engine.world.db, call.query
     if unknown := set(query) - {"server", "state", "limit", "marker"}:
-        raise Refused("bad_request", f"unknown parameter {', '.join(sorted(unknown))}")
+        raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
     by = {column: query[name] for name, column in (("server", "server_id"), ("state", "state")) if name in query}
     if by.get("state", "done") not in OPERATION_STATES:
-        raise Refused("bad_request", f"no state {by['state']!r}; there are {', '.join(OPERATION_STATES)}")
+        raise Refused("bad_request", f"state={by['state']!r}: unknown; use one of {', '.join(OPERATION_STATES)}")
     before = None
     if "marker" in query:
         before = await marker_key(stores, query["marker"])
         if before is None:
-            raise Refused("bad_request", f"marker {query['marker']} does not exist")
+            raise Refused("bad_request", f"marker {query['marker']}: not found")
     found = await page(stores, by=by, before=before, limit=limit_of(call.request))
     if not found and "server" in query:
         await newest_of(stores, query["server"], limit=1)
@@ -142,7 +142,7 @@ async def found_by(call: Call) -> list[Journaled]:
     operation_id = call.path["id"]
     found = await find(call.engine.world.db, operation_id)
     if not found:
-        raise Refused("not_found", f"there is no operation {operation_id}")
+        raise Refused("not_found", f"operation {operation_id}: not found")
     return found
 
 
@@ -173,7 +173,7 @@ async def newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[
     """Every server has at least been asked for, so one without operations is none."""
     found = await page(stores, by={"server_id": server_id}, before=None, limit=limit)
     if not found:
-        raise Refused("not_found", f"there is no operation on a server {server_id[:80]}")
+        raise Refused("not_found", f"server {server_id[:80]}: it has no operations")
     return found
 
 

@@ -38,7 +38,7 @@ async def switch(call: Call) -> Response:
     """Cut the power or the network of a simulated host, let its driver fail, give it a guest or take one away."""
     wish = decode(await read_body(call.request), SwitchBody)
     if wish == SwitchBody():
-        raise Refused("bad_request", "say power, link, fail, plant or lose")
+        raise Refused("bad_request", "the body must have power, link, fail, plant or lose")
     order = MachineOrder(
         power=None if wish.power is None else wish.power == "on",
         link=None if wish.link is None else wish.link == "up",
@@ -55,7 +55,7 @@ async def write(call: Call) -> Response:
     """Write a text to the disk of a simulated guest."""
     wish = decode(await read_body(call.request), WriteBody)
     if wish.disk != ROOT and not is_uuid(wish.disk):
-        raise Refused("bad_request", f"disk {wish.disk[:80]!r} is neither {ROOT!r} nor a volume's id")
+        raise Refused("bad_request", f"disk {wish.disk[:80]!r}: must be {ROOT!r} or the id of a volume")
     server = await server_of(call)
     await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text, wish.disk)))
     return answer({"server": server.id, "disk": wish.disk, "text": wish.text})
@@ -71,7 +71,7 @@ async def console(call: Call) -> Response:
 def _host_of(server: ServerView) -> str:
     host = server.runner[0] if server.runner else server.host
     if host is None:
-        raise Refused("not_running", f"server {server.id} is on no host")
+        raise Refused("not_running", f"server {server.id}: it has no host")
     return host
 
 
@@ -82,7 +82,9 @@ async def _ask(engine: Engine, host: str, order: MachineOrder) -> MachineAnswer:
         body = await engine.world.bus.call(subject, msgspec.json.encode(order), timeout=ANSWER_SECONDS)
     except NoAnswer:
         await find_host(engine, host)  # an unknown name is the better answer
-        raise Refused("no_answer", f"the machine of {host} does not answer; is its process running?") from None
+        raise Refused(
+            "no_answer", f"host {host}: its simulated machine does not answer; check that its process runs"
+        ) from None
     found = msgspec.json.decode(body, type=MachineAnswer)
     if found.refused:
         raise Refused(found.code, found.refused)

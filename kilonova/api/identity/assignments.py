@@ -39,12 +39,12 @@ def _wanted(call: Call) -> Wanted:
     query = call.query
     asked = [name for name in ("scope.project.id", "scope.domain.id", "scope.system") if query.get(name)]
     if len(asked) > 1:
-        raise Rejected(400, f"Say {asked[0]} or {asked[1]}, not both.")
+        raise Rejected(400, f"Use {asked[0]} or {asked[1]}, not both.")
     if query.get("user.id") and query.get("group.id"):
-        raise Rejected(400, "Say user.id or group.id, not both.")
+        raise Rejected(400, "Use user.id or group.id, not both.")
     effective = is_true(query.get("effective"))
     if effective and query.get("group.id"):
-        raise Rejected(400, "An effective list has users only; group.id would find nothing in it.")
+        raise Rejected(400, "An effective list has users only; do not filter it by group.id.")
     target = Scope()
     if query.get("scope.system"):
         target = THE_SYSTEM

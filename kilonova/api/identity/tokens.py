@@ -31,7 +31,7 @@ def _login(auth: dict[str, Any], address: str) -> Login:
         raise Rejected(401, "Attempted to authenticate with an unsupported method.")
     for method in methods:
         if method not in identity:
-            raise Rejected(400, f"The method {method} is named, but its part of the body is missing.")
+            raise Rejected(400, f"Authentication method {method}: its section of the body is missing.")
     scope, place = _scope(auth.get("scope"))
     user = identity["password"]["user"] if "password" in methods else None
     token = identity["token"]["id"] if "token" in methods else ""
@@ -121,7 +121,7 @@ def _shown(call: Call, issued: Issued) -> dict[str, Any]:
 
 async def show_catalog(call: Call) -> Response:
     if call.caller.project is None:
-        raise Rejected(403, "A token of a project is needed to see the catalog.")
+        raise Rejected(403, "The catalog needs a project-scoped token.")
     shown = catalog(call.service.identity.snapshot, call.service.public_url, call.caller.project_id)
     return answer({"catalog": shown, "links": {"self": call.url("/auth/catalog")}})
 

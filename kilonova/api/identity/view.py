@@ -81,5 +81,5 @@ def change_of(call: Call, word: str, record_id: str) -> Mapping[str, Any]:
     """The body of a change, which may name the id again but no other."""
     change: Mapping[str, Any] = call.body[word]
     if change.get("id", record_id) != record_id:
-        raise Rejected(400, "The id in the body is not the one in the address.")
+        raise Rejected(400, "The id in the body does not match the URL.")
     return change

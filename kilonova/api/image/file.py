@@ -24,7 +24,7 @@ _SIZE = re.compile(r"[0-9]{1,19}")
 async def upload(call: Call) -> Response:
     headers = call.request.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != BYTES:
-        raise Rejected(415, f"The data of an image comes as {BYTES}.")
+        raise Rejected(415, f"Image data must have the content type {BYTES}.")
     told = headers.get("x-openstack-image-size") or headers.get("content-length")
     if told is not None and not _SIZE.fullmatch(told):
         raise Rejected(400, "Invalid image size in the request's headers.")
@@ -51,7 +51,7 @@ async def download(call: Call) -> Response:
 def range_of(asked: str, size: int) -> tuple[int, int]:
     """The first byte, and the first one after the last."""
     if "," in asked:
-        raise Rejected(400, "Requests with several ranges are not supported; ask for one after the other.")
+        raise Rejected(400, "Requests with several ranges are not supported; request one range at a time.")
     found = _RANGE.fullmatch(asked.strip())
     if found is None or found[1] == found[2] == "":
         raise _no_range(size)
@@ -65,7 +65,7 @@ def range_of(asked: str, size: int) -> tuple[int, int]:
 
 
 def _no_range(size: int) -> Rejected:
-    text = f"The range cannot be had: the image has {size} bytes."
+    text = f"The range is not satisfiable: the image has {size} bytes."
     return Rejected(416, text, headers={"Content-Range": f"bytes */{size}"})
 
 

@@ -56,7 +56,7 @@ def wanted_of(query: QueryParams) -> Wanted:
         conditions.append(Condition("hidden", EQUAL, 0))
     tags = tuple(tag.strip() for tag in query.getlist("tag"))
     if len(conditions) + len(properties) + len(tags) > MOST_FILTERS:
-        raise Rejected(400, f"A list takes {MOST_FILTERS} filters.")
+        raise Rejected(400, f"A request may have at most {MOST_FILTERS} filters.")
     return Wanted(
         _limit(query.get("limit")),
         tuple(conditions),
@@ -84,7 +84,7 @@ def _conditions(name: str, value: str) -> Iterator[Condition]:
         yield from _times(name, value)
     elif name in FLAGS:
         if value.lower() not in ("true", "false"):
-            raise Rejected(400, f"Invalid value '{value[:MOST_SHOWN]}' for '{name}' filter; say true or false.")
+            raise Rejected(400, f"Invalid value '{value[:MOST_SHOWN]}' for '{name}' filter; use true or false.")
         yield Condition(FLAGS[name], EQUAL, int(value.lower() == "true"))
 
 
@@ -107,12 +107,12 @@ def split_values(text: str) -> list[str]:
         if text.startswith('"'):
             quoted = _QUOTED.match(text)
             if quoted is None:
-                raise Rejected(400, "A quotation mark of the filter is not closed, or no comma follows it.")
+                raise Rejected(400, "The filter has an unclosed quotation mark, or no comma after one.")
             value, comma, text = re.sub(r"\\(.)", r"\1", quoted[1]), quoted[2], text[quoted.end() :]
         else:
             value, comma, text = text.partition(",")
             if '"' in value:
-                raise Rejected(400, "There is no comma before a quotation mark of the filter.")
+                raise Rejected(400, "The filter has no comma before a quotation mark.")
         values.append(value)
     return values
 

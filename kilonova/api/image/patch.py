@@ -35,12 +35,12 @@ async def read_changes(request: Request) -> list[Change]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (OLD, NEW):
         allowed = f"{OLD}, {NEW}"
-        raise Rejected(415, f"A change of an image is one of {allowed}", headers={"Accept-Patch": allowed})
+        raise Rejected(415, f"The content type of a change must be one of {allowed}", headers={"Accept-Patch": allowed})
     body = parsed(await read_body(request))
     if not isinstance(body, list):
         raise Rejected(400, "Request body must be a JSON array of operation objects.")
     if len(body) > MOST_CHANGES:
-        raise Rejected(413, f"A request may make {MOST_CHANGES} changes.")
+        raise Rejected(413, f"A request may have at most {MOST_CHANGES} changes.")
     return [_change(one, kind == OLD) for one in body]
 
 
@@ -79,7 +79,7 @@ def _new_writing(raw: dict[str, Any]) -> tuple[str, Any]:
 def _name_in(pointer: Any) -> str:
     """A JSON pointer with one part: nothing of an image has parts of its own that could be changed."""
     if not isinstance(pointer, str) or not pointer.startswith("/"):
-        raise Rejected(400, 'A path must be a text that starts with "/".')
+        raise Rejected(400, 'A path must be a string that starts with "/".')
     if _BAD_ESCAPE.search(pointer):
         raise Rejected(400, 'A path has "~" that is not part of "~0" or "~1".')
     name = pointer[1:].partition("/")[0].replace("~1", "/").replace("~0", "~").strip()

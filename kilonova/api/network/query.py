@@ -31,7 +31,7 @@ def search_of(call: Call, hidden: Iterable[str]) -> Search:
     if len(keys) != len(ways):
         raise Rejected(400, "The number of sort_keys and sort_dirs must be the same.")
     if not hidden_free(keys, hidden):
-        raise Rejected(400, "There is a sort_key that you may not sort by.")
+        raise Rejected(400, "A sort_key is not a sortable attribute.")
     limit = int(query.get("limit", "0"))
     return Search(
         filters=filters,

@@ -54,7 +54,7 @@ async def update(call: Call) -> Response:
     wanted = whole_numbers(call.body["quota"])
     check, force = wanted.pop("check_limit", False), wanted.pop("force", False)
     if check and force:
-        raise Rejected(400, "Say check_limit or force, not both.", "InvalidInput")
+        raise Rejected(400, "Use check_limit or force, not both.", "InvalidInput")
     await quotas.set(project_id, wanted, check=check)
     return answer({"quota": await quotas.show(project_id)})
 

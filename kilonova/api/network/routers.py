@@ -20,7 +20,7 @@ async def _router(call: Call) -> str:
 async def add_interface(call: Call) -> Response:
     """By a subnet, whose gateway the router becomes, or by a port."""
     if len(call.body) != 1:
-        raise Rejected(400, "Bad router request: say either subnet_id or port_id, not both.", "BadRequest")
+        raise Rejected(400, "Bad router request: give either subnet_id or port_id, not both.", "BadRequest")
     interfaces = call.service.networks.interfaces
     viewer = viewer_of(call, call.route.rule)
     return answer(await interfaces.add(viewer, await _router(call), **call.body))

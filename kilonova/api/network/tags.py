@@ -63,7 +63,7 @@ class Tags:
             raise Rejected(400, f"A tag has 1 to {LONGEST} characters and no comma.", "InvalidInput")
         thing = await self._changeable(call)
         if not await self._collection.noun(call).add_tag(thing["id"], tag, MOST_TAGS):
-            raise Rejected(400, f"A thing may have {MOST_TAGS} tags.", "BadRequest")
+            raise Rejected(400, f"A resource may have at most {MOST_TAGS} tags.", "BadRequest")
         return nothing(201)
 
     async def remove(self, call: Call) -> Response:

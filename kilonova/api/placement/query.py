@@ -229,7 +229,7 @@ def _of_roots(query: QueryParams) -> tuple[Names, Names]:
     if not values:
         return frozenset(), frozenset()
     if values[0].startswith("in:"):
-        raise Rejected(400, f"{WRONG} 'root_required' knows no 'in:'. Got: {values[0][:200]}")
+        raise Rejected(400, f"{WRONG} 'root_required' does not support 'in:'. Got: {values[0][:200]}")
     names = _named_traits(values[0], allow_forbidden=True)
     required = frozenset(name for name in names if not name.startswith("!"))
     forbidden = frozenset(name.lstrip("!") for name in names if name.startswith("!"))

@@ -80,7 +80,7 @@ def pairs(call: Call, given: str) -> dict[str, str]:
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(word, str) for item in found.items() for word in item):
-        raise Rejected(400, f"{given[:40]!r} must be a dictionary of texts, as {{'key': 'value'}}.")
+        raise Rejected(400, f"{given[:40]!r} must be a dictionary of strings, as {{'key': 'value'}}.")
     return found
 
 
@@ -90,7 +90,7 @@ def moments(call: Call, given: str) -> list[tuple[str, float]]:
     for part in given.split(","):
         operator, _, at = part.partition(":")
         if operator not in COMPARISONS or not at:
-            raise Rejected(400, f"Invalid comparison {part[:60]!r}: say one of {', '.join(COMPARISONS)}, then :TIME")
+            raise Rejected(400, f"Invalid comparison {part[:60]!r}: use one of {', '.join(COMPARISONS)}, then :TIME")
         found.append((operator, time_of(at, "created_at or updated_at")))
     return found
 
@@ -147,7 +147,7 @@ def _order(call: Call, orders: Mapping[str, str]) -> tuple[Order, ...]:
 
 def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
     if name not in orders:
-        raise Rejected(400, f"Invalid input received: Sort key {name[:40]!r} is none of {', '.join(orders)}.")
+        raise Rejected(400, f"Invalid input received: Sort key {name[:40]!r} is not one of {', '.join(orders)}.")
     if way not in ("", "asc", "desc"):
         raise Rejected(400, f"Invalid input received: Unknown sort direction {way[:40]!r}, must be 'desc' or 'asc'.")
     return Order(orders[name], way != "asc")

@@ -54,7 +54,7 @@ def _is_wanted(call: Call, one: VolumeType) -> bool:
     if call.caller.is_admin:
         public = call.query.get("is_public", "true").lower()
         if public not in ("none", *TRUE, *FALSE):
-            raise Rejected(400, f"Invalid is_public filter {public[:40]!r}: say true, false or none.")
+            raise Rejected(400, f"Invalid is_public filter {public[:40]!r}: use true, false or none.")
         if public != "none" and one.is_public != (public in TRUE) and not (public in TRUE and one.granted):
             return False
     if not call.at(3, 52) or "extra_specs" not in call.query:

@@ -72,7 +72,7 @@ async def reset(call: Call) -> Response:
         ("migration_status", MIGRATION_STATES),
     ):
         if told.get(name, next(iter(known))) not in known:
-            raise Rejected(400, f"{name} {told[name][:80]!r} is none of {', '.join(sorted(known))}.")
+            raise Rejected(400, f"{name} {told[name][:80]!r} is not one of {', '.join(sorted(known))}.")
     await call.service.volumes.changes.reset(call.caller, volume.id, Said(**told))
     return nothing(202)
 
@@ -90,7 +90,7 @@ async def upload(call: Call) -> Response:
     """The image is recorded first, so that its id can be told; its bytes follow."""
     volume, wish = await volume_of(call), call.body["os-volume_upload_image"]
     if wish.get("disk_format", RAW) not in (RAW, QCOW2) or (wish.get("container_format") or "bare") != "bare":
-        raise Rejected(400, "A volume becomes an image with disk_format raw or qcow2, and container_format bare.")
+        raise Rejected(400, "Use disk_format raw or qcow2, and container_format bare.")
     visibility = wish.get("visibility", PRIVATE)
     if visibility == PUBLIC:
         call.require(f"{ACTIONS}upload_public", project_id=volume.project_id)

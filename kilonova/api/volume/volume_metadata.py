@@ -51,7 +51,7 @@ class Metadata:
     async def put(self, call: Call) -> Response:
         meta, key = call.body["meta"], call.path["key"]
         if key not in meta or len(meta) > 1:
-            raise Rejected(400, "Request body and URI mismatch: the body must have the key of the address, alone.")
+            raise Rejected(400, "Request body and URI mismatch: the body must have the key of the URL and no other.")
         await self._edit(call, lambda old: {**old, **meta})
         return answer({"meta": meta})
 
@@ -93,7 +93,7 @@ def _tag(metadata: dict[str, str]) -> str:
 def _check_tag(call: Call, metadata: dict[str, str]) -> None:
     wanted = [tag.strip().strip('"') for tag in call.request.headers.get("if-match", "").split(",") if tag.strip()]
     if wanted and "*" not in wanted and _tag(metadata) not in wanted:
-        raise Rejected(412, "The metadata is not what it was; read it again, then change it.")
+        raise Rejected(412, "The metadata was modified concurrently; read it again and retry.")
 
 
 ROUTES = [*Metadata("volume", volume_of).routes(), *Metadata("snapshot", snapshot_of).routes()]

@@ -35,11 +35,11 @@ class Faults:
 
     def order(self, host: str, verb: str, times: int, how: str) -> None:
         if verb != "*" and verb not in VERBS:
-            raise Refused("unknown_verb", f"no verb {verb!r}; there are {', '.join(VERBS)} and * for any")
+            raise Refused("unknown_verb", f"verb {verb!r}: unknown; use one of {', '.join(VERBS)}, or *")
         if how not in WAYS:
-            raise Refused("unknown_failure", f"a verb cannot fail by {how!r}; say {' or '.join(WAYS)}")
+            raise Refused("unknown_failure", f"how {how!r}: unknown; use {' or '.join(WAYS)}")
         if times < 1:
-            raise Refused("bad_times", f"{verb} cannot fail {times} times; say 1 or more")
+            raise Refused("bad_times", f"times={times}: must be 1 or more")
         self._by_host.setdefault(host, []).append(Fault(verb, times, how))
 
     def take(self, host: str, verb: str) -> str:

@@ -132,7 +132,7 @@ class Hardware:
     def host(self, name: str) -> Host:
         host = self._hosts.get(name)
         if host is None:
-            raise Refused("unknown_host", f"no simulated host {name!r}; there are {len(self._hosts)}")
+            raise Refused("unknown_host", f"simulated host {name!r}: not found; there are {len(self._hosts)}")
         return host
 
     def hosts(self) -> list[str]:
@@ -321,7 +321,7 @@ class Hardware:
         for one in [one for guest in running if guest.spec is not None for one in guest.spec.volumes]:
             if one.volume == volume or (one.is_root and volume == "root"):
                 return one
-        raise Refused("no_disk", f"no guest of server {server} that runs on {host} has a volume {volume}")
+        raise Refused("no_disk", f"server {server}: it has no guest on {host} that runs with volume {volume}")
 
     def plant(
         self, host: str, server: str, copy: int, power: str = "on", *, name: str = "planted", marker: str = "planted"
@@ -365,4 +365,4 @@ class Hardware:
 
 def _check_marker(text: str) -> None:
     if not text or text != "".join(text.split()):
-        raise Refused("bad_text", f"{text!r} cannot be a marker: one word, without blanks")
+        raise Refused("bad_text", f"marker {text!r}: must be one word without blanks")

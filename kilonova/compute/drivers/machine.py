@@ -77,7 +77,7 @@ class Machine:
         if not self._hardware.is_linked(host.name):
             raise Failed("unreachable", f"{host.name} is cut off")
         if (sent.server, sent.copy) not in host.guests:
-            raise Failed("no_guest", f"{host.name} expects no disk for copy {sent.copy} of server {sent.server}")
+            raise Failed("no_guest", f"{host.name} does not expect a disk for copy {sent.copy} of server {sent.server}")
         disk = storage.begin(host.pool, sent.server, (host.name, sent.copy))
         if not disk.whole:
             storage.complete(disk, sent.content)

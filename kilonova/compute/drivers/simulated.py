@@ -263,7 +263,10 @@ class SimulatedDriver:
 
     def _check_still_there(self, host: Host, disk: Disk, copy: int) -> None:
         if self._hardware.disk(host, disk.server, copy) is not disk:
-            raise Failed("no_disk", f"copy {copy} of server {disk.server} was removed from {host.name} in the making")
+            raise Failed(
+                "no_disk",
+                f"copy {copy} of server {disk.server} was removed from {host.name} while it was being created",
+            )
 
     def _target(self, name: str) -> Host:
         try:

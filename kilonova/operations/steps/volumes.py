@@ -133,7 +133,7 @@ async def _made(ctx: Context, slot: int, one: WantedVolume) -> str:
 async def _until_settled(ctx: Context, volume_id: str) -> None:
     state = await _service(ctx).state(volume_id)
     if state.is_broken:
-        raise Failed("volume_failed", f"volume {volume_id} could not be made: {state.reason}", final=True)
+        raise Failed("volume_failed", f"volume {volume_id} could not be created: {state.reason}", final=True)
     if not state.is_settled:
         raise NotYet(f"volume {volume_id}, which is {state.status}", 0.5)
 
@@ -243,7 +243,7 @@ def _of(volumes: Sequence[GuestVolume], attachment: str) -> GuestVolume:
     for one in volumes:
         if one.attachment == attachment:
             return one
-    raise Failed("no_attachment", f"attachment {attachment} is not the server's any more", final=True)
+    raise Failed("no_attachment", f"attachment {attachment} no longer belongs to the server", final=True)
 
 
 def _record(ctx: Context, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:

@@ -46,7 +46,9 @@ _SERVERS = Sql(
 async def keep_cell(tx: Tx, stores: Stores, name: str) -> None:
     """Nobody deletes it before this transaction of control ends; raises `Refused` when somebody has."""
     if await rows.fetch(tx, cells, lock=True, name=name) is None and stores.may_go(name):
-        raise Refused("no_such_cell", f"the cell {name} was deleted meanwhile; `kilonova cell list` names those left")
+        raise Refused(
+            "no_such_cell", f"cell {name}: it was deleted concurrently; `kilonova cell list` shows the others"
+        )
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +130,7 @@ class Cells:
         for cell in await self.all():
             if cell.name == name:
                 return cell
-        raise Refused("not_found", f"there is no cell {name[:80]}; `kilonova cell list` names them")
+        raise Refused("not_found", f"cell {name[:80]}: not found; `kilonova cell list` shows them")
 
     def _record(self, row: Row, hosts: int, servers: int) -> Cell:
         name = row["name"]
@@ -166,7 +168,7 @@ class Cells:
             await upgrade(address, "cell")
             store = await self.stores.claim_cell(name, address, self.clock)
         except Unreachable as why:
-            raise Refused("cell_unreachable", f"{why}; start its server or correct the address, then repeat") from None
+            raise Refused("cell_unreachable", f"{why}; start its server or correct the address, then retry") from None
         except StoreError as why:
             raise Refused("cell_database", str(why)) from None
         await self._put(name, url, prefix, store)
@@ -198,7 +200,7 @@ class Cells:
                 f"{prefix[:80]!r} is not a valid bus prefix; use words of letters, digits, - and _, separated by dots",
             )
         if name in TAKEN or name in self.stores.cells():
-            raise Refused("exists", f"there is a cell or database {name} already; choose another name")
+            raise Refused("exists", f"cell {name}: a cell or database of this name exists; choose another name")
 
     def _check_is_nobodys(self, address: str) -> None:
         try:
@@ -207,13 +209,13 @@ class Cells:
             raise Refused("bad_request", str(why)) from None
         for other in self.stores.databases():
             if parse_url(self.stores.address(other)) == place:
-                raise Refused("cell_database", f"{place} is the database of {other}; a cell needs one of its own")
+                raise Refused("cell_database", f"{place} is the database of {other}; a cell needs its own database")
 
     async def set_disabled(self, name: str, disabled: bool) -> Cell:
         """A disabled cell takes no new servers; what is there goes on."""
         await self.find(name)
         if name == CELL0:
-            raise Refused("bad_request", f"{CELL0} has no hosts; there is nothing to keep away")
+            raise Refused("bad_request", f"{CELL0}: it has no hosts and cannot be disabled")
 
         async def body(tx: Tx) -> None:
             await rows.change(tx, cells, {"disabled": int(disabled)}, name=name)
@@ -226,8 +228,10 @@ class Cells:
         """Only an empty one. Its database is left as it is, for whoever owns it."""
         cell = await self.find(name)
         if cell.configured:
-            advice = "take it out of the configuration of every process first, then repeat"
-            raise Refused("cell_configured", f"the cell {name} is configured and would only come back; {advice}")
+            advice = "remove it from the configuration of every process first, then retry"
+            raise Refused(
+                "cell_configured", f"cell {name}: it is in the configuration and would be created again; {advice}"
+            )
 
         async def body(tx: Tx) -> None:
             await rows.fetch(tx, cells, lock=True, name=name)
@@ -236,7 +240,7 @@ class Cells:
             if hosts or servers:
                 raise Refused(
                     "cell_in_use",
-                    f"the cell {name} has {hosts} hosts and {servers} servers; delete the servers and move the hosts "
+                    f"cell {name}: it has {hosts} hosts and {servers} servers; delete the servers and move the hosts "
                     "away (kilonova cell move-host) first",
                 )
             await rows.remove(tx, cells, name=name)

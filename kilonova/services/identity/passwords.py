@@ -24,7 +24,7 @@ NOBODY = (
 
 def refuse_long(password: str) -> None:
     if len(password) > LONGEST:
-        raise Refused("bad_request", f"a password may have {LONGEST} characters, this one has {len(password)}")
+        raise Refused("bad_request", f"the password has {len(password)} characters; at most {LONGEST} are allowed")
 
 
 class Passwords:

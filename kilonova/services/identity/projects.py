@@ -132,18 +132,20 @@ async def _parent(tx: Tx, parent_id: str, domain_id: str) -> tuple[str, str]:
     """The parent's id and the domain; refused when the one is missing, in another domain, disabled or too deep."""
     above = await rows.fetch(tx, projects, id=parent_id)
     if above is None:
-        raise Refused("bad_request", f"There is no project or domain {parent_id[:255]} to put the project into.")
+        raise Refused("bad_request", f"Could not find the parent project or domain: {parent_id[:255]}.")
     home = above["id"] if above["is_domain"] else above["domain_id"]
     if domain_id and home != domain_id:
         raise Refused("bad_request", f"Project {parent_id} is in domain {home}, not in {domain_id}.")
     if not above["enabled"]:
-        raise Refused("forbidden", f"{above['name']} is disabled; nothing can be put below it.")
+        raise Refused("forbidden", f"{above['name']} is disabled; nothing can be created below it.")
     depth, row = 1, above
     while not row["is_domain"]:
         depth += 1
         row = await fetch(tx, PROJECT, row["parent_id"])
     if depth > DEEPEST:
-        raise Refused("forbidden", f"Projects may be nested {DEEPEST} deep; {above['name']} is the last that may.")
+        raise Refused(
+            "forbidden", f"Projects may be nested {DEEPEST} levels deep; {above['name']} is on the last level."
+        )
     return above["id"], home
 
 

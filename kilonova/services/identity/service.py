@@ -267,7 +267,7 @@ class Identity:
         try:
             await self._control.write(forget_keys)
         except KilonovaError as error:  # no reason to refuse whoever shows a token; the next rotation removes them
-            logger.warning("token keys past their time could not be removed: %s", error)
+            logger.warning("expired token keys could not be removed: %s", error)
 
     async def _weigh(self, token: str, now: float) -> tuple[Snapshot, Issued | None]:
         if self._snapshot.read(token, now, self._expiration) is None:
@@ -283,7 +283,7 @@ class Identity:
     def _sign(self, claims: Claims, snapshot: Snapshot) -> str:
         key = signer(snapshot.keys, claims.issued_at)
         if key is None:
-            raise StoreError("there is no key to sign tokens with; the first cloud is not made yet")
+            raise StoreError("there is no token key; the first cloud has not been created yet")
         return tokens.sign(claims, key.id, key.secret)
 
     async def _proven(self, user: Which, password: str, address: str = "") -> Row | None:

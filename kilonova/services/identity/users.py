@@ -81,15 +81,15 @@ class Users:
         row = await self.records.read(look)
         kept = row[PASSWORD] if row is not None and row["enabled"] else None
         if not await self._passwords.matches(old, kept, Guess(user_id[:64], address) if address else None):
-            raise Refused("unauthorized", "The user or the original password is not right.")
+            raise Refused("unauthorized", "The user or the original password is wrong.")
         if old == new:
-            raise Refused("bad_request", "The new password is the old one.")
+            raise Refused("bad_request", "The new password is the same as the old one.")
         hashed = await self._hashed(new)
 
         async def body(tx: Tx) -> None:
             values = {PASSWORD: hashed, "tokens_from": await tx.now()}
             if not await rows.change(tx, users, values, id=user_id, password=kept):
-                raise Refused("exists", "The password was changed by another request meanwhile.")
+                raise Refused("exists", "The password was modified concurrently; retry.")
 
         await self.records.write(body)
 

@@ -68,7 +68,7 @@ class Files:
             return await FILES.run(self.path(name).open, "rb")
         except OSError as error:
             logger.warning("the file of an image cannot be read: %s", error)
-            raise Refused("image_storage", "The image's data cannot be reached now.") from None
+            raise Refused("image_storage", "The image's data cannot be read.") from None
 
     async def names(self) -> list[str]:
         """Of all files, also of unfinished ones."""
@@ -195,5 +195,5 @@ def _storage() -> Iterator[None]:
     except OSError as error:
         logger.warning("an image cannot be written: %s", error)
         if error.errno in FULL:
-            raise Refused("image_storage_full", "The storage of images is full; nothing was kept.") from None
-        raise Refused("image_storage", "The storage of images cannot be written now; nothing was kept.") from None
+            raise Refused("image_storage_full", "The image storage is full; nothing was stored.") from None
+        raise Refused("image_storage", "The image storage cannot be written; nothing was stored.") from None

@@ -51,7 +51,7 @@ def _size(file: BinaryIO, disk_format: str | None, length: int) -> int | None:
     if disk_format == "vhd":
         marks = (*marks, (max(length - _SECTOR, 0), _FOOTER))
     if marks and not any(_at(file, offset, len(mark)) == mark for offset, mark in marks):
-        raise _invalid(disk_format, f"it does not have the mark of a {disk_format}")
+        raise _invalid(disk_format, f"it has no {disk_format} signature")
     return None
 
 
@@ -61,5 +61,5 @@ def _at(file: BinaryIO, offset: int, amount: int) -> bytes:
 
 
 def _invalid(disk_format: str | None, why: str) -> Refused:
-    text = f"The data was refused as {disk_format}: {why}. Nothing was kept; set another disk_format or convert it."
+    text = f"The data was refused as {disk_format}: {why}. Nothing was stored; set another disk_format or convert it."
     return Refused("image_invalid", text)

@@ -50,7 +50,7 @@ class Members:
                 raise Refused("image_member_exists", text)
             counted = await tx.one(_COUNT, image=image_id)
             if counted is not None and counted["count"] >= MOST_MEMBERS:
-                raise Refused("image_limit", f"An image may have {MOST_MEMBERS} members.")
+                raise Refused("image_limit", f"An image may have at most {MOST_MEMBERS} members.")
             await tx.run(_ADD, **msgspec.structs.asdict(member))
 
         await self._control.write(body)

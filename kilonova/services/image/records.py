@@ -118,7 +118,7 @@ def _check_limits(image: Image) -> None:
         ("tags", len(set(image.tags)), MOST_TAGS),
     ):
         if count > most:
-            raise Refused("image_limit", f"An image may have {most} {what}; this would make {count}.")
+            raise Refused("image_limit", f"An image may have at most {most} {what}; this would be {count}.")
 
 
 async def _add_properties(tx: Tx, image: Image) -> None:

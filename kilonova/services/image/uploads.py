@@ -123,7 +123,7 @@ class Uploads:
                 await self._check_wanted(image, name)
                 await counted.grow(draft.size)
         if told_size is not None and draft.size != told_size:
-            raise Refused("image_size_differs", f"{told_size} bytes were announced and {draft.size} came.")
+            raise Refused("image_size_differs", f"Expected {told_size} bytes, received {draft.size}.")
 
     async def _check_wanted(self, image: Image, name: str) -> None:
         """Deleted meanwhile, at whichever API: the rest need not come."""
@@ -233,7 +233,7 @@ class Uploads:
             await self.remove_unwanted(file)
 
     def _too_large(self) -> Refused:
-        return Refused("image_too_large", f"An image may have {self._caps.size} bytes; nothing was kept.")
+        return Refused("image_too_large", f"An image may have {self._caps.size} bytes; nothing was stored.")
 
 
 def _check_may_start(image: Image) -> None:
@@ -241,7 +241,7 @@ def _check_may_start(image: Image) -> None:
         raise _not_queued(image.id, image.status)
     missing = [name for name in ("container_format", "disk_format") if not getattr(image, name)]
     if missing:
-        raise Refused("image_without_format", f"Set {' and '.join(missing)} before the data is uploaded.")
+        raise Refused("image_without_format", f"Set {' and '.join(missing)} before you upload data.")
 
 
 def _deleted(image_id: str) -> Refused:

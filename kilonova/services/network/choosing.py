@@ -162,7 +162,7 @@ def _refuse_doubles(wanted: Sequence[WantedPort]) -> None:
     ports, addresses = set(), set()
     for want in wanted:
         if bool(want.network_id) is bool(want.port_id):
-            raise Refused("bad_request", "Say either a network or a port.")
+            raise Refused("bad_request", "Give either a network or a port.")
         if want.port_id and want.port_id in ports:
             raise Refused("duplicate_port", f"Port {want.port_id} is named twice.")
         if want.fixed_ip and (want.network_id, want.fixed_ip) in addresses:

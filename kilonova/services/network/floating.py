@@ -146,7 +146,7 @@ class FloatingIps(Noun):
         if not fours:
             raise Refused("bad_request", f"Port {port['id']} has no fixed IPv4 address to be associated with.")
         if len(fours) > 1:
-            raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; say fixed_ip_address.")
+            raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; give fixed_ip_address.")
         return fours[0]
 
     async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class Attachments:
             if attachment_id and not gone:
                 raise bad_input(f"Volume attachment could not be found with filter: attachment_id = {attachment_id}.")
             if len(gone) > 1:
-                text = f"Volume {volume_id} is attached {len(gone)} times; say which attachment_id is to be detached."
+                text = f"Volume {volume_id} is attached {len(gone)} times; name the attachment_id to detach."
                 raise bad_volume(text)
             if not force:
                 _check_free(caller, gone)

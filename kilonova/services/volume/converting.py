@@ -79,7 +79,7 @@ def main(image: int, target: int, most: int, reserve: int, parent: int) -> int:
     except Failed as why:
         answer = {"code": why.code, "message": why.message}
     except OSError as error:
-        answer = {"code": "volume_storage", "message": f"the storage of volumes cannot be used: {error.strerror}"}
+        answer = {"code": "volume_storage", "message": f"the volume storage cannot be used: {error.strerror}"}
     else:
         return 0
     print(json.dumps(answer), flush=True)

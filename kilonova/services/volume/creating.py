@@ -104,7 +104,7 @@ def _check_sources(new: NewVolume) -> None:
     if len(given) > 1:
         told = {"source_id": "source_volid", "image": "imageRef"}
         raise bad_input(
-            f"A volume is made from one source; {' and '.join(told.get(name, name) for name in given)} were given."
+            f"A volume is created from one source; {' and '.join(told.get(name, name) for name in given)} were given."
         )
 
 

@@ -194,7 +194,7 @@ class Files:
             at = start
             while at < end:
                 if stop.is_set() or self._stopping.is_set():
-                    raise Failed("stopping", "the copy was interrupted; it is begun again at the next start")
+                    raise Failed("stopping", "the copy was interrupted; it restarts with the service")
                 self._check_reserve()
                 copied = _copy_piece(source, target, at, min(BATCH, end - at))
                 if not copied:
@@ -333,7 +333,7 @@ def _write_all(file: int, batch: bytes, at: int) -> int:
 
 
 def _missing(name: str) -> Failed:
-    return Failed("volume_file_missing", f"the file {name} is missing from the storage of volumes", final=True)
+    return Failed("volume_file_missing", f"the file {name} is missing from the volume storage", final=True)
 
 
 @contextlib.contextmanager
@@ -344,5 +344,5 @@ def _storage() -> Iterator[None]:
     except OSError as error:
         logger.warning("a volume's file cannot be used: %s", error)
         if error.errno in FULL:
-            raise Failed("volume_storage_full", "the storage of volumes is full", final=True) from None
-        raise Failed("volume_storage", "the storage of volumes cannot be used", final=True) from None
+            raise Failed("volume_storage_full", "the volume storage is full", final=True) from None
+        raise Failed("volume_storage", "the volume storage cannot be used", final=True) from None

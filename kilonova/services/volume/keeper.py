@@ -131,7 +131,7 @@ class Keeper:
                     self._begin(thing)
                 await self._end_copies_of_deleted_images()
             except KilonovaError as error:
-                logger.warning("the work on volumes cannot be looked up: %s", error)
+                logger.warning("volume tasks cannot be read: %s", error)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -194,7 +194,7 @@ class Keeper:
             except TimeoutError:
                 await self._works.fail(thing, f"it did not end within {self._seconds:.0f} s")
             except KilonovaError as error:  # the database; the next look tries again
-                logger.warning("%s %s: its %s is tried again: %s", *_told(thing), error)
+                logger.warning("%s %s: retrying its %s: %s", *_told(thing), error)
                 await self._clock.sleep(LOOK_SECONDS)
             except Exception as error:
                 await self._count(thing, error)

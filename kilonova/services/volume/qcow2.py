@@ -158,7 +158,7 @@ class Qcow2:
         offset = entry & ((1 << shift) - 1)
         sectors = ((entry >> shift) & ((1 << (self._header.bits - 8)) - 1)) + 1
         if offset >= self._header.length:
-            raise _bad("one of its entries points behind the end of the file")
+            raise _bad("one of its entries points past the end of the file")
         return offset, sectors * _SECTOR - offset % _SECTOR
 
     def _counted(self, count: int, what: str) -> int:
@@ -168,9 +168,9 @@ class Qcow2:
 
     def _check_offset(self, offset: int, what: str) -> None:
         if offset & (self._header.cluster - 1):
-            raise _bad(f"the offset of {what} is not that of a cluster")
+            raise _bad(f"the offset of {what} is not aligned to a cluster")
         if offset >= self._header.length:
-            raise _bad("one of its entries points behind the end of the file")
+            raise _bad("one of its entries points past the end of the file")
 
     def _numbers(self, offset: int, amount: int) -> tuple[int, ...]:
         self._file.seek(offset)
@@ -186,14 +186,14 @@ def read_header(file: BinaryIO) -> Header:
     file.seek(0)
     head = file.read(HEADER.size + COUNTS.size + _VERSION_3.size)
     if head[:4] != MAGIC:
-        raise _bad("it does not begin as a qcow2 does")
+        raise _bad("it has no qcow2 signature")
     if len(head) < HEADER.size + COUNTS.size:
         raise _bad("it ends in the middle of its header")
     _, version, backing, _, bits, size, crypt, entries, l1 = HEADER.unpack_from(head)
     if version not in (2, 3) or not 9 <= bits <= 21:
-        raise _bad(f"version {version} with clusters of 2^{bits} bytes is not known; 2 and 3 are, with 2^9 to 2^21")
+        raise _bad(f"version {version} with clusters of 2^{bits} bytes is not supported; 2 and 3 are, with 2^9 to 2^21")
     if backing:
-        raise _bad("it builds on another file (a backing file)")
+        raise _bad("it has a backing file")
     if crypt:
         raise _bad("it is encrypted")
     if version == 3:
@@ -219,7 +219,7 @@ def _check_version_3(head: bytes, cluster: int) -> None:
     if features & ~(_DIRTY | _CORRUPT):
         raise _bad(f"it uses unknown features ({features:#x})")
     if order > 6 or not 104 <= length <= cluster:
-        raise _bad(f"its header of {length} bytes with refcounts of 2^{order} bits is not known")
+        raise _bad(f"its header of {length} bytes with refcounts of 2^{order} bits is not supported")
 
 
 def _check_inside(header: Header, offset: int, amount: int, what: str) -> None:

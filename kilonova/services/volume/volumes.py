@@ -118,7 +118,7 @@ async def accept_delete(tx: Tx, parts: Parts, volume: Volume, *, force: bool = F
         raise bad_volume(f"Volume {volume.id} is a source of a volume that is being created; wait for it.")
     there = await snapshots_of(tx, volume.id)
     if there and not cascade:
-        raise bad_volume(f"Volume {volume.id} has {len(there)} snapshots; delete them first, or say cascade.")
+        raise bad_volume(f"Volume {volume.id} has {len(there)} snapshots; delete them first, or use cascade.")
     for snapshot in there:
         await _check_cascade(tx, volume, snapshot, force)
         await rows.change(tx, snapshots, {"status": DELETING, **snapshot_work(parts, DELETE)}, id=snapshot.id)

@@ -127,7 +127,7 @@ class Works:
 
     async def _fill_image(self, volume: Volume) -> None:
         if self._images is None:
-            raise Failed("no_images", "this cloud keeps no images", final=True)
+            raise Failed("no_images", "this cloud has no image service", final=True)
         image = await self._images.find(_owner(volume), volume.work_value)
         if image.status == QUEUED:
             disk_format = image.disk_format or RAW

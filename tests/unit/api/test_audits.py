@@ -57,6 +57,6 @@ def _hosts(line: dict[str, list[dict[str, str]]]) -> list[str]:
 def test_who_never_held_anything_has_no_ledger() -> None:
     async def story(api: Api) -> None:
         status, code, sentence = await api.refused("GET", "/servers/nobody/ledger")
-        assert (status, code, sentence) == (404, "not_found", "nobody has never held anything")
+        assert (status, code, sentence) == (404, "not_found", "server nobody: it has never had an allocation")
 
     run(story)

@@ -55,7 +55,7 @@ def test_a_new_cell_takes_a_host_and_its_servers() -> None:
         assert (await api.refused("DELETE", "/cells/far")) == (
             409,
             "cell_in_use",
-            "the cell far has 1 hosts and 1 servers; delete the servers and move the hosts away "
+            "cell far: it has 1 hosts and 1 servers; delete the servers and move the hosts away "
             "(kilonova cell move-host) first",
         )
         await api.ended((await api.submit("delete", server=server))["operation"])
@@ -99,8 +99,8 @@ def test_what_cannot_be_a_cell(tmp_path: Path) -> None:
     newer.executescript("CREATE TABLE alembic_version (version_num); INSERT INTO alembic_version VALUES ('cell_9999')")
     newer.close()
     wishes: list[tuple[dict[str, str], int, str]] = [
-        ({"name": "cell1"}, 409, "already"),
-        ({"name": "control"}, 409, "already"),
+        ({"name": "cell1"}, 409, "of this name exists"),
+        ({"name": "control"}, 409, "of this name exists"),
         ({"name": "A cell"}, 400, "not a valid cell name"),
         ({"name": "x", "bus_prefix": "a b"}, 400, "not a valid bus prefix"),
         ({"name": "x", "database": "wrong"}, 400, "not a database address"),
@@ -133,7 +133,7 @@ def test_what_cannot_be_a_cell(tmp_path: Path) -> None:
             answered, _, text = await api.refused("POST", "/cells", wish)
             assert (answered, words in text, "secret" in text) == (status, True, False), text
         assert await cells(api) == before and not (tmp_path / "planted.db").exists()
-        assert "configured" in (await api.refused("DELETE", "/cells/cell1"))[2]
+        assert "is in the configuration" in (await api.refused("DELETE", "/cells/cell1"))[2]
         assert (await api.refused("POST", "/cells/nowhere/hosts", {"host": "host1"}))[0] == 404
 
     run(story, "simulated.hosts=1")

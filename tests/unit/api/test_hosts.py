@@ -45,7 +45,7 @@ def test_a_host_that_was_declared_down_comes_back_when_it_owes_nothing() -> None
         await api.ended(moved["operation"])
 
         status, code, sentence = await api.refused("POST", "/hosts/host1", {"forced_down": False})
-        assert (status, code) == (409, "unpaid_debts") and "1 copies" in sentence
+        assert (status, code) == (409, "unpaid_debts") and "1 stale guest copies" in sentence
         await api.post("/simulated/hosts/host1", {"link": "up"}, 200)
 
         async def paid() -> bool:
@@ -72,22 +72,22 @@ def test_saying_the_same_twice_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
-        ("/hosts/host1", {}, 400, "say forced_down or disabled"),
+        ("/hosts/host1", {}, 400, "must have forced_down or disabled"),
         ("/hosts/host1", {"forced_down": "yes"}, 400, "forced_down. Value: yes. 'yes' is not"),
         ("/hosts/host1", {"down": True}, 400, "'down' was unexpected"),
         ("/hosts/mars", {"forced_down": True}, 404, "Compute host mars could not be found."),
         ("/simulated/hosts/mars", {"power": "off"}, 404, "Compute host mars could not be found."),
-        ("/simulated/hosts/host1", {}, 400, "say power, link, fail, plant or lose"),
+        ("/simulated/hosts/host1", {}, 400, "the body must have power, link, fail, plant or lose"),
         ("/simulated/hosts/host1", {"power": "maybe"}, 400, "'maybe' is not one of ['off', 'on']"),
-        ("/simulated/hosts/host1", {"fail": {"verb": "explode"}}, 400, "no verb 'explode'"),
-        ("/simulated/hosts/host1", {"fail": {"verb": "copies", "times": 0}}, 400, "cannot fail 0 times"),
+        ("/simulated/hosts/host1", {"fail": {"verb": "explode"}}, 400, "verb 'explode': unknown"),
+        ("/simulated/hosts/host1", {"fail": {"verb": "copies", "times": 0}}, 400, "times=0: must be 1 or more"),
         (
             "/simulated/hosts/host1",
             {"fail": {"verb": "copies", "how": "politely"}},
             400,
-            "say error or refuse or crash",
+            "use error or refuse or crash",
         ),
-        ("/simulated/hosts/host1", {"power": "off", "fail": {"verb": "explode"}}, 400, "no verb 'explode'"),
+        ("/simulated/hosts/host1", {"power": "off", "fail": {"verb": "explode"}}, 400, "verb 'explode': unknown"),
     ],
 )
 def test_orders_that_make_no_sense(path: str, body: dict[str, object], status: int, words: str) -> None:

@@ -111,14 +111,14 @@ def test_lists_are_filtered_and_paged_without_gaps_or_doubles() -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("limit=0", "say 1 to 1000"),
-        ("limit=-1", "say 1 to 1000"),
-        ("limit=many", "say 1 to 1000"),
-        ("limit=%C2%B2", "say 1 to 1000"),
-        ("state=tired", "there are accepted, running"),
-        ("marker=nothing", "does not exist"),
+        ("limit=0", "must be 1 to 1000"),
+        ("limit=-1", "must be 1 to 1000"),
+        ("limit=many", "must be 1 to 1000"),
+        ("limit=%C2%B2", "must be 1 to 1000"),
+        ("state=tired", "use one of accepted, running"),
+        ("marker=nothing", "marker nothing: not found"),
         ("server=%00", "NUL"),
-        ("colour=red", "unknown parameter colour"),
+        ("colour=red", "unknown query parameter colour"),
     ],
 )
 def test_queries_that_make_no_sense(query: str, words: str) -> None:
@@ -137,7 +137,7 @@ BAD_BODIES: list[tuple[Any, str]] = [
     (b'{"operation":"create","name":"\\ud800"}', "Malformed request body"),
     (b"[]", "[] is not of type 'object'"),
     ({}, "'operation' is a required property"),
-    ({"operation": "explode"}, "no operation 'explode' here; there are create, delete, migrate"),
+    ({"operation": "explode"}, "operation 'explode': unknown here; use one of create, delete, migrate"),
     ({"operation": 7}, "field/attribute operation. Value: 7. 7 is not of type 'string'"),
     ({"operation": "create"}, "'name' is a required property"),
     ({**CREATE, "flavor": {**FLAVOR, "vcpus": 0}}, "Value: 0. 0 is less than the minimum of 1 (at flavor/vcpus)"),

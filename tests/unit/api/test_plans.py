@@ -61,7 +61,7 @@ def test_what_is_no_plan_is_told_with_what_would_be() -> None:
     async def story(api: Api) -> None:
         told = await api.refused("POST", "/plans", {"operation": "fly", "server": "x"})
         assert told[2] == (
-            "no operation 'fly' here; there are create, "
+            "operation 'fly': unknown here; use one of create, "
             "delete, migrate, confirm_resize, revert_resize, evacuate, evacuate_host"
         )
 

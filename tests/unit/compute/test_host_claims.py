@@ -57,7 +57,7 @@ def test_a_plain_guest_takes_nothing() -> None:
 def test_what_does_not_fit_is_for_another_host_and_leaves_nothing() -> None:
     memory = Memory()
     agent(memory).take("a", 1, ONE)
-    with pytest.raises(Failed, match="the host's hardware does not do: cell 0 needs 2 dedicated CPUs, 1 free") as why:
+    with pytest.raises(Failed, match="the host's hardware does not fit: cell 0 needs 2 dedicated CPUs, 1 free") as why:
         agent(memory).take("b", 1, TWO)
     assert why.value.elsewhere and not why.value.final
     assert sorted(memory.kept) == ["claim/a/1"]

@@ -88,7 +88,7 @@ def test_a_disk_for_a_copy_that_was_given_up_meanwhile_has_no_place() -> None:
     async def story(rooms: TwoRooms) -> None:
         await rooms.prepared()
         await rooms.drivers["host2"].ensure_absent("s1", 2)
-        with pytest.raises(Failed, match="host2 expects no disk for copy 2"):
+        with pytest.raises(Failed, match="host2 does not expect a disk for copy 2"):
             await rooms.send()
         assert rooms.rooms["host2"].survey() == [] and rooms.rooms["host2"].storage.all() == []
 

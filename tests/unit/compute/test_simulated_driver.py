@@ -154,7 +154,7 @@ def test_no_disk_is_not_sent(cloud: Cloud) -> None:
 
 
 def test_a_disk_is_not_sent_to_an_unknown_host(cloud: Cloud) -> None:
-    with pytest.raises(Failed, match="no simulated host 'mars'"):
+    with pytest.raises(Failed, match="simulated host 'mars': not found"):
         cloud.ask(cloud.drivers["host1"].send_disk("s1", 1, to_host="mars", to_copy=2))
 
 

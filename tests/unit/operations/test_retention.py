@@ -231,7 +231,7 @@ def test_the_command_purges_what_is_not_running(tmp_path: Path, capsys: pytest.C
     with pytest.raises(Refused, match=r"no control\.db"):
         purge_command(data=tmp_path / "elsewhere")
     purge_command(data=data)
-    assert "purged: 0 rows of what ended more than 90 days ago" in capsys.readouterr().out
+    assert "purged: 0 rows of records that ended more than 90 days ago" in capsys.readouterr().out
     purge_command(before=1.0, data=data)
     lines = capsys.readouterr().out.splitlines()
     assert ["cell1.servers", "1"] in [line.split() for line in lines]

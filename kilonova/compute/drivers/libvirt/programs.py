@@ -39,4 +39,4 @@ def _named(words: Sequence[str]) -> str:
 
 def _last_words(text: str) -> str:
     lines = [line.removeprefix("error: ").strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(dict.fromkeys(lines)) or "it failed without a word"
+    return "; ".join(dict.fromkeys(lines)) or "it failed without an error message"

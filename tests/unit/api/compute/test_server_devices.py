@@ -62,8 +62,8 @@ def test_the_older_form() -> None:
 @pytest.mark.parametrize(
     ("devices", "says"),
     [
-        ([{"virtual_name": "ephemeral"}], "a device names a volume_id, a snapshot_id, or a virtual_name"),
-        ([{"device_name": "vdb"}], "a device names a volume_id"),
+        ([{"virtual_name": "ephemeral"}], "a device needs a volume_id, a snapshot_id, or a virtual_name"),
+        ([{"device_name": "vdb"}], "a device needs a volume_id"),
         ([{"volume_id": VOLUME, "device_name": "vdb"}] * 2, "same device name /dev/vdb as another"),
     ],
 )
@@ -81,22 +81,22 @@ def test_the_older_form_boots_from_the_device_that_is_named_so() -> None:
 @pytest.mark.parametrize(
     ("devices", "says"),
     [
-        ([DATA], r"Boot sequence .* given: none"),
-        ([ROOT, {**DATA, "boot_index": 2}], r"Boot sequence .* given: \[0, 2\]"),
-        ([ROOT, {**DATA, "boot_index": 0}], r"Boot sequence .* given: \[0, 0\]"),
-        ([{**DATA, "boot_index": 1}], r"Boot sequence .* given: \[1\]"),
+        ([DATA], r"Boot sequence .* got: none"),
+        ([ROOT, {**DATA, "boot_index": 2}], r"Boot sequence .* got: \[0, 2\]"),
+        ([ROOT, {**DATA, "boot_index": 0}], r"Boot sequence .* got: \[0, 0\]"),
+        ([{**DATA, "boot_index": 1}], r"Boot sequence .* got: \[1\]"),
         ([ROOT, {**DATA, "device_name": "vda"}], "same device name as the root device /dev/vda"),
         ([ROOT, DATA, DATA], f"volume {VOLUME} is named twice"),
         ([ROOT, {"destination_type": "volume"}], "a device needs a source_type"),
         ([ROOT, {"source_type": "volume"}], "needs the uuid of that volume"),
-        ([ROOT, {**LOCAL, "uuid": VOLUME}], f"a blank device has no uuid; {VOLUME}"),
-        ([ROOT, {**DATA, "virtual_name": "swap"}], "virtual_name belongs to block_device_mapping"),
+        ([ROOT, {**LOCAL, "uuid": VOLUME}], f"a blank device takes no uuid; to use {VOLUME}"),
+        ([ROOT, {**DATA, "virtual_name": "swap"}], "virtual_name is for block_device_mapping only"),
         ([ROOT, {**DATA, "destination_type": "local"}], "a volume cannot become a local disk"),
-        ([ROOT, {**ROOT, "boot_index": -1}], "an image becomes a local disk only as the root disk"),
-        ([{**ROOT, "uuid": VOLUME}], "an image becomes a local disk only as the root disk"),
-        ([ROOT, {**DATA, "volume_type": "fast"}], "a volume_type is chosen for a volume that is made"),
-        ([ROOT, {**LOCAL, "volume_type": "fast"}], "a volume_type is chosen for a volume that is made"),
-        ([ROOT, {**DATA, "disk_bus": "floppy"}], "disk bus floppy is not valid; it is one of fdc, ide"),
+        ([ROOT, {**ROOT, "boot_index": -1}], "an image can be a local disk only as the root disk"),
+        ([{**ROOT, "uuid": VOLUME}], "an image can be a local disk only as the root disk"),
+        ([ROOT, {**DATA, "volume_type": "fast"}], "volume_type is for new volumes only"),
+        ([ROOT, {**LOCAL, "volume_type": "fast"}], "volume_type is for new volumes only"),
+        ([ROOT, {**DATA, "disk_bus": "floppy"}], "disk bus floppy is not valid; use one of fdc, ide"),
     ],
 )
 def test_what_a_list_cannot_be(devices: Devices, says: str) -> None:

@@ -151,7 +151,7 @@ def test_a_host_that_owes_something_is_not_declared_up() -> None:
         await cloud.does("admin", "PUT", path, {"forced_down": True}, at="2.53")
         await api.ended((await api.submit("evacuate", server=server))["operation"])
         said = await cloud.refuses("admin", "PUT", path, {"forced_down": False}, at="2.53")
-        assert "let its agent answer until they are gone" in said
+        assert "start its agent, and retry when it has removed them" in said
         assert (await service_of(cloud, host))["forced_down"] is True
         said = await cloud.refuses("admin", "DELETE", path, at="2.53", status=409)
         assert said.startswith("Unable to delete compute service that has in-progress migrations.")
@@ -171,7 +171,7 @@ def test_a_host_is_deleted_when_it_is_empty_and_silent() -> None:
         )
         await api.ended((await api.submit("delete", server=server))["operation"])
         said = await cloud.refuses("admin", "DELETE", path, at=LATEST, status=409)
-        assert "would only join again: stop its agent" in said
+        assert "would register again; stop it" in said
         await host_is(cloud, "host1", state="up")
         await api.post("/simulated/hosts/host1", {"power": "off"}, status=200)
         await host_is(cloud, "host1", state="down")

@@ -336,7 +336,7 @@ def test_a_disk_that_does_not_take_it(
         with monkeypatch.context() as broken:
             broken.setattr(Draft, where, fails)
             told, text = await glance.refused("alice", "PUT", path, b"x", Content_Type=BYTES)
-        assert told == status and "nothing was kept" in text and "the disk" not in text
+        assert told == status and "nothing was stored" in text and "the disk" not in text
         assert (await glance.show("alice", image["id"]))["status"] == "queued" and glance.files() == []
         await glance.upload("alice", image["id"], b"x")
 

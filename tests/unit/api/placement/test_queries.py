@@ -45,7 +45,7 @@ REFUSED = [
     ("1.34", "resources=VCPU:1&root_required=COMPUTE_NODE", "'root_required' does not match", UNDEFINED),
     ("1.35", "resources=VCPU:1&root_required=COMPUTE_NODE&root_required=COMPUTE_NODE", "only once", DUPLICATE),
     ("1.35", "resources=VCPU:1&root_required=COMPUTE_NODE,!COMPUTE_NODE", "in root_required: COMPUTE_NODE", BAD),
-    ("1.39", "resources=VCPU:1&root_required=in:COMPUTE_NODE,CUSTOM_A", "knows no 'in:'", UNDEFINED),
+    ("1.39", "resources=VCPU:1&root_required=in:COMPUTE_NODE,CUSTOM_A", "does not support 'in:'", UNDEFINED),
     ("1.35", "resources=VCPU:1&root_required=CUSTOM_NO", "No such trait(s): CUSTOM_NO.", UNDEFINED),
     ("1.35", "resources=VCPU:1&same_subtree=_A", "'same_subtree' does not match any", UNDEFINED),
     ("1.36", "required_A=COMPUTE_NODE&same_subtree=_A", "There must be at least one resources", MISSING),

@@ -131,7 +131,9 @@ def test_files_that_no_record_knows_are_set_aside(tmp_path: Path, caplog: pytest
             await here.images._uploads.clean()
             lost = {path.name: path.read_text() for path in here.folder.glob("lost+found/*/*")}
             assert lost == {name: name for name in ("holiday.part", "holiday.qcow2")}
-            assert here.files() == sorted([kept.file, "lost+found"]) and "holiday.qcow2: no record knows" in caplog.text
+            assert (
+                here.files() == sorted([kept.file, "lost+found"]) and "holiday.qcow2: not in the records" in caplog.text
+            )
 
     run(story)
 

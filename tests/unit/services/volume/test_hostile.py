@@ -73,7 +73,7 @@ def test_a_qcow2_that_is_declared_raw_is_bytes(control: Control, tmp_path: Path)
         (qcow2(backing=4096), "backing file"),
         (qcow2(features=4), "another file"),
         (qcow2(size=5 * 1024**3), "the volume has 1073741824"),
-        (b"anything else", "does not begin as a qcow2"),
+        (b"anything else", "no qcow2 signature"),
     ],
 )
 def test_an_enemy_that_was_not_inspected_ends_in_error(

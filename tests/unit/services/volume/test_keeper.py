@@ -41,7 +41,7 @@ class Slow(NoBytes):
 
 class Full(NoBytes):
     async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
-        raise Failed("volume_storage_full", "the storage of volumes is full", final=True)
+        raise Failed("volume_storage_full", "the volume storage is full", final=True)
 
     async def read(self, name: str, disk_format: str = "raw") -> AsyncIterator[bytes]:
         for chunk in (b"",):
@@ -106,7 +106,7 @@ def test_a_full_disk_is_told_and_the_volume_can_be_deleted(control: Control, tmp
             volume = await here.volume()
             assert (volume.status, volume.reason) == (
                 "error",
-                "It could not be created: the storage of volumes is full",
+                "It could not be created: the volume storage is full",
             )
             await here.volumes.volumes.delete(ALICE, volume.id)
             await here.gone(volume.id)

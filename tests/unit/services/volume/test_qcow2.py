@@ -95,10 +95,10 @@ def test_the_tables_of_a_large_disk_name_every_cluster_once() -> None:
         ({"l1_offset": 0}, "L1 table is not inside"),
         ({"l1_offset": 2**16 + 8}, "L1 table is not inside"),
         ({"refcount_clusters": 2**31}, "refcount table"),
-        ({"l1": [2**30]}, "behind the end"),
-        ({"tables": [[2**50]]}, "behind the end"),
-        ({"tables": [[packed_entry(2**50, 10)]]}, "behind the end"),
-        ({"tables": [[512]]}, "not that of a cluster"),
+        ({"l1": [2**30]}, "past the end"),
+        ({"tables": [[2**50]]}, "past the end"),
+        ({"tables": [[packed_entry(2**50, 10)]]}, "past the end"),
+        ({"tables": [[512]]}, "not aligned to a cluster"),
         ({"tables": [[packed_entry(2**16, 10)]]}, "cannot be inflated"),
     ],
 )
@@ -157,7 +157,7 @@ def test_work_is_bounded_by_the_file_and_by_the_disk() -> None:
                 pass
         assert file.amount < 12 * len(file.getvalue())
     beyond = Counting(qcow2(size=CLUSTER, l1=[3] * 4096, tables=[[0] + [4 << 16] * (entries - 1)], data=b"x" * CLUSTER))
-    assert list(Qcow2.open(beyond).pieces()) == [], "what is behind the end of the disk is not read"
+    assert list(Qcow2.open(beyond).pieces()) == [], "what is past the end of the disk is not read"
     with pytest.raises(Failed, match="same L2 table"):
         Qcow2.open(same_table).inspect()
 
