@@ -134,7 +134,7 @@ async def _restored(settings: Settings, data: Path) -> None:
 
 @app.command
 def lost(
-    name: str,
+    name: Annotated[str, Parameter(help="Name of the cell.")],
     /,
     *,
     reason: Annotated[str, Parameter(help="Why; it is recorded in the control database and in the log.")],
@@ -159,7 +159,7 @@ def lost(
         asyncio.run(_lost(settings, data, name, everything.get(name, ""), reason))
         return
     if not (data / "control.db").exists():
-        raise Refused("no_databases", f"data directory {data}: it has no control.db; say --data DIR")
+        raise Refused("no_databases", f"data directory {data}: no control.db there; name the directory with --data")
     with DataDirectory(data) as directory:
         directory.keep_all()
         everything = _with_made(settings, addresses(settings, data), data)
