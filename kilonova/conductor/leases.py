@@ -13,7 +13,7 @@ from kilonova.store import rows
 from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql, database_time, in_list
 from kilonova.store.tables.control import workers
-from kilonova.store.tables.journal import steps
+from kilonova.store.tables.journal import STEP_IS_OPEN, steps
 from kilonova.world import Store, Tx
 
 # Further ahead than a lease can be: the database's clock was set back, and nobody may live on that (law 16).
@@ -28,23 +28,21 @@ _LIVE = Sql(
 _FORGET_ALL = Sql(delete(workers).where(workers.c.id != bindparam("me")))
 LISTED_AFTER_DEATH = 86400.0  # seconds that a worker whose lease ran out is still listed, as down
 AT_MOST = 2  # leases ahead of now: other conductors may be configured with a longer one
-_HOLDERS = Sql(
-    select(steps.c.worker).where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken").distinct()
-)
+_HOLDERS = Sql(select(steps.c.worker).where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "taken").distinct())
 _FREE = Sql(
     update(steps)
-    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken", in_list(steps.c.worker, "gone"))
+    .where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "taken", in_list(steps.c.worker, "gone"))
     .values(state="ready", worker=None)
 )
 _HAND_BACK = Sql(
     update(steps)
-    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "taken", steps.c.worker == bindparam("me"))
+    .where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "taken", steps.c.worker == bindparam("me"))
     .values(state="ready", worker=None)
     .returning(steps.c.operation_id)
 )
 _MINE = Sql(
     select(steps.c.operation_id, steps.c.ordinal).where(
-        steps.c.open == 1,
+        STEP_IS_OPEN,
         steps.c.place == "",
         steps.c.state == "taken",
         steps.c.worker == bindparam("me"),

@@ -21,7 +21,7 @@ from kilonova.engine.passing import pass_on
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import operations, steps
+from kilonova.store.tables.journal import STEP_IS_OPEN, operations, steps
 from kilonova.world import Row, Store, Tx
 
 _OPEN_ON_HOSTS = Sql(
@@ -40,7 +40,7 @@ _OPEN_ON_HOSTS = Sql(
         operations.c.waiting_for,
     )
     .join(operations, operations.c.id == steps.c.operation_id)
-    .where(steps.c.open == 1, steps.c.place != "")
+    .where(STEP_IS_OPEN, steps.c.place != "")
 )  # sorted by whoever reads it: asked for an order, SQLite walks through all steps there ever were
 _KIND = Sql(select(operations.c.id, operations.c.kind).where(operations.c.id == bindparam("id")))
 

@@ -20,27 +20,27 @@ from kilonova.engine.model import Step
 from kilonova.engine.waiting import standing
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import steps
+from kilonova.store.tables.journal import STEP_IS_OPEN, steps
 from kilonova.world import Row, Store, Tx
 
 Guard = Callable[[Tx], Awaitable[None]]
 
 _READY_HERE = Sql(
     select(steps.c.operation_id)
-    .where(steps.c.open == 1, steps.c.place == "", steps.c.state == "ready", log.DUE)
+    .where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "ready", log.DUE)
     .order_by(steps.c.created_at, steps.c.operation_id)
     .limit(256)
 )
 _FOR_HOST = Sql(
     select(steps.c.operation_id, steps.c.ordinal)
     .where(
-        steps.c.open == 1,
+        STEP_IS_OPEN,
         steps.c.place == bindparam("host"),
         or_(steps.c.state == "taken", log.DUE),
     )
     .order_by(steps.c.created_at, steps.c.operation_id)
 )
-_HOSTS_WITH_WORK = Sql(select(steps.c.place).where(steps.c.open == 1, steps.c.place != "").distinct())
+_HOSTS_WITH_WORK = Sql(select(steps.c.place).where(STEP_IS_OPEN, steps.c.place != "").distinct())
 
 
 async def ready_operations(journal: Store) -> list[str]:

@@ -1,6 +1,17 @@
 """The journal: part of every database that owns servers (control and each cell)."""
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    literal_column,
+)
 
 metadata = MetaData()
 
@@ -63,6 +74,9 @@ steps = Table(
     PrimaryKeyConstraint("operation_id", "ordinal"),
 )
 Index("steps_open", steps.c.place, steps.c.state, sqlite_where=steps.c.open == 1, postgresql_where=steps.c.open == 1)
+# A number, not a parameter: with a partial index SQLite compiles such a statement again at every call, PostgreSQL plans
+# it again.
+STEP_IS_OPEN = steps.c.open == literal_column("1")
 
 secrets = Table(
     "secrets",
