@@ -302,7 +302,7 @@ async def _pay(engine: Engine, journal: Store, message: Returned, server: str, c
             raise Superseded(f"host {message.host} has to register again")
         if debt is None and not await may_be_gone(tx, message.host, server, copy):
             logger.warning(
-                "host %s says that it removed copy %s of server %swithout an order", message.host, copy, server
+                "host %s reports that it removed copy %s of server %s without an order", message.host, copy, server
             )
             return
         await rows.remove(tx, cell.debts, **at_host, verb="ensure_absent")

@@ -64,7 +64,7 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
             return Next(op)  # our own COMMIT was unknown (law 12)
         op, row = await _open(tx, operation_id)
         if op.ordinal != seen.op.ordinal:
-            raise Refused("being_tried", f"operation {operation_id} was tried meanwhile; read it again and retry")
+            raise Refused("being_tried", f"operation {operation_id}: modified concurrently; read it again and retry")
         return await _abandon(engine, tx, journal, op, row, word, Left(finding_id, left))
 
     following = await engine.write(journal, body)

@@ -67,7 +67,7 @@ async def known_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
         raise Refused("unknown_class", f"No such resource class {', '.join(unknown)[:300]}.")
     ids = await class_ids(tx, wanted)
     if len(await tx.all(SHARE, names=wanted)) < len(ids):
-        raise Conflict("a resource class was deleted meanwhile")
+        raise Conflict("a resource class was deleted concurrently")
     return ids
 
 

@@ -54,7 +54,7 @@ async def trait_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
         await tx.many(INSERT, [{"name": name} for name in missing])
         ids = await _ids(tx, wanted)  # somebody else may have inserted them first
     if len(await tx.all(SHARE, names=wanted)) < len(wanted):
-        raise Conflict("a trait was deleted meanwhile")
+        raise Conflict("a trait was deleted concurrently")
     return ids
 
 

@@ -193,7 +193,7 @@ class Player:
         """`a is active`, `host1 is down`, `migrate a is waiting`, `all is quiet`."""
         subject, _, state = what.rpartition(" is ")
         if not subject:
-            raise ValueError(f"{what!r}: say `X is Y`, as in `a is active` or `all is quiet`")
+            raise ValueError(f"{what!r}: expected `X is Y`, as in `a is active` or `all is quiet`")
         looked, answer = -1, False
 
         def holds() -> bool:

@@ -113,7 +113,7 @@ class Requests:
         """`port1` is the first of those that lie there."""
         number = name.removeprefix("port")
         if not number.isdigit() or not 0 < int(number) <= len(self.cloud.laid.ports):
-            raise ValueError(f"there is no port {name!r}; the cluster's `ports:` says how many there are")
+            raise ValueError(f"there is no port {name!r}; the cluster's `ports:` is their number")
         return self.cloud.laid.ports[int(number) - 1]
 
     def delete(self, server: str) -> Answer:
@@ -194,7 +194,7 @@ class Requests:
     def _volume(self, name: str) -> str:
         number = name.removeprefix("volume")
         if not number.isdigit() or not 0 < int(number) <= len(self.cloud.stock.volumes):
-            raise ValueError(f"there is no volume {name!r}; the cluster's `volumes:` says how many there are")
+            raise ValueError(f"there is no volume {name!r}; the cluster's `volumes:` is their number")
         return self.cloud.stock.volumes[int(number) - 1]
 
     def evacuate_host(self, host: str) -> Answer:
@@ -303,5 +303,5 @@ class Requests:
 
 def either(word: str, yes: str, no: str) -> bool:
     if word not in (yes, no):
-        raise ValueError(f"say {yes} or {no}, not {word!r}")
+        raise ValueError(f"expected {yes} or {no}, not {word!r}")
     return word == yes

@@ -81,7 +81,7 @@ class Verbs(OperatorRequests):
         """`cell2: refuses`, `hangs` or `answers`."""
         for name, word in words.items():
             if name not in self.cloud.databases or word not in (REFUSES, HANGS, "answers"):
-                raise ValueError(f"{name}: {word} is none of: a database refuses, hangs, answers")
+                raise ValueError(f"{name}: {word!r} is unknown; a database refuses, hangs or answers")
             if word == "answers":
                 self.cloud.outages.end(name)
             else:

@@ -49,7 +49,7 @@ async def replace_lost(
     """Record the word, and open the empty database at `url` in the place of the lost one; returns the word. Raises
     `Refused`, with nothing changed, unless the database is empty or was given a badge by an earlier try."""
     if not reason.strip():
-        raise Refused("bad_request", f"cell {name}: say --reason TEXT; it is kept with the word")
+        raise Refused("bad_request", f"cell {name}: no reason was given; use --reason TEXT")
     known = stores.roll.known.get(name)
     if known is None or name in (CONTROL, "placement"):
         cells = ", ".join(stores.cells())
@@ -64,7 +64,7 @@ async def replace_lost(
     stamped = await stamp(store, badge)
     if stamped.store != badge.store:
         raise Refused(
-            "cell_database", f"cell {name}: its database was given to somebody else meanwhile; give an empty one"
+            "cell_database", f"cell {name}: its database was taken by another process concurrently; use an empty one"
         )
     await store.write(_note_time)
     return word

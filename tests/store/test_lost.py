@@ -115,7 +115,7 @@ def test_nothing_else_is_replaced(place: Place) -> None:
         await refused(r"\(cell0\) of cloud .*; give an empty one in the lost one's place")
         place.urls["cell1"] = right
         await place.drop("cell1")
-        await refused("say --reason TEXT", reason=" ")
+        await refused("use --reason TEXT", reason=" ")
         await upgrade(right, "cell")
         await fill(place)
         await refused("is not empty")

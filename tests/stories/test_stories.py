@@ -152,7 +152,7 @@ def test_unknown_then(story: Path) -> None:
         ("explode: host1", ":6: unknown verb 'explode'; there are when, abandon"),
         ("when: {step: claim}", ":6: a step is one verb, or `when` with `do`, not when"),
         ("{when: {step: claim}, do: {wait: 3}}", "`wait` lets time pass"),
-        ("power: {host1: maybe}", ":6: power: say on or off, not 'maybe'"),
+        ("power: {host1: maybe}", ":6: power: expected on or off, not 'maybe'"),
         ("create: {sever: b}", ":6: create: "),
         ("kill: conductor7", ":6: kill: there is no role 'conductor7'"),
     ],
