@@ -17,7 +17,7 @@ from kilonova.services.network.fixed import Addressing, Fixed, refuse_gateways, 
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.network import floating_ips, port_groups, ports, tags
+from kilonova.store.tables.network import STANDS_FOR_A_PORT, floating_ips, port_groups, ports, tags
 from kilonova.world import Row, Tx
 
 VIF_TYPE = "ovs"
@@ -33,7 +33,7 @@ _DROP_GROUPS = Sql(delete(port_groups).where(in_list(port_groups.c.port_id, "ids
 _DROP_TAGS = Sql(delete(tags).where(in_list(tags.c.thing_id, "ids")))
 _FREE_FLOATING = Sql(
     update(floating_ips)
-    .where(in_list(floating_ips.c.port_id, "ids"), floating_ips.c.port_id != "")
+    .where(in_list(floating_ips.c.port_id, "ids"), STANDS_FOR_A_PORT)
     .values(port_id="", fixed_address="", router_id="", status="DOWN")
 )
 

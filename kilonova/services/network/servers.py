@@ -20,7 +20,15 @@ from kilonova.services.network.owners import of_a_server
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import fixed_ips, floating_ips, networks, port_groups, ports, security_groups
+from kilonova.store.tables.network import (
+    STANDS_FOR_A_PORT,
+    fixed_ips,
+    floating_ips,
+    networks,
+    port_groups,
+    ports,
+    security_groups,
+)
 from kilonova.world import Body, Row, Tx
 
 FenceKey = tuple[str, int, int]  # server, turn, ordinal
@@ -61,7 +69,7 @@ _VIFS = Sql(
             and_(
                 floating_ips.c.port_id == fixed_ips.c.port_id,
                 floating_ips.c.fixed_address == fixed_ips.c.address,
-                floating_ips.c.port_id != "",
+                STANDS_FOR_A_PORT,
             ),
         )
     )

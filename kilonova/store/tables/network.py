@@ -1,7 +1,7 @@
 """Networks, in the control database. An attribute that may be missing is "" or -1 here, never NULL: so it can be sorted
 by and paged through. What lies inside a network (subnets, addresses, ports) changes only under the lock of its row."""
 
-from sqlalchemy import Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text, literal_column
 
 metadata = MetaData()
 
@@ -185,13 +185,14 @@ Index("floating_ips_project", floating_ips.c.project_id)
 Index("floating_ips_network", floating_ips.c.network_id)
 Index("floating_ips_router", floating_ips.c.router_id)
 Index(
-    "floating_ips_port",  # used only where the statement says port_id != '' too
+    "floating_ips_port",  # used only where the statement says STANDS_FOR_A_PORT too
     floating_ips.c.port_id,
     floating_ips.c.fixed_address,
     unique=True,
     sqlite_where=floating_ips.c.port_id != "",
     postgresql_where=floating_ips.c.port_id != "",
 )
+STANDS_FOR_A_PORT = floating_ips.c.port_id != literal_column("''")  # not a parameter: see journal.STEP_IS_OPEN
 
 tags = Table(
     "network_tags",
