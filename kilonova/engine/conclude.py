@@ -5,7 +5,6 @@ The compare-and-set on the operation row (ordinal) makes a late or doubled finis
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,8 +141,7 @@ async def _conclude(
     step = engine.operation(owner.kind if owner else op.kind).step(done.step)
     if ctx is None:
         ctx = context_for(engine, journal, op, done.target, await load_server(tx, journal, op, lock=True))
-    ctx = copy(ctx)  # since this body may run again
-    ctx.changes, ctx.server_changes = [*ctx.changes], {**ctx.server_changes}
+    ctx = ctx.copied()  # since this body may run again
     ctx.facts = owner.facts if owner else op.facts
     await _end_step(tx, journal, op, step, done, outcome, now)
     attempt = op.course.attempt
