@@ -6,7 +6,7 @@ from kilonova.audit.run import audit
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.lost_cell import remake
 from kilonova.engine.restored import TURNS, begin_era
-from kilonova.operations import place
+from kilonova.operations import hosts, place
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.sim.rest import audited, come_to_rest
 from kilonova.store import rows
@@ -78,6 +78,13 @@ def test_it_may_be_repeated(lab):
     lose(lab)
     assert make_again(lab, times=2) == [(1, 3, 0), (1, 0, 0)]
     assert status(lab, server) == ("active", "host1", "host1")
+
+
+def test_a_disabled_host_stays_disabled(lab):
+    lab.do(lambda engine: hosts.disable(engine, "host3", "fans"))
+    lose(lab)
+    make_again(lab)
+    assert [row["name"] for row in lab.records().table("hosts") if row["disabled"]] == ["host3"]
 
 
 def test_a_host_that_is_away_is_waited_for(lab):
