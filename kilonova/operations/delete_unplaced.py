@@ -12,6 +12,7 @@ from __future__ import annotations
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.claim import release_all
+from kilonova.operations.steps.fenced import FenceKey, write_in_cell
 from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
@@ -24,14 +25,14 @@ from kilonova.world import Tx
 async def remove_rows(ctx: Context) -> Facts:
     """Fences the server in those cells, so that nothing of an older turn appears there afterwards."""
 
-    async def body(tx: Tx) -> None:
-        await pass_fence(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
+    async def body(tx: Tx, fence: FenceKey) -> None:
+        await pass_fence(tx, *fence)
         row = await rows.fetch(tx, cell.servers, id=ctx.server_id)
         if row is not None and row["turn"] < ctx.turn:
             await rows.remove(tx, cell.servers, id=ctx.server_id)
 
     for name in ctx.facts.get("cells", ctx.world.db.cells()):  # all: accepted by an earlier release
-        await ctx.world.db.cell(name).write(body)
+        await write_in_cell(ctx, ctx.world.db.cell(name), body)
     return {}
 
 

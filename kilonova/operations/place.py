@@ -29,6 +29,7 @@ from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps import history
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.fault import fault_of
+from kilonova.operations.steps.fenced import FenceKey, write_in_cell
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
@@ -73,11 +74,11 @@ async def leave_cell0(ctx: Context) -> Facts:
     """Of a server that is rebuilt: the row of that very turn. What it did and what went wrong stays there until it is
     somewhere else."""
 
-    async def body(tx: Tx) -> None:
-        await pass_fence(tx, *_fence(ctx))
+    async def body(tx: Tx, fence: FenceKey) -> None:
+        await pass_fence(tx, *fence)
         await rows.remove(tx, cell.servers, id=ctx.server_id, turn=ctx.turn)
 
-    await ctx.world.db.cell(CELL0).write(body)
+    await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
     return {}
 
 
@@ -100,11 +101,11 @@ async def insert_server(ctx: Context) -> Facts:
     """In its cell, hidden and without steps; the API goes on showing the build request."""
     facts = ctx.facts
 
-    async def body(tx: Tx) -> None:
-        await pass_fence(tx, *_fence(ctx))
+    async def body(tx: Tx, fence: FenceKey) -> None:
+        await pass_fence(tx, *fence)
         await rows.put(tx, cell.servers, unless_there=True, **_hidden_row(ctx))
 
-    await ctx.world.db.cell(facts["cell"]).write(body)
+    await write_in_cell(ctx, ctx.world.db.cell(facts["cell"]), body)
     return {}
 
 
@@ -112,12 +113,12 @@ async def remove_server(ctx: Context) -> Facts:
     """The hidden row of this turn."""
     name = ctx.facts.get("cell")
 
-    async def body(tx: Tx) -> None:
-        await pass_fence(tx, *_fence(ctx))
+    async def body(tx: Tx, fence: FenceKey) -> None:
+        await pass_fence(tx, *fence)
         await rows.remove(tx, cell.servers, id=ctx.server_id, turn=ctx.turn, hidden=1)
 
     if name:
-        await ctx.world.db.cell(name).write(body)
+        await write_in_cell(ctx, ctx.world.db.cell(name), body)
     return {}
 
 
@@ -156,12 +157,12 @@ async def hand_over(ctx: Context) -> Facts:
     journal = ctx.world.db.cell(ctx.facts["cell"])
     begun: Next | None = None
 
-    async def body(tx: Tx) -> bool:
+    async def body(tx: Tx, fence: FenceKey) -> bool:
         nonlocal begun
         if await rows.fetch(tx, operations, id=ctx.operation_id) is not None:
             begun = await ctx.find_begun(tx, journal, ctx.operation_id) if ctx.find_begun is not None else None
             return True
-        await pass_fence(tx, *_fence(ctx))
+        await pass_fence(tx, *fence)
         if await rows.fetch(tx, cell.servers, id=ctx.server_id) is None:  # its cell was lost since (law 15)
             await rows.put(tx, cell.servers, **_hidden_row(ctx))
         row = await rows.fetch(tx, cell.servers, lock=True, id=ctx.server_id, turn=ctx.turn, deleted=0)
@@ -172,7 +173,7 @@ async def hand_over(ctx: Context) -> Facts:
         begun = await _begin_build(ctx, tx, journal, ServerRow(row))
         return True
 
-    handed_over = await journal.write(body)
+    handed_over = await write_in_cell(ctx, journal, body)
     if begun is not None and ctx.pass_on is not None:
         await ctx.pass_on(journal, begun)
     elif ctx.wake is not None:  # somebody did it before, and may have died after that
@@ -225,14 +226,14 @@ async def bury(ctx: Context) -> Facts:
         return {"deleted": True}
     failure = NO_VALID_HOST if problem.code in ("no_valid_host", "claim_refused") else problem.code
 
-    async def body(tx: Tx) -> None:
-        await pass_fence(tx, *_fence(ctx))
+    async def body(tx: Tx, fence: FenceKey) -> None:
+        await pass_fence(tx, *fence)
         row = {**server_row(ctx, vm_state=ERROR, task_state=None, hidden=0), "cell0_failure": failure}
         if not await rows.change(tx, cell.servers, row, id=ctx.server_id, turn=ctx.turn):  # it may not have left yet
             await rows.put(tx, cell.servers, unless_there=True, **row)
         await history.record_burial(ctx, tx, fault_of(problem, SAFE_WORDS.get(failure, "No valid host was found.")))
 
-    await ctx.world.db.cell(CELL0).write(body)
+    await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
     return {"buried": failure}
 
 
@@ -256,10 +257,6 @@ def _hidden_row(ctx: Context) -> dict[str, Any]:
 def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: int) -> dict[str, Any]:
     state = {"vm_state": vm_state, "task_state": task_state, "hidden": hidden}
     return new_server(ctx.server_id or "", ctx.turn, ctx.params, **state)
-
-
-def _fence(ctx: Context) -> tuple[str, int, int]:
-    return ctx.server_id or "", ctx.turn, ctx.ordinal
 
 
 class Place(Operation):

@@ -16,12 +16,13 @@ import msgspec
 from kilonova.domain.errors import Superseded
 from kilonova.placement import groups, ledger
 from kilonova.placement.claims import must_accept
-from kilonova.placement.fence import LOCK_FENCE, RECORD, Fence, MappingTooOld
+from kilonova.placement.fence import LOCK_FENCE, RECORD, Fence
 from kilonova.placement.groups import GroupRule, Standing
 from kilonova.placement.history import Origin
 from kilonova.placement.ledger import ConsumerChange
 from kilonova.placement.outcomes import Claimed, NotClaimed, Refusal
 from kilonova.placement.rooms import LOCK_PROVIDERS, Candidate, Choice, Room, first_fitting, read_rooms
+from kilonova.store.fences import MappingTooOld
 from kilonova.world import Row, Store, Tx
 
 Outcome = Claimed | NotClaimed

@@ -22,15 +22,13 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.domain.errors import Superseded
 from kilonova.placement.refusals import ClaimRefused, LostRace
+from kilonova.store.fences import MAPPED_SECONDS, MappingTooOld
 from kilonova.store.statements import Sql, database_time
 from kilonova.store.tables.control import server_mappings
 from kilonova.store.tables.placement import claim_fence
 from kilonova.world import Row, Store, Tx
 
 NEVER = -1
-# So long a mapping that was seen is believed to be there. It stays for a day after the server's last operation ended,
-# and the fences for another day: the rest of the two is tolerance for two databases' clocks (law 16).
-MAPPED_SECONDS = 6 * 3600.0
 LOCK_FENCE = Sql(
     insert_unless_there(claim_fence)
     .values(server_id=bindparam("server_id"), turn=NEVER, ordinal=NEVER, outcome="")
@@ -72,12 +70,8 @@ class Fence(msgspec.Struct, frozen=True):
 
         row = await self.control.read(body)
         if row is None:
-            raise Superseded(f"server {self.server}: it has no mapping, it was deleted and purged; nothing is claimed")
+            raise Superseded(f"server {self.server}: it has no mapping, it was deleted and purged; nothing is changed")
         return msgspec.structs.replace(self, mapped_at=row["now"])
-
-
-class MappingTooOld(Exception):
-    """Nothing was written: look again whether the server is mapped."""
 
 
 @dataclass(slots=True, frozen=True)

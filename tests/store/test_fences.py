@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from kilonova.domain.errors import Superseded
 from kilonova.store import rows
-from kilonova.store.fences import pass_fence
+from kilonova.store.fences import MAPPED_SECONDS, MappingTooOld, pass_fence
 from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import fences
 from kilonova.world import Store, Tx
@@ -18,9 +18,9 @@ CREATE = Sql(text("CREATE TABLE fences (server_id TEXT PRIMARY KEY, turn BIGINT 
 
 
 def test_a_fence_lets_nothing_older_pass(bench: Workbench) -> None:
-    async def passes(store: Store, server: str, turn: int, ordinal: int) -> None:
+    async def passes(store: Store, server: str, turn: int, ordinal: int, mapped_at: float | None = None) -> None:
         async def body(tx: Tx) -> None:
-            await pass_fence(tx, server, turn, ordinal)
+            await pass_fence(tx, server, turn, ordinal, mapped_at)
 
         await store.write(body)
 
@@ -45,6 +45,14 @@ def test_a_fence_lets_nothing_older_pass(bench: Workbench) -> None:
                 await passes(store, "a", turn, ordinal)
             assert await reached(store, "a") == (2, 1)
         await passes(store, "b", 1, 1)
+        now = await store.read(lambda tx: tx.now())
+        for mapped_at in (now - MAPPED_SECONDS - 60, 0.0):
+            with pytest.raises(MappingTooOld):
+                await passes(store, "c", 1, 1, mapped_at)
+            await passes(store, "a", 2, 1, mapped_at)  # its fence is there
+        await passes(store, "c", 1, 1, now)
+        with pytest.raises(Superseded, match=r"older than \(2, 1\)"):
+            await passes(store, "a", 2, 0, now)
         assert (await reached(store, "a"), await reached(store, "b")) == ((2, 1), (1, 1))
 
     bench.run(story)

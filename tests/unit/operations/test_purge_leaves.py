@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Table
 
+from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
+from kilonova.domain.server import Flavor
+from kilonova.engine.context import Context
+from kilonova.engine.course import Problem
+from kilonova.engine.model import Target
+from kilonova.operations import place
+from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
 from kilonova.placement.claims import Candidate, Claimed, Fence
@@ -230,6 +237,66 @@ def test_a_new_claim_reads_nothing_in_control(cloud: Embedded, monkeypatch: pyte
     monkeypatch.setattr(Fence, "look_again", read)
     fence = late(cloud, "new", days=0.1)
     assert isinstance(cloud.wait(claims.claim(stores.placement, fence, places, project="p", user="u")), Claimed)
+
+
+def stalled(cloud: Embedded, server: str, *, days: float) -> Context:
+    """A step of `place` that was taken that long ago; its conductor stood still since."""
+    engine = cloud.service.engine
+    owner = {"project_id": "p", "user_id": "u", "name": "n", "created_at": 1.0}
+    params: dict[str, Any] = {**owner, "flavor": Flavor("f", 1, 1, 1), "image": ""}
+    return Context(
+        world=engine.world,
+        journal=engine.world.db.control,
+        operation_id="x",
+        kind="place",
+        turn=1,
+        ordinal=5,
+        server_id=server,
+        params=params,
+        facts={"cell": "cell1", "destination": "host1", "cells": ["cell1"]},
+        cause=Cause(request_id="r", user_id="u", project_id="p", through="test"),
+        target=Target(""),
+        problem=Problem(code="no_valid_host", message="no host"),
+        accepted_at=engine.world.clock.now() - days * DAYS,
+    )
+
+
+WRITES: list[Any] = [
+    place.insert_server,
+    place.hand_over,
+    place.bury,
+    place.remove_server,
+    place.leave_cell0,
+    remove_rows,
+]
+
+
+def test_nothing_is_written_into_a_cell_without_a_mapping(cloud: Embedded) -> None:
+    server = deleted_server(cloud)
+    for _ in range(2):  # its fences go a day after its mapping
+        run_purge(cloud)
+        age(cloud)
+    for write in WRITES:
+        with pytest.raises(Superseded, match="no mapping"):
+            cloud.wait(write(stalled(cloud, server, days=2.0)))
+    records = cloud.records()
+    tables = [f"{name}.{table}" for name in ("cell0", "cell1") for table in ("servers", "fences")]
+    assert [table for table in tables if records[table]] == []
+
+
+def test_a_server_that_waited_long_is_put_into_its_cell(cloud: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"project_id": "p", "user_id": "u", "vcpus": 1, "memory_mb": 1, "queued_for_delete": 0, "counted": 1}
+    mapping = {"server_id": "s1", "cell": None, "created_at": 1.0, **columns}
+    put(cloud, ("", stores_of(cloud).control, control.server_mappings, mapping))
+    cloud.wait(place.insert_server(stalled(cloud, "s1", days=9.0)))
+
+    async def read(*_: Any) -> None:
+        raise AssertionError("control was read")
+
+    monkeypatch.setattr(Fence, "look_again", read)
+    cloud.wait(place.insert_server(stalled(cloud, "s1", days=9.0)))  # its fence is there
+    cloud.wait(place.insert_server(stalled(cloud, "new", days=0.1)))
+    assert {row["id"] for row in cloud.records()["cell1.servers"]} == {"s1", "new"}
 
 
 # -- in small batches -------------------------------------------------------------------------------------------

@@ -1,0 +1,25 @@
+"""Writes of a control step into a cell, which the step's journal is not in (law 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from kilonova.engine.context import Context
+from kilonova.store.fences import MappingTooOld
+from kilonova.world import Store, Tx
+
+T = TypeVar("T")
+FenceKey = tuple[str, int, int, float]  # as `pass_fence` takes them: server, turn, ordinal, when the server was mapped
+
+
+async def write_in_cell(ctx: Context, store: Store, body: Callable[[Tx, FenceKey], Awaitable[T]]) -> T:
+    """Run the body, which passes the fence first. A server whose fence may have been purged is looked up in control
+    before it is tried again. Raises `Superseded` if it has no mapping: it was deleted long ago."""
+    fence = ctx.fence
+    while True:
+        key = (fence.server, fence.turn, fence.ordinal, fence.mapped_at)
+        try:
+            return await store.write(lambda tx, key=key: body(tx, key))  # type: ignore[misc]
+        except MappingTooOld:
+            fence = await fence.look_again()
