@@ -60,3 +60,18 @@ def test_a_patient_group_gives_way(script):
     priority, *autogroup = done.stdout.splitlines()
     assert priority == "19" and done.stderr == ""
     assert not autogroup or autogroup[0].endswith("nice 19"), autogroup
+
+
+def test_temporary_files_are_in_memory_only_with_room_and_by_nobodys_other_wish(script, monkeypatch, tmp_path):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(script, "MEMORY_FILES", tmp_path)
+    monkeypatch.setattr(script, "MEMORY_NEEDED", 1)
+    assert script.memory_files() == tmp_path
+    assert script.Group("unit", tmp_path / "scratch").temporary_directory() == {"TMPDIR": f"{tmp_path}/scratch"}
+    assert script.Group("guests", tmp_path / "scratch").temporary_directory() == {}
+    assert script.Group("unit", tmp_path.parent).temporary_directory() == {}, "on disk each group makes its own"
+    monkeypatch.setattr(script, "MEMORY_NEEDED", 1 << 60)
+    assert script.memory_files() is None
+    monkeypatch.setattr(script, "MEMORY_NEEDED", 1)
+    monkeypatch.setenv("TMPDIR", "/elsewhere")
+    assert script.memory_files() is None
