@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from sqlalchemy import bindparam, select
 
 from kilonova.bus import HOSTS_ANSWER, in_cell
 from kilonova.conductor.gate import Gate
@@ -23,14 +24,17 @@ from kilonova.engine.course import Problem
 from kilonova.engine.passing import pass_on
 from kilonova.engine.take import Guard, open_for_host, take_for_host
 from kilonova.logs import OPERATION
-from kilonova.store import rows
 from kilonova.store.badges import Sighting
+from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import hosts
 from kilonova.world import Store, Tx
 
 log = logging.getLogger(__name__)
 
 REGISTRATIONS = 64  # of empty hosts at a time
+_STANDING = Sql(  # not the whole row: what the host reports of its hypervisor is long
+    select(*hosts.c["session", "epoch", "returning", "forced_down", "fenced"]).where(hosts.c.name == bindparam("host"))
+)
 COPIES = 8  # so many to be judged cost about as much as all the rest of a registration
 
 
@@ -156,7 +160,7 @@ class Desk:
         journal = self.engine.world.db.cell(message.journal)
 
         async def same_epoch(tx: Tx) -> None:
-            row = await rows.fetch(tx, hosts, name=message.host)
+            row = await tx.one(_STANDING, host=message.host)
             if row is None or (row["session"], row["epoch"]) != (message.session, message.epoch):
                 raise Superseded(f"{message.host} has registered again, or must; its steps will be handed out again")
 
@@ -194,7 +198,7 @@ class Desk:
 
 
 async def _word_for(tx: Tx, beat: Beat) -> str:
-    row = await rows.fetch(tx, hosts, name=beat.host)
+    row = await tx.one(_STANDING, host=beat.host)
     # `returning` although it beats: an old registration arrived late and opened the question again
     if row is None or row["returning"] or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
         return "register"
