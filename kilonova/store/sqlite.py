@@ -102,6 +102,10 @@ class SqliteStore:
         return seen
 
     async def ask(self, statement: Sql, /, **params: Any) -> Row | None:
+        if self._reads is not None:
+            self._check_open()
+            return self._own.ask(statement, params)
+
         async def body(tx: Tx) -> Row | None:
             return await tx.one(statement, **params)
 

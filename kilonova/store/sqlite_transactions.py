@@ -38,20 +38,20 @@ class SqliteTx:
         self._mark = 0
 
     async def one(self, statement: Sql, /, **params: Any) -> Row | None:
-        row: Row | None = self._start(statement, params).fetchone()
+        row: Row | None = self.start(statement, params).fetchone()
         return row
 
     async def all(self, statement: Sql, /, **params: Any) -> Sequence[Row]:
-        return self._start(statement, params).fetchall()
+        return self.start(statement, params).fetchall()
 
     async def run(self, statement: Sql, /, **params: Any) -> int:
-        cursor = self._start(statement, params)
+        cursor = self.start(statement, params)
         if cursor.description is not None:
             cursor.fetchall()  # RETURNING: the count is known only after the last row
         count = cursor.rowcount
         return count if count > 0 else 0
 
-    def _start(self, statement: Sql, params: dict[str, Any]) -> sqlite3.Cursor:
+    def start(self, statement: Sql, params: dict[str, Any]) -> sqlite3.Cursor:
         self._stats.statements += 1
         if statement.lists:
             _encode_lists(statement, params)
@@ -73,7 +73,7 @@ class SqliteTx:
     async def each(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
         returned: list[Row] = []
         for row in rows:
-            returned += self._start(statement, dict(row)).fetchall()
+            returned += self.start(statement, dict(row)).fetchall()
         return returned
 
     async def now(self) -> float:
@@ -282,6 +282,14 @@ class ReadSide:
 
     def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
         return [self._run_one(body) for body in bodies]
+
+    def ask(self, statement: Sql, params: dict[str, Any]) -> Row | None:
+        """Return the first row. A single statement sees one snapshot without a transaction around it."""
+        try:
+            found: list[Row] = SqliteTx(self.connection, self._clock, self._stats).start(statement, params).fetchall()
+        except sqlite3.Error as error:
+            raise in_our_words(self.name, error) from error
+        return found[0] if found else None
 
     def _run_one(self, body: Body[Any]) -> Outcome:
         connection = self.connection
