@@ -141,6 +141,7 @@ async def _conclude(
     step = engine.operation(owner.kind if owner else op.kind).step(done.step)
     if ctx is None:
         ctx = context_for(engine, journal, op, done.target, await load_server(tx, journal, op, lock=True))
+        ctx.server_is_locked = outcome.problem is None and outcome.settled is None  # these write rows of the server's
     ctx = ctx.copied()  # since this body may run again
     ctx.facts = owner.facts if owner else op.facts
     await _end_step(tx, journal, op, step, done, outcome, now)
@@ -255,7 +256,8 @@ async def _end(
     ordinal: int,
 ) -> Next:
     op.state, op.waiting_for = end.state, None
-    ctx.server = await load_server(tx, journal, op)  # its host may have left a word meanwhile (recheck)
+    if not ctx.server_is_locked:  # its host may have left a word meanwhile (recheck)
+        ctx.server = await load_server(tx, journal, op)
     if ctx.server is not None:
         ctx.set_server(task_state=None, operation_id=None)
     if end.state == "done":

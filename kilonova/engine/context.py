@@ -101,6 +101,7 @@ class Context:
     cause: Cause
     target: Target
     server: ServerRow | None = None
+    server_is_locked: bool = False  # it was read and locked in the transaction that this is used in
     limits: Limits = field(default_factory=Limits)
     scheduler: Scheduler | None = None
     problem: Problem | None = None
