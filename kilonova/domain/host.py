@@ -15,7 +15,7 @@ HOST_STATES = {
     "disabled": "answers; an administrator keeps new servers away",
     "draining": "answers; its servers are being moved away",
     "returning": "answers again; pays its debts before anything else and is not a destination until then",
-    "unknown": "silent, but so was the observer: proves nothing",
+    "unknown": "silent, but the observer did not hear other hosts either: it may be alive",
     "down": "silent while others were heard, or declared down",
 }
 
@@ -99,5 +99,5 @@ def _silent(host: HostFacts, seen: Observation | None, now: float, silent: float
         host.name,
         "unknown",
         f"{host.name} has been silent for {silent:.0f} s, but heartbeats were received for only {listening:.0f} s "
-        f"of the {down_after:.0f} s needed: that proves nothing. Declare it down if you know it is",
+        f"of the {down_after:.0f} s needed, so it may be alive. Declare it down if you know that it is not",
     )
