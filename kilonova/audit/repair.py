@@ -73,7 +73,7 @@ async def _rows(tx: Tx, finding: Finding) -> Rows:
     rows: Rows = {}
     for share in finding.owns:
         if share.host not in providers:
-            raise Left(f"there is no provider {share.host}")
+            raise Left(f"provider {share.host}: not found")
         for name, amount in share.resources.items():
             rows[providers[share.host], classes[name], share.holder] = amount
     return rows
@@ -86,9 +86,9 @@ async def recount(placement: Store, found: Unbalanced) -> str:
         named = await tx.one(_PROVIDER, name=found.provider)
         row = await tx.one(LOCK_PROVIDER, uuid=named["uuid"]) if named is not None else None
         if row is None:
-            raise Left(f"there is no provider {found.provider}")
+            raise Left(f"provider {found.provider}: not found")
         if found.used is None:
-            raise Left(f"{found.provider} does not offer {found.resource_class}")
+            raise Left(f"provider {found.provider}: it does not offer {found.resource_class}")
         now, mark = await tx.now(), await tx.mark()
         await tx.run(ledger.TOUCH_PROVIDER, provider=row["id"], raised=1, mark=mark, updated_at=now)
         await ledger.recount(tx, row["id"])

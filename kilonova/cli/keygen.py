@@ -41,7 +41,7 @@ def keygen(
             text = f"{directory / name} exists and is not replaced; name another directory, or move it away first"
             raise Refused("exists", text)
     if tls_days < 1:
-        raise Refused("usage", f"--tls-days {tls_days} is not allowed; it must be 1 or more")
+        raise Refused("usage", f"--tls-days {tls_days}: must be 1 or more")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

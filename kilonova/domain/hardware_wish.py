@@ -261,7 +261,7 @@ def _device(text: str, part: str, aliases: Sequence[PciAlias], affinity: str) ->
     found = [alias for alias in aliases if alias.name.strip() == name]
     if not found:
         known = ", ".join(dict.fromkeys(alias.name for alias in aliases)) or "none"
-        raise bad(ALIAS, text, f"there is no PCI alias {name}; [pci] alias knows {known}")
+        raise bad(ALIAS, text, f"PCI alias {name}: not found; [pci] alias has {known}")
     kinds = tuple(Kind(alias.vendor_id.lower(), alias.product_id.lower(), alias.device_type) for alias in found)
     return DeviceWish(name, int(count), kinds, affinity or found[0].numa_policy)
 

@@ -104,7 +104,7 @@ async def _open(tx: Tx, operation_id: str, *, lock: bool = True) -> tuple[Op, Ro
         raise Refused("not_found", f"operation {operation_id}: not found")
     row = await log.fetch_step(tx, operation_id, op.ordinal)
     if not op.is_live or row is None or not row["open"]:
-        raise Refused("ended", f"operation {operation_id} has ended: {op.state}")
+        raise Refused("ended", f"operation {operation_id}: it has ended ({op.state})")
     return op, row
 
 

@@ -18,9 +18,11 @@ async def cancel(engine: Engine, journal: Store, operation_id: str, who: str) ->
         if op is None:
             raise Refused("not_found", f"operation {operation_id}: not found")
         if not op.is_live:
-            raise Refused("ended", f"operation {operation_id} has ended: {op.state}")
+            raise Refused("ended", f"operation {operation_id}: it has ended ({op.state})")
         if op.committed:
-            raise Refused("no_return", f"operation {operation_id} has passed its point of no return; it can only go on")
+            raise Refused(
+                "no_return", f"operation {operation_id}: it has passed its point of no return and can only continue"
+            )
         if op.course.mode in (BACK, ENDING):
             return None  # it is being undone already
         return await turn_back(engine, tx, journal, op, Problem(code="cancelled", message=f"cancelled by {who}"))

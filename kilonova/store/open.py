@@ -116,7 +116,7 @@ class OpenStores:
             self.complaints.pop(name, None)
         except StoreError as why:  # the others are none the worse for it
             if str(self.complaints.get(name)) != str(why):
-                logger.error("the cell %s cannot be opened: %s", name, why)
+                logger.error("cell %s: cannot be opened: %s", name, why)
             self.complaints[name] = why
 
     def destinations(self) -> Sequence[str]:
@@ -132,7 +132,7 @@ class OpenStores:
         try:
             return self._cells[name]
         except KeyError:
-            raise StoreError(f"there is no cell {name!r}; known are {', '.join(self._names) or 'none'}") from None
+            raise StoreError(f"cell {name!r}: not found; known are {', '.join(self._names) or 'none'}") from None
 
     def cells(self) -> Sequence[str]:
         return self._names

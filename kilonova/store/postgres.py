@@ -189,7 +189,7 @@ class PostgresStore:
 
     async def _take(self) -> Any:
         if self._closed:
-            raise StoreError(f"the database {self.name} is closed")
+            raise StoreError(f"database {self.name}: it is closed")
         return await self._connections.take()
 
     async def _write_once(self, body: Body[T]) -> T:

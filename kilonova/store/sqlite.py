@@ -135,7 +135,7 @@ class SqliteStore:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreError(f"the database {self.name} is closed")
+            raise StoreError(f"database {self.name}: it is closed")
 
 
 def _unpack(outcome: Outcome) -> Any:

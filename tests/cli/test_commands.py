@@ -54,7 +54,7 @@ def test_what_the_server_refuses_is_refused(cloud: Cloud) -> None:
     made = cloud.http.create("ended")
     cloud.http.ended(made["operation"])
     for arguments, words in (
-        (("op", "cancel", made["operation"]), "has ended: done"),
+        (("op", "cancel", made["operation"]), "it has ended (done)"),
         (("op", "show", "nothing"), "operation nothing: not found"),
         (("op", "show", "../hosts"), "operation ../hosts: not found"),
         (("op", "list", "--state", "tired"), "state='tired': unknown"),
@@ -72,8 +72,8 @@ def test_an_operation_that_waits_is_abandoned_with_the_command_that_it_says(clou
     made = cloud.http.create("stuck", host="host1")
     cloud.http.ended(made["operation"])
     for arguments, words in (
-        (("op", "resume", made["operation"]), "has ended: done"),
-        (("op", "abandon", made["operation"], "--reason", "broken"), "has ended: done"),
+        (("op", "resume", made["operation"]), "it has ended (done)"),
+        (("op", "abandon", made["operation"], "--reason", "broken"), "it has ended (done)"),
         (("finding", "settle", "nothing", "--reason", "seen to"), "finding nothing: not found"),
     ):
         done = ask(cloud, *arguments)

@@ -132,7 +132,7 @@ def test_what_an_abandoned_claim_left_is_owned_until_it_is_settled(stuck_claim, 
     assert list(places) == [("host1", "")]
     cloud.loop.run_for(30.0)
     assert check(cloud) == []
-    with pytest.raises(Refused, match="was settled by admin"):
+    with pytest.raises(Refused, match="already settled by admin"):
         settled(cloud, finding)
 
 

@@ -95,7 +95,7 @@ def test_a_lost_cell_counts_as_away(place: Place, caplog: pytest.LogCaptureFixtu
                 pass
 
     asyncio.run(story())
-    assert "cell1: its database is not the one this cloud knows, the rest of the cloud goes on" in caplog.text
+    assert "cell1: its database is not the one this cloud knows, the rest of the cloud continues" in caplog.text
 
 
 def test_lost_placement_counts_as_away(place: Place) -> None:

@@ -193,7 +193,7 @@ TWO = {"hw:numa_nodes": "2"}
         ({**TWO, "hw:numa_cpus.0": "0"}, {"hw_numa_cpus.0": "0"}, "hw_numa_cpus.0=0: the flavor sets"),
         ({"pci_passthrough:alias": "gpu"}, {}, "pci_passthrough:alias=gpu: use NAME:COUNT"),
         ({"pci_passthrough:alias": "gpu:0"}, {}, "pci_passthrough:alias=gpu:0: use NAME:COUNT"),
-        ({"pci_passthrough:alias": "fpga:1"}, {}, "pci_passthrough:alias=fpga:1: there is no PCI alias fpga"),
+        ({"pci_passthrough:alias": "fpga:1"}, {}, "pci_passthrough:alias=fpga:1: PCI alias fpga: not found"),
         (
             {"hw:pci_numa_affinity_policy": "required"},
             {"hw_pci_numa_affinity_policy": "preferred"},

@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_made() -> None:
         image = (await cloud.api.client.get("/image/v2/images", headers={"X-Auth-Token": "member"})).json()["images"][0]
         bad = {
             "odd": ({"hw__numa_nodes": "3"}, "hw:numa_nodes=3: 4 vCPUs and 512 MB cannot be divided evenly"),
-            "gone": ({"pci_passthrough__alias": "gpu:1"}, "there is no PCI alias gpu; [pci] alias knows nic"),
+            "gone": ({"pci_passthrough__alias": "gpu:1"}, "PCI alias gpu: not found; [pci] alias has nic"),
         }
         for name, (specs, sentence) in bad.items():
             body = {
