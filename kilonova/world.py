@@ -180,6 +180,9 @@ class Driver(Protocol):
         """A complete root disk for this copy: from the image, or taken over from copy `adopt` where this host can
         see that copy's disk (shared storage). Returns "created", "adopted" or "kept" (it was there)."""
 
+    async def sees_disk(self, server: str, copy: int) -> bool:
+        """Whether the complete root disk of that copy, wherever it was made, is at hand here (shared storage)."""
+
     async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
         """Copy the disk of a stopped guest to another host (or this one) as copy `to_copy`; the original stays."""
 

@@ -124,7 +124,7 @@ async def _accept(
         await records.interrupted(tx, old, f"The operation was superseded by {operation.name}.", now)
         op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
     await _seize(tx, operation, op, subject, now)
-    await operation.accepted(tx, facts, now)
+    await operation.accepted(tx, op, subject, now)
     first = await store_operation(engine, tx, journal, operation, op, ask, now)
     return Accepted(operation_id), first.target.host
 

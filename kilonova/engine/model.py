@@ -15,6 +15,7 @@ from kilonova.world import Tx
 if TYPE_CHECKING:
     from kilonova.engine.context import Context, HostContext, Subject
     from kilonova.engine.course import Problem
+    from kilonova.engine.journal import Op
 
 Facts = dict[str, Any]
 
@@ -115,7 +116,7 @@ class Operation:
         """Reads only; raises `Refused`, or returns the first facts."""
         return {}
 
-    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """Rows of the accepting transaction beyond the server's own."""
 
     def joins(self, subject: Subject) -> bool:

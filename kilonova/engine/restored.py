@@ -69,7 +69,10 @@ _FOLLOW_RUNNER = Sql(
 _HOSTS = Sql(update(cell.hosts).values(epoch=cell.hosts.c.epoch + 1, session=None, returning=1))
 _CLOSE_MOVE = Sql(
     update(cell.migrations)
-    .where(cell.migrations.c.operation_id == bindparam("operation"), cell.migrations.c.open == 1)
+    .where(
+        cell.migrations.c.operation_id == bindparam("operation"),
+        or_(cell.migrations.c.open == 1, cell.migrations.c.status == "accepted"),
+    )
     .values(status="error", open=0)
 )
 _REQUESTS = Sql(select(control.build_requests))

@@ -17,6 +17,7 @@ from kilonova.domain.host import HostState
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED
 from kilonova.engine.context import Context, ServerRow, Subject
 from kilonova.engine.debts import owe_removal
+from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Place, Step, Target
 from kilonova.operations.steps.claim import claim_move, drop_move, return_move
 from kilonova.operations.steps.guest import power_of
@@ -138,8 +139,9 @@ class Adopt(Operation):
             "volumes": has_volumes(server),
         }
 
-    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """The word is recorded with the copy; what the copy is decides what the server becomes."""
+        facts = op.facts
         keys = {"host": facts["destination"], "server_id": facts["server"], "copy": facts["copy"]}
         row = await rows.fetch(tx, cell.quarantine, **keys)
         if row is None or row["ended_at"] is not None or row["action"] == "remove":

@@ -12,6 +12,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED, from_json
 from kilonova.domain.volume import ServerVolume, server_volumes
 from kilonova.engine.context import Subject
+from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FAIL, HERE, Facts, Operation, Step
 from kilonova.operations.steps.power import its_copy
 from kilonova.operations.steps.volumes import (
@@ -67,8 +68,9 @@ class AttachVolume(Operation):
             "delete_on_termination": bool(wish.get("delete_on_termination")),
         }
 
-    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """The answer tells the device, so nobody else may get it meanwhile."""
+        facts = op.facts
         new = ServerVolume(
             id=facts["record"],
             volume_id=facts["volume_id"],

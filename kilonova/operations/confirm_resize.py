@@ -10,8 +10,9 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import RESIZED
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, FOREVER, SOURCE, Facts, Operation, Step
-from kilonova.operations.steps.claim import close_migration, drop_move
+from kilonova.operations.steps.claim import drop_move
 from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest
+from kilonova.operations.steps.migration import close_migration
 from kilonova.operations.steps.ports import has_ports
 from kilonova.operations.steps.volumes import has_volumes
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, or_, select, update
 
 from kilonova.domain.server import DELETED, from_json
 from kilonova.engine.context import Context, Subject
@@ -52,7 +52,10 @@ _WITH_USER_DATA = Sql(
         operations.c.facts.like('%"user_data"%'),
     )
 )
-_OPEN = update(cell.migrations).where(cell.migrations.c.server_id == bindparam("server"), cell.migrations.c.open == 1)
+_OPEN = update(cell.migrations).where(
+    cell.migrations.c.server_id == bindparam("server"),
+    or_(cell.migrations.c.open == 1, cell.migrations.c.status == "accepted"),
+)
 _CLOSE_FINISHED = Sql(
     _OPEN.where(cell.migrations.c.status == "finished").values(
         open=0, status=bindparam("become"), updated_at=bindparam("now")

@@ -10,6 +10,7 @@ copy was never touched: it is adopted when the host returns. The source's share 
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from sqlalchemy import bindparam, func, select
@@ -18,9 +19,11 @@ from kilonova.domain.errors import NotYet, Refused
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
+from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Place, Step, Target
-from kilonova.operations.steps.claim import claim_destination, close_migration, open_migration
+from kilonova.operations.steps.claim import claim_destination
 from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
+from kilonova.operations.steps.migration import close_migration, open_migration, put_migration
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.ports import bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose, remember_tried
@@ -56,7 +59,19 @@ async def select_destination(ctx: Context) -> Facts:
     excluded, wish = {source: "it is the dead source"}, ctx.params.get("host")
     found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, wish, dead_host=source)
     # undoing what was interrupted may have made another copy the one that counts
-    return {**found, "source_copy": ctx.row.copy, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+    return {**found, "source_copy": ctx.row.copy}
+
+
+async def end_accepted(ctx: Context) -> Facts:
+    """Accepting it has made the record of the move; one that never got a claim ends here."""
+    migration = ctx.facts["migration"]
+
+    async def change(tx: Tx, now: float) -> None:
+        ended = {"status": "error", "updated_at": now}
+        await rows.change(tx, cell.migrations, ended, id=migration, status="accepted")
+
+    ctx.in_transaction(change)
+    return {}
 
 
 async def claim_evacuation(ctx: Context) -> Facts:
@@ -125,6 +140,11 @@ async def leave_debt(ctx: Context) -> Facts:
     return {}
 
 
+def _target_state(was: str, *, stopped: bool) -> str:
+    """`stopped`: what ran is not started again, its owner does that. What was broken is shown to work."""
+    return STOPPED if was == STOPPED or (stopped and was != ERROR) else ACTIVE
+
+
 class Evacuate(Operation):
     name = "evacuate"
     action = "evacuate"
@@ -154,6 +174,8 @@ class Evacuate(Operation):
             "source": server.host,
             "source_copy": server.copy,
             "was": server.vm_state,
+            "ends": _target_state(server.vm_state, stopped=bool(subject.params.get("stopped"))),
+            "shared": None if from_json(server.details, {}).get("volume_backed") else subject.params.get("shared"),
             "declared": [server.host],
             "proof": proof,
             "child": bool(subject.params.get("child")),
@@ -169,15 +191,21 @@ class Evacuate(Operation):
         asked, running = subject.params.get("host"), from_json(live["params"], {}).get("host")
         return from_json(live["facts"], {}).get("source") == server.host and asked in (None, running)
 
-    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
-        """Whatever the source still sends is of an epoch that has passed."""
-        await raise_epoch(tx, facts["source"])
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+        """The record of the move; and whatever the source still sends is of an epoch that has passed."""
+        server = subject.server
+        assert server is not None
+        op.facts["migration"] = str(uuid.uuid5(uuid.UUID(op.id), "migration"))
+        state = {"status": "accepted", "dest_host": op.params.get("host"), "open": 0}
+        await put_migration(tx, "evacuation", server, op.id, op.facts, op.cause, now, **state)
+        await raise_epoch(tx, op.facts["source"])
 
     def settle(self, ctx: Context) -> None:
         facts = ctx.facts
         if facts.get("brought_back"):
+            ctx.set_migration(status="cancelled", open=0)
             return
-        ended = STOPPED if facts["was"] == STOPPED else ACTIVE
+        ended = facts["ends"]
         ctx.set_server(
             vm_state=ended,
             host=facts["destination"],
@@ -189,7 +217,7 @@ class Evacuate(Operation):
         ctx.set_migration(status="done")
 
     steps = [
-        Step("rebuild_server", select_destination, on=CONTROL, plan=True, event="rebuild_server"),
+        Step("rebuild_server", select_destination, on=CONTROL, undo=end_accepted, plan=True, event="rebuild_server"),
         Step(
             "claim",
             claim_evacuation,

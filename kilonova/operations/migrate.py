@@ -15,7 +15,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import ACTIVE, RESIZED, STOPPED
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DESTINATION, FAIL, SOURCE, Facts, Operation, Step
-from kilonova.operations.steps.claim import claim_move, close_migration, open_migration, return_move
+from kilonova.operations.steps.claim import claim_move, return_move
 from kilonova.operations.steps.guest import (
     copy_begun,
     copy_gone,
@@ -27,6 +27,7 @@ from kilonova.operations.steps.guest import (
     stop_and_send,
     stop_guest,
 )
+from kilonova.operations.steps.migration import close_migration, open_migration
 from kilonova.operations.steps.ownership import give_to_destination, give_to_source
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source, has_ports
 from kilonova.operations.steps.select import choose, remember_tried

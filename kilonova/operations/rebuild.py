@@ -11,6 +11,7 @@ from __future__ import annotations
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
 from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FAIL, FOREVER, SOURCE, Facts, Operation, Step
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import (
@@ -106,9 +107,10 @@ class Rebuild(Operation):
             "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
         }
 
-    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """The answer shows the new image already. Name, metadata and the like are the owner's word and stay, however
         the rebuild ends."""
+        facts = op.facts
         wish = facts["wish"]
         about = {"image_properties": facts["properties"], "image_format": facts["format"]}
         await edit_details(tx, facts["server"], {**wish.get("details", {}), **about})

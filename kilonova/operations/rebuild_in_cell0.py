@@ -13,6 +13,7 @@ from typing import Any
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
 from kilonova.engine.context import Context, Newborn, Subject
+from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.unplaced import put_request
@@ -120,8 +121,9 @@ class RebuildInCell0(Operation):
             },
         }
 
-    async def accepted(self, tx: Tx, facts: Facts, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """The answer shows the server as it is going to be."""
+        facts = op.facts
         wish = facts["wish"]
         await edit_details(tx, facts["server"], wish.get("details", {}))
         values: dict[str, Any] = {"vm_state": BUILDING}

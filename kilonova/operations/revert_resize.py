@@ -13,8 +13,9 @@ from kilonova.domain.server import ERROR, RESIZED
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FOREVER, SOURCE, Facts, Operation, Place, Step
 from kilonova.operations.confirm_resize import finished_migration
-from kilonova.operations.steps.claim import close_migration, return_move
+from kilonova.operations.steps.claim import return_move
 from kilonova.operations.steps.guest import copy_gone, finish_guest, power_of, remove_guest, start_guest, stop_guest
+from kilonova.operations.steps.migration import close_migration
 from kilonova.operations.steps.ownership import give_to_source
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_source
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source

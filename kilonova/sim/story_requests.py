@@ -143,8 +143,13 @@ class Requests:
     def revert(self, server: str) -> Answer:
         return self._submit("revert_resize", server)
 
-    def evacuate(self, server: str, host: str | None = None) -> Answer:
-        return self._submit("evacuate", server, host=host)
+    def evacuate(
+        self, server: str, host: str | None = None, shared: str = "", stopped: str = "", forced: str = ""
+    ) -> Answer:
+        """The words of the older and newer forms of the request are the API's to know; here they are said as such."""
+        words = {"shared": shared, "stopped": stopped, "forced": forced}
+        said = {name: either(word, "true", "false") for name, word in words.items() if word}
+        return self._submit("evacuate", server, host=host, **said)
 
     def stop(self, server: str) -> Answer:
         return self._submit("stop", server)

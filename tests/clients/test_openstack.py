@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.clients.conftest import Client
+from tests.support.program import until
 
 
 def test_tokens_catalog_and_versions(admin: Client) -> None:
@@ -162,3 +163,21 @@ def test_what_clients_write_as_text_or_leave_empty(admin: Client) -> None:
     admin.ok("region", "create", "norther", "--parent-region", "north")
     admin.ok("region", "delete", "norther", "north")
     admin.ok("service", "delete", "unnamed-type", "other")
+
+
+def test_a_server_of_a_dead_host(admin: Client) -> None:
+    wish = ("--flavor", "m1.tiny", "--image", "cirros-sim", "--nic", "none")
+    made = admin.json("server", "create", "stranded", *wish, "--wait")
+    source = made["OS-EXT-SRV-ATTR:host"]
+    assert "still in use" in admin.refused("server", "evacuate", "stranded")
+    admin.ok("compute", "service", "set", "--down", source, "nova-compute")
+    admin.ok("server", "evacuate", "stranded")
+    until(lambda: admin.json("server", "show", "stranded")["OS-EXT-SRV-ATTR:host"] != source, 60, "it is elsewhere")
+    shown = admin.json("server", "show", "stranded")
+    assert shown["status"] == "SHUTOFF", "from 2.95 on its owner starts it"
+    (move,) = admin.json("server", "migration", "list", "--server", "stranded")
+    assert (move["Source Compute"], move["Dest Compute"]) == (source, shown["OS-EXT-SRV-ATTR:host"])
+    assert (move["Type"], move["Status"]) in {("evacuation", "done"), ("evacuation", "completed")}
+    back = ("compute", "service", "set", "--up", source, "nova-compute")
+    until(lambda: admin.run(*back).returncode == 0, 60, "the old copy is removed")
+    admin.ok("server", "delete", "stranded", "--wait")

@@ -10,6 +10,7 @@ VERBS = (
     "inventory",
     "copies",
     "ensure_disk",
+    "sees_disk",
     "send_disk",
     "ensure_defined",
     "ensure_power",

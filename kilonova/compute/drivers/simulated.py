@@ -116,6 +116,11 @@ class SimulatedDriver:
         storage.complete(disk, [f"image:{guest.image}"])
         return "created"
 
+    async def sees_disk(self, server: str, copy: int) -> bool:
+        await (await self._begin("sees_disk")).half_done()
+        disk = self._hardware.storage.find(self._host.pool, server, copy)
+        return disk is not None and disk.whole
+
     async def cache_images(self, images: Sequence[str]) -> None:
         await (await self._begin("cache_images")).half_done(self._host.copy_seconds)
         self._host.images.update(images)

@@ -12,9 +12,6 @@ from kilonova.measures import CONFLICTS
 from kilonova.operations.steps.group import group_of
 from kilonova.placement import claims
 from kilonova.placement.claims import Candidate, Claimed, NotClaimed
-from kilonova.store import rows
-from kilonova.store.tables import cell
-from kilonova.world import Tx
 
 
 def wanted(ctx: Context, flavor: Flavor) -> list[Candidate]:
@@ -105,46 +102,3 @@ async def drop_move(ctx: Context) -> dict[str, Any]:
     """Confirmed: what the migration held on the source is free."""
     await claims.drop_move(ctx.world.db.placement, ctx.fence, ctx.facts["migration"])
     return {}
-
-
-def open_migration(kind: str, status: str) -> Any:
-    """Record the migration and the copy that is going to be made, with the claim that it stands for."""
-
-    def record(ctx: Context, result: dict[str, Any]) -> None:
-        server, facts = ctx.row, ctx.facts
-        facts.update(destination=result["destination"], copy=ctx.turn, migration=result["migration"])
-        facts.update(claimed=result["claimed"], source_claimed=server.claimed)
-        ctx.set_copy(ctx.turn, result["destination"], "making")
-
-        async def change(tx: Tx, now: float) -> None:
-            values = {"status": status, "dest_host": facts["destination"], "dest_copy": ctx.turn, "open": 1}
-            if await rows.change(tx, cell.migrations, {**values, "updated_at": now}, id=facts["migration"]):
-                return
-            await rows.put(
-                tx,
-                cell.migrations,
-                **values,
-                id=facts["migration"],
-                server_id=ctx.server_id,
-                operation_id=ctx.operation_id,
-                kind=kind,
-                source_host=facts["source"],
-                source_copy=facts["source_copy"],
-                old_flavor=server.row["flavor"],
-                new_flavor=server.row["flavor"],
-                old_claimed=server.claimed,
-                old_vm_state=facts["was"],
-                user_id=ctx.cause.user_id,
-                project_id=server.project_id,
-                created_at=now,
-                updated_at=now,
-            )
-
-        ctx.in_transaction(change)
-
-    return record
-
-
-def close_migration(ctx: Context, status: str) -> None:
-    if ctx.facts.get("migration"):
-        ctx.set_migration(status=status, open=0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kilonova.domain.errors import Failed
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED
 from kilonova.engine.context import Context, HostContext
@@ -33,11 +34,22 @@ async def build_guest(host: HostContext) -> dict[str, Any]:
 async def rebuild_guest(host: HostContext) -> dict[str, Any]:
     """The same after the source died: its disk is taken over where this host can see it, else made anew."""
     taken = take_claim(host)
+    await _check_storage(host)
     made = await host.driver.ensure_disk(host.spec, adopt=host.facts["source_copy"])
     await host.driver.ensure_defined(host.spec)
-    if host.facts["was"] != STOPPED:
+    if host.facts["ends"] != STOPPED:
         await host.driver.ensure_power(host.server, host.copy, on=True)
     return {"disk": made, **taken}
+
+
+async def _check_storage(host: HostContext) -> None:
+    """A request may say whether the disk is on shared storage. Where it is wrong, nothing is made."""
+    shared = host.facts.get("shared")
+    if shared is None or shared == await host.driver.sees_disk(host.server, host.facts["source_copy"]):
+        return
+    what = "does not see" if shared else "sees"
+    text = f"host {host.host} {what} the disk of server {host.server}, but the request says onSharedStorage={shared}"
+    raise Failed("storage_differs", f"{text}; repeat the request with the other value", elsewhere=True)
 
 
 async def prepare_guest(host: HostContext) -> dict[str, Any]:

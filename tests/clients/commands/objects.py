@@ -71,6 +71,12 @@ class Objects(Networks):
         self._connection.compute.add_tag_to_server(server, "red")
         return server
 
+    def _server_on_host1(self) -> str:
+        made = self._connection.compute.create_server(
+            name=self.name(), image_id=self.of("image"), flavor_id=self.of("flavor"), networks="none", host="host1"
+        )
+        return str(self._connection.compute.wait_for_server(made, interval=0.05, wait=30).id)
+
     def _stopped_server(self) -> str:
         server = self._server()
         self._connection.compute.stop_server(server)

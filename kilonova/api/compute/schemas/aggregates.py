@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kilonova.api.compute.schemas.types import NAME, UUID, Schema, closed, wrapped
+from kilonova.api.compute.schemas.types import HOST_NAME, NAME, UUID, Schema, closed, wrapped
 from kilonova.api.forms import Forms
 
 ZONE: Schema = {"oneOf": [NAME | {"pattern": r"^(?!\s)[^\x00-\x1f\x7f:]*[^\x00-\x1f\x7f\s:]$"}, {"type": "null"}]}
-HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[a-zA-Z0-9-._]+$"}
 METADATA: Schema = {
     "type": "object",
     "patternProperties": {"^[a-zA-Z0-9-_:. ]{1,255}$": {"type": ["string", "null"], "maxLength": 255}},
@@ -17,8 +16,8 @@ METADATA: Schema = {
 
 CREATE = Forms(wrapped("aggregate", closed({"name": NAME, "availability_zone": ZONE}, "name")))
 UPDATE = Forms(wrapped("aggregate", closed({"name": NAME, "availability_zone": ZONE}) | {"minProperties": 1}))
-ADD_HOST = Forms(wrapped("add_host", closed({"host": HOST}, "host")))
-REMOVE_HOST = Forms(wrapped("remove_host", closed({"host": HOST}, "host")))
+ADD_HOST = Forms(wrapped("add_host", closed({"host": HOST_NAME}, "host")))
+REMOVE_HOST = Forms(wrapped("remove_host", closed({"host": HOST_NAME}, "host")))
 SET_METADATA = Forms(wrapped("set_metadata", closed({"metadata": METADATA}, "metadata")))
 _IMAGES: dict[str, Any] = {"type": "array", "minItems": 1, "items": closed({"id": UUID}, "id")}
 CACHE = Forms(closed({"cache": _IMAGES}, "cache"))

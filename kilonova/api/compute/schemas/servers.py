@@ -10,6 +10,7 @@ from kilonova.api.compute.schemas.types import (
     BOOLEAN,
     DESCRIPTION,
     DISK_CONFIG,
+    HOST_NAME,
     IPV4,
     IPV6,
     METADATA,
@@ -39,7 +40,6 @@ FQDN: Schema = {
     "maxLength": 255,
     "pattern": r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*$",
 }
-HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._-]*$"}
 CERTIFICATES: Schema = {
     "type": ["array", "null"],
     "minItems": 1,
@@ -115,7 +115,7 @@ def _create(version: Version) -> Schema:
         (2, 19): {"description": DESCRIPTION},
         (2, 52): {"tags": TAGS},
         (2, 63): {"trusted_image_certificates": CERTIFICATES},
-        (2, 74): {"host": HOST, "hypervisor_hostname": HOST},
+        (2, 74): {"host": HOST_NAME, "hypervisor_hostname": HOST_NAME},
         (2, 90): {"hostname": HOSTNAME},
         (2, 94): {"hostname": FQDN},
     }

@@ -54,6 +54,7 @@ TAG: Schema = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[
 TAGS: Schema = {"type": "array", "items": TAG, "maxItems": 50}
 IPV4: Schema = {"type": "string", "format": "ipv4"}
 IPV6: Schema = {"type": "string", "format": "ipv6"}
+HOST_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._-]+$"}
 DISK_CONFIG: Schema = {"type": "string", "enum": ["AUTO", "MANUAL"]}
 
 TRUE_WORDS = frozenset({True, "1", "t", "true", "on", "y", "yes"})

@@ -66,12 +66,17 @@ class Disks:
 
     def adopt(self, server: str, copy: int, other: int) -> bool:
         """The disk of another copy, if it is seen from here, gets one more name, and stays when the other name goes."""
-        for directory in sorted(self._root.glob(f"*/{server}/{other}")):
-            if (directory / DISK).is_file():
-                self.place(server, copy).mkdir(parents=True, exist_ok=True)
-                os.link(directory / DISK, self.disk(server, copy))
-                return True
-        return False
+        disk = self.find(server, other)
+        if disk is None:
+            return False
+        self.place(server, copy).mkdir(parents=True, exist_ok=True)
+        os.link(disk, self.disk(server, copy))
+        return True
+
+    def find(self, server: str, copy: int) -> Path | None:
+        """The disk of any host's copy that is seen from here."""
+        found = (directory / DISK for directory in sorted(self._root.glob(f"*/{server}/{copy}")))
+        return next((disk for disk in found if disk.is_file()), None)
 
     def remove(self, server: str, copy: int) -> None:
         """The disk last: while it lies there, the copy is one that somebody still has to remove."""

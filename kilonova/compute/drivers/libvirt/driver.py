@@ -59,6 +59,9 @@ class LibvirtDriver:
         await self._disks.make(guest)
         return "created"
 
+    async def sees_disk(self, server: str, copy: int) -> bool:
+        return self._disks.find(server, copy) is not None
+
     async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
         if not self._disks.is_whole(server, copy):
             raise Failed("no_disk", f"copy {copy} of server {server} has no complete disk on {self.host}")

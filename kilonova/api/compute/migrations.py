@@ -1,0 +1,122 @@
+"""/os-migrations: moves of servers, the newest first, from every cell that answers."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.compute.paging import limit_of, next_links, time_of
+from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, Schema, closed, is_true, texts
+from kilonova.api.compute.server_view import microseconds
+from kilonova.api.forms import Forms
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route
+from kilonova.domain.server import flavor_from
+from kilonova.services.compute.migrations import Asked, find_move, read_moves
+from kilonova.world import Row
+
+RULE = "os_compute_api:os-migrations:index"
+_FILTERS: Schema = {
+    name: texts() for name in ("hidden", "host", "instance_uuid", "source_compute", "status", "migration_type")
+}
+_PAGED = {**_FILTERS, "limit": texts(NON_NEGATIVE), "marker": texts(UUID), "changes-since": texts()}
+_BEFORE = {**_PAGED, "changes-before": texts()}
+LIST = Forms(
+    {
+        (2, 1): {"type": "object", "properties": _FILTERS},
+        (2, 59): closed(_PAGED),
+        (2, 66): closed(_BEFORE),
+        (2, 80): closed({**_BEFORE, "user_id": texts(), "project_id": texts()}),
+    }
+)
+
+
+async def list_(call: Call) -> Response:
+    asked, after, limit = _asked(call), None, None
+    if call.at(2, 59):
+        after, limit = await _marker(call), limit_of(call)
+    hidden = is_true(call.query.get("hidden") or False)  # none is: it only ever was a word for live migrations
+    found = [] if hidden else await read_moves(call.db, asked, limit=limit, after=after)
+    shown = [_view(call, row) for row in found]
+    content: dict[str, Any] = {"migrations": shown}
+    if limit is not None:
+        following = next_links(call, "/os-migrations", shown, limit, shown[-1]["uuid"] if shown else "")
+        content |= {"migrations_links": following} if following is not None else {}
+    return answer(content)
+
+
+async def _marker(call: Call) -> Row | None:
+    marker = call.query.get("marker")
+    found = await find_move(call.db, marker) if marker else None
+    if marker and (found is None or found["project_id"] != (_project(call) or found["project_id"])):
+        raise Rejected(400, f"Marker {marker[:60]} could not be found.")
+    return found
+
+
+def _project(call: Call) -> str | None:
+    """Without the rule for all projects, the caller's own."""
+    project = call.query.get("project_id") if call.at(2, 80) else None
+    if call.allows(f"{RULE}:all_projects"):
+        return project
+    if project not in (None, call.caller.project_id):
+        raise Rejected(403, f"Policy doesn't allow {RULE}:all_projects to be performed.")
+    return call.caller.project_id
+
+
+def _asked(call: Call) -> Asked:
+    query = call.query
+    since, before = query.get("changes-since"), query.get("changes-before")
+    earliest = time_of(since, "changes-since") if since and call.at(2, 59) else None
+    latest = time_of(before, "changes-before") if before and call.at(2, 66) else None
+    if earliest is not None and latest is not None and latest < earliest:
+        raise Rejected(400, "The value of changes-since must be less than or equal to changes-before.")
+    return Asked(
+        server=query.get("instance_uuid"),
+        status=query.get("status"),
+        kind=query.get("migration_type"),
+        host=query.get("host"),
+        source=query.get("source_compute"),
+        project=_project(call),
+        user=query.get("user_id") if call.at(2, 80) else None,
+        since=earliest,
+        before=latest,
+    )
+
+
+def _type_number(flavor: str) -> int:
+    """Nova has a whole number beside a flavor's id; here it is made from the id."""
+    flavor_id = flavor_from(flavor).id
+    return int(flavor_id) if flavor_id.isdigit() and len(flavor_id) < 10 else zlib.crc32(flavor_id.encode())
+
+
+def _view(call: Call, row: Row) -> dict[str, Any]:
+    """Where hosts are not the caller's to know, they are left out."""
+    known = call.allows(f"{RULE}:host")
+    source, destination = (row["source_host"], row["dest_host"]) if known else (None, None)
+    shown = {
+        "id": row["number"],
+        "created_at": microseconds(row["created_at"]),
+        "updated_at": microseconds(row["updated_at"]),
+        "instance_uuid": row["server_id"],
+        "old_instance_type_id": _type_number(row["old_flavor"]),
+        "new_instance_type_id": _type_number(row["new_flavor"]),
+        "source_compute": source,
+        "source_node": source,
+        "dest_compute": destination,
+        "dest_node": destination,
+        "dest_host": destination,
+        "status": row["status"],
+    }
+    if call.at(2, 23):
+        shown["migration_type"] = row["kind"]
+    if call.at(2, 59):
+        shown["uuid"] = row["id"]
+    if call.at(2, 80):
+        shown |= {"user_id": row["user_id"], "project_id": row["project_id"]}
+    return shown
+
+
+ROUTES = [Route(method="GET", path="/os-migrations", handler=list_, rule=RULE, query=LIST)]

@@ -1,0 +1,101 @@
+"""POST /servers/{server}/action evacuate: an administrator brings a server of a dead host up elsewhere. What the body
+may say has changed four times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
+from kilonova.api.compute.repeating import idempotency_key, repeated
+from kilonova.api.compute.schemas import server_actions as schemas
+from kilonova.api.compute.schemas.types import is_true
+from kilonova.api.compute.server import server_of
+from kilonova.api.compute.server_create import new_password, shown_password
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
+from kilonova.engine.accept import Ask
+from kilonova.operations.hosts import find_host
+from kilonova.operations.submit import submit
+from kilonova.store.server_records import Record
+
+
+async def evacuate(call: Call) -> Response:
+    """A locked server, too: its host is dead whatever its owner said."""
+    wish, record = call.body["evacuate"], await server_of(call)
+    password = _password(call, wish)
+    if (again := await repeated(call)) is not None:
+        return _answer(call, password, again)
+    params = await _params(call, wish, record)
+    ask = Ask(
+        kind="evacuate",
+        server_id=record.id,
+        cause=call.cause,
+        params=params,
+        secrets={} if password is None else {"admin_pass": password},
+        key=idempotency_key(call),
+    )
+    accepted = await submit(call.engine, ask)
+    return _answer(call, password, accepted.operation_id)
+
+
+async def _params(call: Call, wish: dict[str, Any], record: Record) -> dict[str, Any]:
+    host, params = wish.get("host"), dict[str, Any]()
+    force = is_true(wish.get("force") or False)
+    if force and host is None:
+        raise Rejected(400, "Can't force to a non-provided destination")
+    if record.launched_at is None:
+        raise Rejected(409, f"Instance {record.id} is in an invalid state for 'evacuate'")
+    if host is not None:
+        await _check_host(call, record, host)
+        params["host"] = host
+        params["forced"] = force or not call.at(2, 29)
+    if call.at(2, 95):
+        params["stopped"] = True
+    if not call.at(2, 14):
+        params["shared"] = is_true(wish["onSharedStorage"])
+    return params
+
+
+async def _check_host(call: Call, record: Record, host: str) -> None:
+    """In every cell: one that another cell has exists, and is no destination."""
+    if host == record.host:
+        raise Rejected(400, "The target host can't be the same one.")
+    try:
+        journal, _ = await find_host(call.engine, host)
+    except Refused as why:
+        raise Rejected(404, why.message) from why
+    if journal.name != record.cell:
+        text = f"Compute host {host} is in cell {journal.name}, instance {record.id} in {record.cell}"
+        raise Rejected(400, f"{text}; name a host of the same cell or none")
+
+
+def _password(call: Call, wish: dict[str, Any]) -> str | None:
+    """None on shared storage: the disk is kept, and with it the password."""
+    if not call.at(2, 14) and is_true(wish["onSharedStorage"]):
+        if wish.get("adminPass"):
+            raise Rejected(400, "admin password can't be changed on existing disk")
+        return None
+    return wish.get("adminPass") or new_password(call)
+
+
+def _answer(call: Call, password: str | None, operation: str) -> Response:
+    headers = {OPERATION_HEADER: operation}
+    if call.at(2, 14):
+        return nothing(200, headers)
+    shown = {"adminPass": None} if password is None else shown_password(call, password)
+    return answer(shown, 200, headers)
+
+
+ROUTES = [
+    Route(
+        method="POST",
+        path="/servers/{server}/action",
+        handler=evacuate,
+        rule="os_compute_api:os-evacuate",
+        body=schemas.EVACUATE,
+        action="evacuate",
+    )
+]

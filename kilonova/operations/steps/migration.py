@@ -1,0 +1,63 @@
+"""The record of a move: what os-migrations shows, and what holds the source's share of the books while it is open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.cause import Cause
+from kilonova.engine.context import Context, ServerRow
+from kilonova.engine.model import Facts
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+
+async def put_migration(
+    tx: Tx, kind: str, server: ServerRow, operation_id: str, facts: Facts, cause: Cause, now: float, **columns: Any
+) -> None:
+    """A new record, from `facts["source"]` on; `columns` say how far it is."""
+    await rows.put(
+        tx,
+        cell.migrations,
+        **columns,
+        id=facts["migration"],
+        server_id=server.id,
+        operation_id=operation_id,
+        kind=kind,
+        source_host=facts["source"],
+        source_copy=facts["source_copy"],
+        old_flavor=server.row["flavor"],
+        new_flavor=server.row["flavor"],
+        old_claimed=server.claimed,
+        old_vm_state=facts["was"],
+        user_id=cause.user_id,
+        project_id=server.project_id,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def open_migration(kind: str, status: str) -> Any:
+    """Record the migration and the copy that is going to be made, with the claim that it stands for."""
+
+    def record(ctx: Context, result: dict[str, Any]) -> None:
+        server, facts = ctx.row, ctx.facts
+        facts.update(destination=result["destination"], copy=ctx.turn, migration=result["migration"])
+        facts.update(claimed=result["claimed"], source_claimed=server.claimed)
+        ctx.set_copy(ctx.turn, result["destination"], "making")
+
+        async def change(tx: Tx, now: float) -> None:
+            columns = {"status": status, "dest_host": facts["destination"], "dest_copy": ctx.turn, "open": 1}
+            columns["source_copy"] = facts["source_copy"]
+            if not await rows.change(tx, cell.migrations, {**columns, "updated_at": now}, id=facts["migration"]):
+                del columns["source_copy"]
+                await put_migration(tx, kind, server, ctx.operation_id, facts, ctx.cause, now, **columns)
+
+        ctx.in_transaction(change)
+
+    return record
+
+
+def close_migration(ctx: Context, status: str) -> None:
+    if ctx.facts.get("migration"):
+        ctx.set_migration(status=status, open=0)
