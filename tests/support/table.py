@@ -12,8 +12,11 @@ from kilonova.api.routes import EVER, PUBLIC, Route, Version
 OLDEST: dict[str, Version] = {"compute": MIN, "placement": (1, 0), "volume": (3, 0)}
 READS = ("GET", "HEAD")
 LOOKS = ("os-show_image_metadata",)  # actions that only show something
-# Understood, and refused to everybody with 409: only a volume service that migrates volumes could mean it.
-NEVER_DONE = "/servers/{server}/os-volume_attachments/{volume} until 2.84"
+NEVER_DONE = (
+    # Understood, and refused to everybody with 409: only a volume service that migrates volumes could mean it.
+    "/servers/{server}/os-volume_attachments/{volume} until 2.84",
+    "/servers/{server}/action evacuate",  # only where the host is dead
+)
 
 
 @dataclass(frozen=True)
