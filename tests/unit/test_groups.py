@@ -62,7 +62,7 @@ def test_a_patient_group_gives_way(script):
     assert not autogroup or autogroup[0].endswith("nice 19"), autogroup
 
 
-def test_temporary_files_are_in_memory_only_with_room_and_by_nobodys_other_wish(script, monkeypatch, tmp_path):
+def test_temporary_files_are_in_memory_only_with_room_and_without_another_choice(script, monkeypatch, tmp_path):
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(script, "MEMORY_FILES", tmp_path)
     monkeypatch.setattr(script, "MEMORY_NEEDED", 1)

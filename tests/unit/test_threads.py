@@ -20,7 +20,7 @@ def test_a_login_does_not_wait_for_copies() -> None:
         work = [pool.run(release.wait) for pool in (FILES, COPIES) for _ in range(20)]
         held = [asyncio.ensure_future(one) for one in work]
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 passwords = Passwords()
                 assert await passwords.matches("secret", await passwords.hash("secret"))
                 assert (await KEYS.run(make_pair, SSH, "user", 0.0)).public_key

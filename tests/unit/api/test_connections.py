@@ -20,7 +20,7 @@ from kilonova.settings import HttpOptions
 
 SHORT = {"header_timeout": 0.3, "client_socket_timeout": 0.3}
 PATIENT = {"header_timeout": 60.0, "client_socket_timeout": 60.0}
-PATIENCE = 20.0  # of the tests; far more than any of the limits
+PATIENCE = 60.0  # of the tests; far more than any of the limits
 BIG = 64 * 1024 * 1024
 
 

@@ -21,7 +21,7 @@ from kilonova.cli.keygen import self_signed
 from kilonova.domain.errors import Refused
 from kilonova.settings import HttpOptions
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 
 

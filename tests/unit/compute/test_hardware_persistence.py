@@ -82,7 +82,7 @@ for number in range(1_000_000):
     print(number, file=told)
 """
     program = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[3])
-    for _ in range(500):
+    for _ in range(3000):
         if told.exists() and told.stat().st_size > 400:
             break
         time.sleep(0.02)

@@ -37,9 +37,9 @@ def test_what_cannot_be_matched_is_no_pattern(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*(.*)*(.*)*x", "(x+x+)+y"])
 def test_no_pattern_runs_for_ever(pattern: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert not matcher(pattern, "name")("a" * 200 + "!")
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 def test_over_http() -> None:

@@ -153,11 +153,11 @@ class Shop:
 
 async def until(look: Callable[[], Awaitable[T | None]]) -> T:
     """What it finds once it finds something."""
-    for _ in range(2000):
+    for _ in range(6000):
         if found := await look():
             return found
         await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to pass in 20 s")
+    raise AssertionError("it did not come to pass in 60 s")
 
 
 async def pieces(*contents: bytes) -> AsyncIterator[bytes]:
