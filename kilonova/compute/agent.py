@@ -238,6 +238,7 @@ class Agent:
             epoch=self._epoch,
             has=has,
             pull=pull,
+            cloud=self._cloud.get("id", ""),
             seen=self._cloud.get("seen", {}),
         )
         try:

@@ -85,6 +85,9 @@ class Desk:
 
     async def on_beat(self, beat: Beat) -> Orders:
         """Cheap unless there is work: thousands of hosts say this every few seconds."""
+        cloud = self.engine.world.db.cloud
+        if cloud and beat.cloud and beat.cloud != cloud:  # it is told why when it registers
+            return Orders(register_again=True)
         journal = await self._journal(beat.host)
         observer = self.observer(journal)
         observer.hear(beat.host, beat.session)
@@ -102,11 +105,11 @@ class Desk:
         marks = self.engine.world.db.marks
         if marks is None:
             return
-        if self.engine.world.db.halted:
-            raise Halted(self.engine.world.db.halted)
-        if seen:
+        if seen:  # also while all is halted: the new era begins above what it saw
             named = next((name for name in seen if name not in ("control", "placement")), cell)
             await marks.hear(host, named, {name: Sighting(*mark) for name, mark in seen.items()})
+        if self.engine.world.db.halted:
+            raise Halted(self.engine.world.db.halted)
 
     def _news(self, cell: str, seen: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
         """What the host shall remember and does not yet."""

@@ -62,6 +62,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     has: list[str] = []  # "operation/ordinal" of the steps it is working on
     pull: bool = False  # it was woken: look for work now
+    cloud: str = ""  # as in Register
     seen: dict[str, tuple[int, int]] = {}  # as in Register
 
 

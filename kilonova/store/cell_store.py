@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from kilonova.domain.errors import Halted, StoreError, Unreachable, WrongStore
+from kilonova.domain.errors import StoreError, Unreachable, WrongStore
+from kilonova.store.halting import refuse_halted
 from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.world import Body, Row, Store, Tx
 
@@ -85,7 +86,7 @@ class CellStore:
     async def write(self, body: Body[T]) -> T:
         store, returns = self._reached(), self._returns
         if self.halted:
-            raise Halted(self.halted)
+            refuse_halted(self.halted)
         try:
             return await store.write(body)
         except Unreachable as why:

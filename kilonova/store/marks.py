@@ -29,8 +29,10 @@ from kilonova.store.badges import (
     read_known,
     write_directory_badge,
 )
+from kilonova.store.halting import about_the_halt
 from kilonova.store.lost_found import keep_longer
 from kilonova.store.open import OpenStores
+from kilonova.store.roll import NEVER
 from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import hosts
 from kilonova.store.tables.stores import known_stores, this_store
@@ -69,6 +71,7 @@ class Marks:
     on_resume: list[Callable[[], Awaitable[None]]] = field(default_factory=list)  # what a halted start left out
     _written: dict[str, int] = field(default_factory=dict)  # by database: transactions when its mark was raised last
     _behind: dict[str, set[str]] = field(default_factory=dict)  # by database: hosts that saw a later mark
+    _flagged: dict[str, Sighting] = field(default_factory=dict)  # by database: how far it was seen, as recorded there
 
     @property
     def halted(self) -> str:
@@ -138,9 +141,9 @@ class Marks:
     # -- halting ------------------------------------------------------------------------------------------------
 
     async def _flag(self, name: str, why: str, seen: Sighting) -> None:
-        """For every process: the database itself says that it was restored. It also keeps how far it was seen: the new
-        era must be above that."""
-        if self.halted:
+        """For every process: the database itself says that it was restored. It also keeps how far it was seen, also by
+        witnesses that come later, while all is halted: the new era must be above that."""
+        if seen <= self._flagged.get(name, NEVER):
             return
         badge = msgspec.structs.replace(self.badges[name], era=seen.era, mark=seen.mark)
 
@@ -148,7 +151,9 @@ class Marks:
             await rows.change(tx, this_store, {"restored": why}, id=1, restored="")
             await _note(tx, name, badge)
 
-        await dict(self._stores())[name].write(body)
+        with about_the_halt():
+            await dict(self._stores())[name].write(body)
+        self._flagged[name] = seen
 
     def _halt(self, restored: Mapping[str, str]) -> None:
         why = "; ".join(restored.values())
@@ -157,6 +162,7 @@ class Marks:
         elif self.halted and not why:
             logger.warning("databases: a new era has begun; work continues")
             self._behind.clear()
+            self._flagged.clear()
         self.stores.halt(f"{why}; {COMMAND}" if why else "")
 
     async def _resume(self) -> None:
@@ -229,20 +235,29 @@ class Marks:
     async def hear(self, host: str, cell: str, seen: Mapping[str, Sighting]) -> None:
         """Raises `Halted` when the host saw a later mark. Two hosts prove that a database was restored, or the only
         one: the word of one concerns its own servers, so it alone is kept waiting."""
-        for name, sighting in seen.items():
-            badge = self.badges.get(name)
-            if badge is None or sighting <= badge.reached:
-                continue
-            badge = self.badges[name] = await self._badge_now(name) or badge
-            if sighting <= badge.reached:
-                continue
-            witnesses = self._behind.setdefault(name, set())
-            witnesses.add(host)
-            why = _sentence(name, badge, " and ".join(sorted(witnesses)[:2]), sighting)
-            if len(witnesses) >= min(2, await self._count_hosts(cell)):
-                await self._flag(name, why, sighting)
+        refused = [await self._hear_of(name, sighting, host, cell) for name, sighting in seen.items()]
+        for why in refused:
+            if why:
+                raise Halted(f"{why}; {COMMAND}")
+
+    async def _hear_of(self, name: str, sighting: Sighting, host: str, cell: str) -> str:
+        """Why the host has to wait; "" when it has seen no later mark of this database."""
+        badge = self.badges.get(name)
+        if badge is None or sighting <= badge.reached:
+            return ""
+        if sighting <= self._flagged.get(name, NEVER):  # recorded, and all hosts that saw it say so at every heartbeat
+            return _sentence(name, badge, host, sighting)
+        badge = self.badges[name] = await self._badge_now(name) or badge
+        if sighting <= badge.reached:
+            return ""
+        witnesses = self._behind.setdefault(name, set())
+        witnesses.add(host)
+        why = _sentence(name, badge, " and ".join(sorted(witnesses)[:2]), sighting)
+        if len(witnesses) >= min(2, await self._count_hosts(cell)):
+            await self._flag(name, why, sighting)
+            if not self.halted:
                 self._halt({name: why})
-            raise Halted(f"{why}; {COMMAND}")
+        return why
 
     async def _badge_now(self, name: str) -> Badge | None:
         return await dict(self._stores())[name].read(read_badge)

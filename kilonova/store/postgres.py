@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, Halted, StoreError, Unreachable
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError, Unreachable
+from kilonova.store.halting import refuse_halted
 from kilonova.store.instruments import Faults, Stats
 from kilonova.store.postgres_connections import Connections, OnIo
 from kilonova.store.statements import POSTGRES_TIME, Sql
@@ -141,7 +142,7 @@ class PostgresStore:
 
     async def write(self, body: Body[T]) -> T:
         if self.halted:
-            raise Halted(self.halted)
+            refuse_halted(self.halted)
         for attempt in range(TRIES):
             try:
                 return await self._write_once(body)

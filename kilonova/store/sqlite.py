@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kilonova.domain.errors import Halted, StoreError
+from kilonova.domain.errors import StoreError
 from kilonova.store.group_commit import GroupCommit
+from kilonova.store.halting import refuse_halted
 from kilonova.store.instruments import Faults, ReadsClock, Stats
 from kilonova.store.lanes import Lanes
 from kilonova.store.sqlite_connection import connect
@@ -74,7 +75,7 @@ class SqliteStore:
     async def write(self, body: Body[T]) -> T:
         self._check_open()
         if self.halted:
-            raise Halted(self.halted)
+            refuse_halted(self.halted)
         if self._writes is not None:
             written: T = await self._writes.ask(body)
             return written

@@ -37,8 +37,8 @@ class Speaker:
         message = Returned(host=self.host, session=self.session, epoch=self.epoch, **done)
         return self.ask("returned", message, bool)
 
-    def beat(self, has=()):
-        message = Beat(host=self.host, session=self.session, epoch=self.epoch, has=list(has), pull=True)
+    def beat(self, has=(), **other):
+        message = Beat(host=self.host, session=self.session, epoch=self.epoch, has=list(has), pull=True, **other)
         return self.ask("beat", message, Orders)
 
     def finish(self, order, **other):

@@ -50,3 +50,22 @@ def test_the_agent_ends_with_the_reason_and_keeps_its_guests(lab):
     assert "belongs to cloud another" in lab.roles["host1"].part.refused
     assert lab.hardware.recall("host1") == memory
     assert lab.hardware.running(server) == [("host1", 1)]
+
+
+def test_its_heartbeat_is_not_heard(lab):
+    """It gets no work and proves nothing about the host of this cloud that has its name; it is told to register."""
+    lab.make(host="host1")
+    lab.kill("host1")
+    speaker = Speaker(lab, "host1")
+    (row,) = [host for host in lab.records().table("hosts") if host["name"] == "host1"]
+    speaker.session, speaker.epoch = row["session"], row["epoch"]
+    lab.loop.run_for(5.0)
+    before = {host["name"]: host["last_seen"] for host in lab.records().table("hosts")}
+    for _ in range(3):
+        orders = speaker.beat(cloud="another", seen=LATER)
+        assert orders.register_again and not orders.steps and not orders.seen
+        lab.loop.run_for(20.0)
+    after = {host["name"]: host["last_seen"] for host in lab.records().table("hosts")}
+    assert after["host1"] == before["host1"] and after["host2"] > before["host2"]
+    assert not speaker.beat(cloud="simulated").register_again
+    assert not any(role.stores.halted for role in lab.roles.values() if role.stores is not None)

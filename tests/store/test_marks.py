@@ -198,6 +198,47 @@ def test_one_word_is_enough_when_hosts_know_a_later_era(lab: Lab, tmp_path: Path
     lab.run(story, directories=[folder])
 
 
+@pytest.mark.parametrize("witness", ["hosts", "directory"])
+def test_a_later_witness_is_recorded_while_all_is_halted(lab: Lab, tmp_path: Path, witness: str) -> None:
+    """Else the new era would not be above what that one saw, and a second word would be needed."""
+    folder = tmp_path / "images"
+    write_directory_badge(folder, DirectoryBadge(cloud="c", store="s", name="images"))
+    later = {name: Sighting(7, 3) for name in ("placement", "cell1")}
+
+    async def story(stores: OpenStores, marks: Marks) -> None:
+        await _put_hosts(stores, 3)
+        for host in ("host1", "host2"):
+            with pytest.raises(Halted):
+                await marks.hear(host, "cell1", {"cell1": Sighting(4, 900)})
+        assert stores.halted
+        if witness == "hosts":
+            for host in ("host2", "host3"):
+                with pytest.raises(Halted):
+                    await marks.hear(host, "cell1", later)
+        else:
+            write_directory_badge(folder, DirectoryBadge(cloud="c", store="s", name="images", seen=later))
+        await marks.look()
+        with pytest.raises(Halted):
+            await change(stores.control)
+        written = [stats.transactions for stats in _stats(stores)]
+        for _ in range(3):  # what is recorded is not written again
+            await marks.look()
+            with pytest.raises(Halted):
+                await marks.hear("host3", "cell1", later)
+        assert [stats.transactions for stats in _stats(stores)] == written
+        stores.halt("")
+        assert {one.era for one in await begin_era(stores)} == {8}
+        await marks.look()
+        assert not stores.halted
+        await marks.hear("host1", "cell1", later)
+
+    lab.run(story, directories=[folder])
+
+
+def _stats(stores: OpenStores) -> list[Any]:
+    return [store.stats for store in (stores.control, stores.placement, stores.cell("cell1"))]  # type: ignore[attr-defined]
+
+
 def test_the_only_host_is_believed(lab: Lab) -> None:
     async def story(stores: OpenStores, marks: Marks) -> None:
         await _put_hosts(stores, 1)
