@@ -32,7 +32,7 @@ def test_a_data_directory_is_repaired_when_it_is_taken(tmp_path: Path, caplog: p
 
 def test_what_is_not_there_is_only_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     keep_private(tmp_path / "nowhere")
-    assert "cannot be looked at" in caplog.text
+    assert "cannot be read or changed" in caplog.text
 
 
 def test_another_users_file_is_left_alone(
