@@ -112,7 +112,7 @@ def test_one_server_is_shown_as_it_was_asked_for() -> None:
         ):
             answer = await compute(api, path, headers, method, body)
             assert answer.status_code == 503, (path, answer.text)
-            assert "cell" not in answer.text and "repeat the request" in answer.json()["serviceUnavailable"]["message"]
+            assert "cell" not in answer.text and "retry later" in answer.json()["serviceUnavailable"]["message"]
 
     run(story, *OPTIONS)
 
