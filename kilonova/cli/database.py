@@ -145,8 +145,7 @@ def lost(
     """Replace a cell's database that is lost and has no backup by an empty one. May be repeated until it is done.
 
     Refused while the cell's own database answers. Servers and hosts are recorded again from control and placement;
-    hosts then report their guests. Refused while another process uses the directory; the processes of a fleet use the
-    new database by themselves.
+    hosts then report their guests. Refused while another process uses the directory, or a conductor of the fleet works.
     """
     import asyncio
 
@@ -169,7 +168,7 @@ def lost(
 async def _lost(settings: Settings, data: Path, name: str, url: str, reason: str) -> None:
     from kilonova.engine.lost_cell import remake
     from kilonova.production import SystemClock, Uuids
-    from kilonova.store.lost import replace_lost
+    from kilonova.store.lost import refuse_while_conductors_work, replace_lost
     from kilonova.store.open import open_stores
 
     _set_up_logs(settings)
@@ -178,6 +177,8 @@ async def _lost(settings: Settings, data: Path, name: str, url: str, reason: str
     directory = None if fleet else data
     stores = await open_stores(urls, directory, unseal, clock=clock, upgrading=False, goes_on=True)
     try:
+        if fleet:
+            await refuse_while_conductors_work(stores)
         word = await replace_lost(stores, name, url, reason, new_id=Uuids().uuid, clock=clock)
         remade = await remake(stores, word)
     finally:

@@ -19,7 +19,7 @@ from kilonova.store.instruments import ReadsClock
 from kilonova.store.open import OpenStores, open_store
 from kilonova.store.roll import CONTROL, NewId
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import lost_stores
+from kilonova.store.tables.control import lost_stores, workers
 from kilonova.store.tables.stores import known_stores, this_store
 from kilonova.store.upgrade import upgrade
 from kilonova.store.vacancy import refuse_unless_vacant
@@ -41,6 +41,19 @@ async def latest_era(*databases: Store) -> int:
         return max(row["known"] or 0, row["own"] or 0) if row is not None else 0
 
     return max([await store.read(body) for store in databases])
+
+
+async def refuse_while_conductors_work(stores: OpenStores) -> None:
+    """One that has the lost database open would write into the new tables before it hears of the word."""
+
+    async def body(tx: Tx) -> float:
+        now = await tx.now()
+        return max([row["lease_until"] - now for row in await rows.fetch_all(tx, workers)], default=0.0)
+
+    seconds = await stores.control.read(body)
+    if seconds > 0:
+        text = f"control: a conductor is at work, or ended less than {seconds:.0f} s before its lease does"
+        raise Refused("workers_at_work", f"{text}; stop every api and conductor, then repeat this")
 
 
 async def replace_lost(

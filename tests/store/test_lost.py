@@ -13,7 +13,7 @@ from kilonova.domain.errors import Refused, WrongStore
 from kilonova.engine.lost_cell import remake
 from kilonova.store import lost, rows
 from kilonova.store.badges import look_at
-from kilonova.store.lost import replace_lost
+from kilonova.store.lost import refuse_while_conductors_work, replace_lost
 from kilonova.store.marks import Marks
 from kilonova.store.open import OpenStores
 from kilonova.store.tables import cell, control
@@ -96,6 +96,24 @@ def test_a_command_that_was_cut_off_goes_on(place: Place, monkeypatch: pytest.Mo
             assert stores.outage("cell1") is None
 
     asyncio.run(story())
+
+
+def test_conductors_are_stopped_first(place: Place) -> None:
+    """They have the lost database open, and would write into the new tables."""
+
+    async def body() -> None:
+        async with place.opened() as stores:
+            await refuse_while_conductors_work(stores)
+
+            async def work(tx: Tx) -> None:
+                until = await tx.now() + 6.0
+                await rows.put(tx, control.workers, id="w", kind="conductor", lease_until=until, started_at=0.0)
+
+            await stores.control.write(work)
+            with pytest.raises(Refused, match="stop every api and conductor"):
+                await refuse_while_conductors_work(stores)
+
+    asyncio.run(body())
 
 
 def test_nothing_else_is_replaced(place: Place) -> None:
