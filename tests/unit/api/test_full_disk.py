@@ -46,6 +46,9 @@ def test_a_full_disk_refuses_writes_and_lets_delete(monkeypatch: pytest.MonkeyPa
         project = (await api.service.identity.check(api.token)).project_id
         volumes = f"/volume/v3/{project}/volumes"
         volume = (await web.post(volumes, json={"volume": {"size": 1}})).json()["volume"]
+        async with asyncio.timeout(60):
+            while (await web.get(f"{volumes}/{volume['id']}")).json()["volume"]["status"] != "available":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         assert (await web.get("/readyz")).status_code == 200
         disk.free = 255 * MEBIBYTE
         api.service.reserve.look()

@@ -17,7 +17,7 @@ EARLIER = {  # closed in 2.75 or before
     *("/servers", "/servers/detail", "/servers/{server}", "/flavors", "/flavors/detail", "/os-keypairs"),
     *("/os-keypairs/{name}", "/os-quota-sets/{project}", "/os-quota-sets/{project}/detail", "/limits", "/os-services"),
     *("/os-hypervisors", "/os-hypervisors/detail", "/os-hypervisors/{hypervisor}"),
-    "/servers/{server}/os-instance-actions",
+    *("/servers/{server}/os-instance-actions", "/os-migrations"),
     *("/os-volumes_boot", "/os-volumes_boot/detail", "/os-volumes_boot/{server}"),
 }
 
