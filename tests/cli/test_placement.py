@@ -59,7 +59,7 @@ def test_policy_and_profile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--listen", "0.0.0.0:0", "--auth", "noauth2"), "127.0.0.1 or [::1] only"),
+        (("--listen", "0.0.0.0:0", "--auth", "noauth2"), "listen on 127.0.0.1 or [::1]"),
         (("--listen", "127.0.0.1:0", "--auth", "none"), "none"),
         (("--listen", "127.0.0.1:0", "--profile", "mine"), "mine"),
         (("--listen", "127.0.0.1:0", "--set", "database.control=sqlite:///x.db"), "[database] placement is not set"),

@@ -51,7 +51,7 @@ def test_who_waits_for_too_long_is_sent_away_and_takes_nothing_along():
         gate, inside, end = Gate(1), [], asyncio.Event()
         busy = asyncio.create_task(visit(gate, inside, "busy", stays=end))
         await asyncio.sleep(0)
-        with pytest.raises(Crowded, match="late asks again"):
+        with pytest.raises(Crowded, match="late retries"):
             await visit(gate, inside, "late", patience=0.01)
         gone = asyncio.create_task(visit(gate, inside, "gone"))
         await asyncio.sleep(0)

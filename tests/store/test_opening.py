@@ -42,7 +42,7 @@ def test_stores_by_name_with_cell0_first(tmp_path: Path) -> None:
         assert [store.name for store in stores.journals()] == ["control", "cell0", "a-cell", "cell1"]
         assert stores.cell("cell1").name == "cell1"
         assert stores.placement.name == "placement"
-        with pytest.raises(StoreError, match="no cell 'cell7'"):
+        with pytest.raises(StoreError, match="cell 'cell7': not found"):
             stores.cell("cell7")
         await stores.close()
 
