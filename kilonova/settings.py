@@ -42,6 +42,7 @@ Words = Annotated[tuple[str, ...], Meta(description="a list of strings (comma-se
 Factor = Annotated[float, Meta(description="a number; below 0 turns the order around")]
 Address = Annotated[str, Meta(description="an address in quotes")]
 Level = Annotated[str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR")]
+Microversion = Annotated[str, Meta(pattern=r"^2\.([1-9]|[1-9]\d|10[0-5])$", description='"2.1" to "2.105"; in quotes')]
 Strategy = Annotated[str, Meta(pattern="^(depth|breadth)-first$", description='"depth-first" or "breadth-first"')]
 Addresses = Annotated[dict[str, str], Meta(description="addresses by name, as in [database.cells]")]
 
@@ -68,6 +69,7 @@ class Default(Section, frozen=True, kw_only=True):
 class ApiOptions(Section, frozen=True, kw_only=True):
     list_records_by_skipping_down_cells: Flag = True
     enable_instance_password: Flag = True
+    max_microversion: Microversion = "2.105"
 
 
 class HttpOptions(Section, frozen=True, kw_only=True):

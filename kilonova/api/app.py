@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route as Page
 from starlette.types import ASGIApp
 
+from kilonova.api.call import DEFAULTS
 from kilonova.api.compute.manner import ComputeManner, LegacyManner, RootManner
 from kilonova.api.compute.routes import LEGACY_ROUTES
 from kilonova.api.compute.routes import ROUTES as COMPUTE_ROUTES
@@ -46,13 +47,14 @@ def make_app(service: Service) -> ASGIApp:
 
 def faces_of(service: Service) -> dict[str, Face]:
     """By prefix."""
+    newest = (service.world.settings or DEFAULTS).api.max_microversion
     return {
         "/kilonova/v1": Face(service, OWN_ROUTES, OwnManner()),
         "/identity": Face(service, IDENTITY_ROOT_ROUTES, IdentityRootManner()),
         "/identity/v3": Face(service, IDENTITY_ROUTES, IdentityManner()),
         "/compute": Face(service, ROOT_ROUTES, RootManner(), ELSEWHERE),
         "/compute/v2": Face(service, LEGACY_ROUTES, LegacyManner()),
-        "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner()),
+        "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner(newest)),
         "/image": Face(service, IMAGE_ROUTES, ImageManner()),
         "/network": Face(service, NETWORK_ROUTES, NetworkManner()),
         "/volume": Face(service, VOLUME_ROOT_ROUTES, VolumeRootManner()),

@@ -75,8 +75,14 @@ class ComputeManner(Manner):
     newest = MAX
     status = STATUS
 
+    def __init__(self, newest: str = "") -> None:
+        """`newest`: the last one that is offered, if not the last there is."""
+        if newest:
+            major, minor = newest.split(".")
+            self.newest = int(major), int(minor)
+
     def version(self, request: Request) -> Version:
-        return spoken(_asked(request), MIN, MAX)
+        return spoken(_asked(request), MIN, self.newest)
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({FAULTS.get(status, "computeFault"): {"code": status, "message": message}}, status)

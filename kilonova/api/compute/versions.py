@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.manner import MAX, MIN
+from kilonova.api.compute.manner import MIN
 from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.microversions import text_of
 from kilonova.api.routes import PUBLIC, Route
@@ -20,7 +20,7 @@ def _version(call: Call, *, legacy: bool) -> dict[str, Any]:
     return {
         "id": "v2.0" if legacy else "v2.1",
         "status": "DEPRECATED" if legacy else "CURRENT",
-        "version": "" if legacy else text_of(MAX),
+        "version": "" if legacy else call.settings.api.max_microversion,
         "min_version": "" if legacy else text_of(MIN),
         "updated": "2011-01-21T11:33:21Z" if legacy else "2013-07-23T11:33:21Z",
         "links": [{"rel": "self", "href": f"{call.service.public_url}{path}"}],

@@ -258,3 +258,21 @@ def test_a_password_is_told_where_guests_take_it(told: str) -> None:
         assert answer["server"].get("adminPass") == ("secret" if told == "true" else None)
 
     run(story, f"api.enable_instance_password={told}")
+
+
+def test_an_operator_may_offer_fewer_versions() -> None:
+    """2.105 is ours; who wants Nova's alone says so."""
+
+    async def story(cloud: Cloud) -> None:
+        shown = (await cloud.api.client.get("/compute/v2.1/")).json()["version"]
+        assert (shown["version"], shown["min_version"]) == ("2.104", "2.1")
+        answer = await cloud.api.client.get(
+            "/compute/v2.1/servers", headers={"X-Auth-Token": "member", "OpenStack-API-Version": "compute 2.105"}
+        )
+        assert (answer.status_code, "maximum is 2.104" in answer.text) == (406, True)
+        newest = await cloud.api.client.get(
+            "/compute/v2.1/servers", headers={"X-Auth-Token": "member", "OpenStack-API-Version": "compute latest"}
+        )
+        assert newest.headers["OpenStack-API-Version"] == "compute 2.104"
+
+    run(story, "api.max_microversion=2.104")
