@@ -30,6 +30,7 @@ from kilonova.cli import (
     operations,
     plan,
     simulation,
+    unplaced,
 )
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Refused
@@ -78,7 +79,7 @@ app = App(
     help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
     help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
 )
-for commands in (operations, findings, plan, host, cell, image, identity, database, simulation):
+for commands in (operations, findings, plan, unplaced, host, cell, image, identity, database, simulation):
     app.command(commands.app)
 app.command(host.quarantine)
 app.command(explain.explain)

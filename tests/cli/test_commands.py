@@ -106,6 +106,40 @@ def test_an_operation_that_waits_is_abandoned_with_the_command_that_it_says(clou
     cloud.http.ended(cloud.http.submit("delete", server=made["server"])["operation"])
 
 
+def test_servers_that_never_found_a_host_are_listed_and_retried(cloud: Cloud) -> None:
+    def disable(word: bool) -> None:
+        for host in ("host1", "host2"):
+            assert cloud.http.ask("POST", f"/kilonova/v1/hosts/{host}", {"disabled": word}).status == 200
+
+    disable(True)
+    made = [cloud.http.create(name) for name in ("one", "two")]
+    for one in made:
+        assert cloud.http.ended(one["operation"])["state"] == "undone"
+    listed = ask(cloud, "unplaced", "list").stdout
+    assert listed.count("no_valid_host  not now: No valid host was found. 0 of 2 hosts fit") == 2, listed
+    assert ask(cloud, "unplaced", "retry", "--all").stdout.startswith("no server would find a host now")
+    disable(False)
+    until(lambda: "would go to host" in ask(cloud, "unplaced", "list").stdout, 60.0, "hosts are open again")
+    for arguments, words in (
+        (("unplaced", "retry"), "name servers, or give --all"),
+        (("unplaced", "retry", "--all", made[0]["server"]), "name servers, or give --all"),
+        (("unplaced", "retry", "nothing"), "nothing could not be found"),
+    ):
+        done = ask(cloud, *arguments)
+        assert done.returncode in (USAGE, REFUSED) and words in done.stderr, done.stderr
+    first = ask(cloud, "unplaced", "retry", made[0]["server"])
+    assert first.returncode == 0, first.stderr
+    retried = ask(cloud, "unplaced", "retry", "--all").stdout
+    assert made[1]["server"] in retried and made[0]["server"] not in retried
+    for line in (*first.stdout.splitlines(), *retried.splitlines()):
+        assert cloud.http.ended(line.split()[-1])["state"] == "done"
+    assert json.loads(ask(cloud, "unplaced", "list", "--json").stdout) == {"unplaced": []}
+    again = ask(cloud, "unplaced", "retry", made[0]["server"])
+    assert again.returncode == REFUSED and "while it is in vm_state active" in again.stderr
+    for one in made:
+        cloud.http.ended(cloud.http.submit("delete", server=one["server"])["operation"])
+
+
 def test_hosts_are_switched(cloud: Cloud) -> None:
     off = ask(cloud, "sim", "host", "host2", "--power", "off", "--link", "cut")
     assert (off.returncode, off.stdout) == (0, "host2: power off, link cut\n")

@@ -22,7 +22,8 @@ from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import find_host
-from kilonova.operations.submit import NewServer, create, evacuate_host, submit
+from kilonova.operations.retry import rebuild_unplaced
+from kilonova.operations.submit import NewServer, create, evacuate_host, find_mapping, submit
 from kilonova.store.findings import findings_of, interventions_of
 from kilonova.store.operations import Journaled, actions_of, find, marker_key, page, steps_of
 from kilonova.world import Stores
@@ -56,6 +57,13 @@ class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     host: str | None = None  # where to, for migrate and evacuate
 
 
+class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a server that never found a host."""
+
+    operation: Literal["retry"]
+    server: str
+
+
 class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: Literal["evacuate_host"]
     host: str
@@ -63,7 +71,7 @@ class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 SERVER_FORMS: dict[str, Any] = dict.fromkeys(get_args(ServerOperation), ServerBody)
 HOST_FORMS: dict[str, Any] = {"evacuate_host": HostBody}
-FORMS = {"create": CreateBody, **SERVER_FORMS, **HOST_FORMS}
+FORMS = {"create": CreateBody, "retry": RetryBody, **SERVER_FORMS, **HOST_FORMS}
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +112,7 @@ def _key(request: Request, body: bytes) -> Key | None:
 
 
 async def _accept(
-    engine: Engine, wish: CreateBody | ServerBody | HostBody, cause: Cause, key: Key | None
+    engine: Engine, wish: CreateBody | RetryBody | ServerBody | HostBody, cause: Cause, key: Key | None
 ) -> tuple[str | None, Accepted]:
     if isinstance(wish, CreateBody):
         flavor = Flavor(wish.flavor.name, wish.flavor.vcpus, wish.flavor.memory_mb, wish.flavor.disk_gb)
@@ -114,6 +122,10 @@ async def _accept(
     if isinstance(wish, HostBody):
         journal, _ = await find_host(engine, wish.host)
         return None, await evacuate_host(engine, journal, wish.host, cause, key)
+    if isinstance(wish, RetryBody):
+        await find_mapping(engine, wish.server)
+        ask = Ask(kind="rebuild", server_id=wish.server, cause=cause, key=key)
+        return wish.server, await rebuild_unplaced(engine, ask)
     params = {"host": wish.host} if wish.host else {}
     ask = Ask(kind=wish.operation, server_id=wish.server, cause=cause, params=params, key=key)
     return wish.server, await submit(engine, ask)

@@ -22,12 +22,12 @@ async def plan(call: Call) -> Response:
     """A dry run: what would happen, with nothing stored."""
     body = await read_body(call.request)
     if decode(body, Named).operation == "create":
-        return answer({"plan": await plan_create(call, _with_scheduler(call.engine), parsed(body))})
+        return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
     call.require(SEES_ALL)
     wish = decode(body, form_of(body, {"create": None, **SERVER_FORMS, **HOST_FORMS}))
     told: Rehearsal | HostRehearsal
     if wish.operation in HOST_FORMS:
-        told = await rehearse_host(_with_scheduler(call.engine), wish.host, call.cause)
+        told = await rehearse_host(with_scheduler(call.engine), wish.host, call.cause)
     else:
         params = {"host": wish.host} if wish.host else {}
         told = await _of_server(call.engine, wish.operation, wish.server, params, call.cause)
@@ -39,10 +39,10 @@ async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, s
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {server} is being built; wait until it has a host")
     ask = Ask(kind=kind, server_id=server, cause=cause, params=params)
-    return await rehearse(_with_scheduler(engine), engine.world.db.cell(mapping["cell"]), ask)
+    return await rehearse(with_scheduler(engine), engine.world.db.cell(mapping["cell"]), ask)
 
 
-def _with_scheduler(engine: Engine) -> Engine:
+def with_scheduler(engine: Engine) -> Engine:
     """The API has none until somebody asks: it costs memory and start-up time."""
     if engine.scheduler is None:
         from kilonova.scheduler.service import Scheduler

@@ -17,6 +17,7 @@ from kilonova.api.extra import (
     servers,
     simulated,
     token_keys,
+    unplaced,
 )
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 
@@ -40,6 +41,7 @@ ROUTES = [
     _route("GET", "/servers/{id}", servers.show, "servers"),
     _route("GET", "/servers/{id}/explain", explain.explain_server, "servers"),
     _route("GET", "/servers/{id}/ledger", ledger.show, "servers"),
+    _route("GET", "/unplaced", unplaced.list_, "servers"),
     _route("GET", "/audits", audits.list_, "audits"),
     _route("POST", "/audits", audits.run, "audits"),
     _route("GET", "/findings", findings.list_, "findings"),

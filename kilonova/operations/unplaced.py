@@ -1,0 +1,106 @@
+"""Servers that never found a host: each with the reason, whether it can be retried, and where it would go now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.server import ERROR, from_json
+from kilonova.engine.accept import Ask
+from kilonova.engine.core import Engine
+from kilonova.engine.rehearse import REHEARSAL, plan_only
+from kilonova.operations.rebuild_in_cell0 import PASSING
+from kilonova.operations.submit import fresh
+from kilonova.store.open import CELL0
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables import cell, control
+from kilonova.world import Row, Tx
+
+_PAGE = Sql(
+    select(cell.servers)
+    .where(cell.servers.c.deleted == 0, cell.servers.c.id > bindparam("marker"))
+    .order_by(cell.servers.c.id)
+    .limit(bindparam("limit"))
+)
+_FAULTS = Sql(
+    select(cell.faults.c.server_id, cell.faults.c.message, cell.faults.c.created_at)
+    .where(in_list(cell.faults.c.server_id, "servers"))
+    .order_by(cell.faults.c.created_at)
+)
+_SPECS = Sql(select(control.request_specs).where(in_list(control.request_specs.c.server_id, "servers")))
+
+
+class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
+    server: str
+    name: str
+    project_id: str
+    failure: str  # its class, recorded when the server was buried
+    reason: str  # as its owner reads it
+    failed_at: float | None
+    retryable: bool
+    host: str | None = None  # where it would go now
+    why_not: str | None = None  # it would not: what stands in the way
+
+
+async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str = "") -> list[Unplaced]:
+    """A page by id, each planned by itself: whether there is room for all of them is not looked at."""
+    db = engine.world.db
+
+    async def buried(tx: Tx) -> tuple[Sequence[Row], dict[str, Row]]:
+        found = await tx.all(_PAGE, marker=marker, limit=limit)
+        faults = await tx.all(_FAULTS, servers=[row["id"] for row in found]) if found else []
+        return found, {row["server_id"]: row for row in faults}
+
+    servers, faults = await db.cell(CELL0).read(buried)
+
+    async def asked(tx: Tx) -> dict[str, Row]:
+        found = await tx.all(_SPECS, servers=[row["id"] for row in servers]) if servers else []
+        return {row["server_id"]: row for row in found}
+
+    specs = await db.control.read(asked)
+    return [await _look_at(engine, cause, row, faults.get(row["id"]), specs.get(row["id"])) for row in servers]
+
+
+async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None, spec: Row | None) -> Unplaced:
+    failure = server["cell0_failure"] or ""
+    host, why_not = None, None
+    if server["task_state"] is not None or server["vm_state"] != ERROR:
+        why_not = "it is being tried"
+    elif spec is None:
+        why_not = "its request is not recorded"
+    elif failure not in PASSING:
+        why_not = f"it did not fail for lack of a host, but for {failure or 'an unknown reason'}"
+    else:
+        host, why_not = await _plan(engine, cause, server, from_json(spec["spec"], {}))
+    return Unplaced(
+        server=server["id"],
+        name=server["name"],
+        project_id=server["project_id"],
+        failure=failure,
+        reason="" if fault is None else fault["message"],
+        failed_at=None if fault is None else fault["created_at"],
+        retryable=failure in PASSING and spec is not None and server["task_state"] is None,
+        host=host,
+        why_not=why_not,
+    )
+
+
+async def _plan(engine: Engine, cause: Cause, server: Row, spec: dict[str, Any]) -> tuple[str | None, str | None]:
+    """What the scheduler would say now, of what was asked for and what its owner has changed since."""
+    params: dict[str, Any] = {
+        **spec,
+        "name": server["name"],
+        "image": server["image_ref"],
+        "flavor": from_json(server["flavor"], {}),
+        "details": from_json(server["details"], {}),
+    }
+    ask = Ask(kind="place", server_id=server["id"], cause=cause, params=params)
+    op = fresh(engine, ask, REHEARSAL, turn=server["turn"] + 1)
+    facts, problem = await plan_only(engine, engine.world.db.control, engine.operation("place"), op, None)
+    if problem is not None:
+        return None, problem.message
+    return facts["candidates"][0]["host"], None
