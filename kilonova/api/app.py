@@ -39,22 +39,21 @@ def make_app(service: Service) -> ASGIApp:
     metrics = metrics_pages(service.world.db, service.identity, service.engine.limits.service_down_time)
     pages = Starlette(routes=[Page("/", home, methods=["GET"]), *PAGES, *metrics])
     pages.state.service = service
-    faces = faces_of(service)
+    faces = faces_of(service, (service.world.settings or DEFAULTS).api.max_microversion)
     for prefix, face in sorted(faces.items(), key=lambda item: len(item[1].router.routes)):
         service.faces[prefix.split("/")[1]] = face  # where one name has several, the last with the most to say
     return Port(faces, pages)
 
 
-def faces_of(service: Service) -> dict[str, Face]:
+def faces_of(service: Service, newest_compute: str = "") -> dict[str, Face]:
     """By prefix."""
-    newest = (service.world.settings or DEFAULTS).api.max_microversion
     return {
         "/kilonova/v1": Face(service, OWN_ROUTES, OwnManner()),
         "/identity": Face(service, IDENTITY_ROOT_ROUTES, IdentityRootManner()),
         "/identity/v3": Face(service, IDENTITY_ROUTES, IdentityManner()),
         "/compute": Face(service, ROOT_ROUTES, RootManner(), ELSEWHERE),
         "/compute/v2": Face(service, LEGACY_ROUTES, LegacyManner()),
-        "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner(newest)),
+        "/compute/v2.1": Face(service, COMPUTE_ROUTES, ComputeManner(newest_compute)),
         "/image": Face(service, IMAGE_ROUTES, ImageManner()),
         "/network": Face(service, NETWORK_ROUTES, NetworkManner()),
         "/volume": Face(service, VOLUME_ROOT_ROUTES, VolumeRootManner()),
