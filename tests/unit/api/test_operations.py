@@ -137,7 +137,7 @@ BAD_BODIES: list[tuple[Any, str]] = [
     (b'{"operation":"create","name":"\\ud800"}', "Malformed request body"),
     (b"[]", "[] is not of type 'object'"),
     ({}, "'operation' is a required property"),
-    ({"operation": "explode"}, "operation 'explode': unknown here; use one of create, delete, migrate"),
+    ({"operation": "explode"}, "operation 'explode': unknown here; use one of create, retry, delete, migrate"),
     ({"operation": 7}, "field/attribute operation. Value: 7. 7 is not of type 'string'"),
     ({"operation": "create"}, "'name' is a required property"),
     ({**CREATE, "flavor": {**FLAVOR, "vcpus": 0}}, "Value: 0. 0 is less than the minimum of 1 (at flavor/vcpus)"),

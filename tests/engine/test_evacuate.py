@@ -1,0 +1,42 @@
+"""Evacuate: how a server arrives, and how the record of its move ends."""
+
+from kilonova.store import rows
+from kilonova.store.tables.cell import servers
+
+
+def stranded(cloud, **columns):
+    """A server whose host is dead."""
+    cloud = cloud(hosts=2, conductors=1)
+    server, _ = cloud.make(host="host1")
+
+    async def change(engine):
+        await engine.world.db.cell("cell1").write(lambda tx: rows.change(tx, servers, columns, id=server))
+
+    if columns:
+        cloud.do(change)
+    cloud.hardware.switch_power("host1", False)
+    cloud.loop.run_for(70.0)
+    return cloud, server
+
+
+def moves(cloud):
+    return [(row["status"], row["open"]) for row in cloud.records().table("migrations")]
+
+
+def test_a_server_in_error_comes_up_active_where_others_are_stopped(cloud):
+    cloud, server = stranded(cloud, vm_state="error")
+    cloud.submit("evacuate", server, stopped=True)
+    cloud.loop.run_for(30.0)
+    assert (cloud.server(server)["vm_state"], cloud.server(server)["power_state"]) == ("active", 1)
+
+
+def test_a_delete_ends_the_record_of_an_evacuation_that_was_only_accepted(cloud):
+    cloud, server = stranded(cloud)
+    cloud.kill("conductor1")
+    cloud.submit("evacuate", server)
+    assert moves(cloud) == [("accepted", 0)]
+    cloud.submit("delete", server)
+    cloud.start("conductor1")
+    cloud.loop.run_for(120.0)
+    assert cloud.server(server)["deleted"]
+    assert moves(cloud) == [("failed", 0)]
