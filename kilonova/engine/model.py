@@ -123,6 +123,10 @@ class Operation:
         """True when the live operation already does what is asked: the caller gets that one (law 10)."""
         return False
 
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        """For a dry run: what happens to each disk (kept, lost, re-created) and what is claimed."""
+        return {}
+
     def words_for(self, problem: Problem) -> str:
         """What the owner may read when a step failed; the whole reason is for the administrator."""
         return self.safe_words

@@ -36,6 +36,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     joins: str | None = None  # it is under way already: the real request would be answered with this operation
     supersedes: str | None = None
     problem: Problem | None = None
+    outlook: dict[str, Any] = {}  # what happens to the disks, and what is claimed
 
 
 async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
@@ -53,7 +54,8 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
     op = new_operation(operation, ask, subject, facts, REHEARSAL)
     found, problem = await plan_only(engine, journal, operation, op, subject.server)
     superseded = None if subject.live is None else subject.live["id"]
-    return _told(operation, ask, {**facts, **found}, supersedes=superseded, problem=problem)
+    outlook = operation.outlook(subject, {**facts, **found})
+    return _told(operation, ask, {**facts, **found}, supersedes=superseded, problem=problem, outlook=outlook)
 
 
 async def plan_only(

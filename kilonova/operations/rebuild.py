@@ -1,16 +1,20 @@
 """Rebuild: the owner makes the server anew from an image, on its host, under its id; claims and ports stay.
 
-(the image is the server's as soon as it is accepted) -> a new copy is made beside the old one -> the old one stops
-  -> permission to run
+(the image is the server's as soon as it is accepted) -> the scheduler says whether the host may run another image
+  -> a new copy is made beside the old one -> the old one stops -> permission to run
   -> rebuild_instance starts the new copy, if the server was on -> from here on only forward: the old copy goes
 Any failure before the end is undone in reverse order: the old copy was never touched and runs as before.
 """
 
 from __future__ import annotations
 
-from kilonova.domain.errors import Refused
+import msgspec
+
+from kilonova.domain.errors import NoValidHost, Refused
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
+from kilonova.domain.volume import server_volumes
 from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FAIL, FOREVER, SOURCE, Facts, Operation, Step
 from kilonova.operations.steps.details import edit_details
@@ -26,14 +30,45 @@ from kilonova.operations.steps.guest import (
 )
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.power import its_copy
+from kilonova.operations.steps.select import unless_away
+from kilonova.scheduler.request import Image, ResourceRequest
+from kilonova.scheduler.verdict import Decision
 from kilonova.store import rows
 from kilonova.store.tables import cell
 from kilonova.world import Tx
 
+FOR_THE_GUEST = ("key_name", "user_data", "trusted_image_certificates")  # go back with the image
+REFUSED = "No valid host was found. The server's host cannot run the image; the server is as it was."
 
-async def plan_copy(ctx: Context) -> Facts:
+
+async def check_image(ctx: Context) -> Facts:
+    """Facts: the decision about the server's host. The same image runs there already."""
+    facts, row = ctx.facts, ctx.row
+    if facts["image"] == facts["before"]["image"]:
+        return {}
+    assert ctx.scheduler is not None
+    request = ResourceRequest(
+        flavor=row.flavor,
+        image=Image(facts["image"], facts["format"], facts["properties"]),
+        server=row.id,
+        project=row.project_id,
+        wanted_host=facts["destination"],
+    )
+    found = await unless_away(ctx, ctx.scheduler.judge_in_place(request, ctx.journal.name))
+    decision = msgspec.to_builtins(found)
+    if found.chosen is None:
+        raise NoValidHost(_refusal(found, facts), details={"decision": decision})
+    return {"decision": decision}
+
+
+def _refusal(decision: Decision, facts: Facts) -> str:
+    reasons = "; ".join(f"{verdict.filter}: {verdict.sentence}" for verdict in decision.verdicts)
+    told = f"No valid host was found. Image {facts['image']} on {facts['destination']}: {reasons or 'unknown host'}"
+    return f"{told}; use {' or '.join(decision.changes)}" if decision.changes else told
+
+
+def plan_copy(ctx: Context, result: Facts) -> None:
     ctx.set_copy(ctx.facts["copy"], ctx.facts["destination"], "making")
-    return {}
 
 
 async def restore_image(ctx: Context) -> Facts:
@@ -43,7 +78,7 @@ async def restore_image(ctx: Context) -> Facts:
     async def change(tx: Tx, now: float) -> None:
         before = facts["before"]
         about = {"image_properties": before["properties"], "image_format": before.get("format", "")}
-        await edit_details(tx, server_id, about)
+        await edit_details(tx, server_id, {**before.get("details", {}), **about})
 
     ctx.set_server(image_ref=facts["before"]["image"])
     ctx.in_transaction(change)
@@ -86,9 +121,11 @@ class Rebuild(Operation):
         if server.launched_at is None:
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
         facts = its_copy(subject)
-        if from_json(server.details, {}).get("volume_backed"):
+        details = from_json(server.details, {})
+        if details.get("volume_backed"):
             text = f"Instance {server.id} boots from a volume, which a rebuild would overwrite; create a new server"
             raise Refused("volume_backed", text)
+        requested = subject.params.get("details", {})
         return {
             "source": facts["host"],
             "source_copy": facts["copy"],
@@ -98,8 +135,9 @@ class Rebuild(Operation):
             "server": server.id,
             "before": {
                 "image": server.image_ref,
-                "properties": from_json(server.details, {}).get("image_properties", {}),
-                "format": from_json(server.details, {}).get("image_format", ""),
+                "properties": details.get("image_properties", {}),
+                "format": details.get("image_format", ""),
+                "details": {name: details.get(name) for name in FOR_THE_GUEST if name in requested},
             },
             "image": subject.params["image"],
             "format": subject.params.get("image_format", ""),
@@ -109,7 +147,7 @@ class Rebuild(Operation):
 
     async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """The answer shows the new image already. Name, metadata and the like are the owner's word and stay, however
-        the rebuild ends."""
+        the rebuild ends; what the guest is made of (`FOR_THE_GUEST`) goes back with the image."""
         facts = op.facts
         wish = facts["wish"]
         about = {"image_properties": facts["properties"], "image_format": facts["format"]}
@@ -117,12 +155,31 @@ class Rebuild(Operation):
         named = {"name": wish["name"]} if "name" in wish else {}
         await rows.change(tx, cell.servers, {**named, "image_ref": facts["image"]}, id=facts["server"])
 
+    def words_for(self, problem: Problem) -> str:
+        return REFUSED if problem.code == "no_valid_host" else self.safe_words
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        root = {"disk": "root", "fate": "re-created", "from_image": facts["image"]}
+        server = subject.server
+        volumes = server_volumes(server.volume_info) if server is not None else []
+        kept = [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in volumes]
+        return {"host": facts["destination"], "disks": [root, *kept], "claims": {}}
+
     def settle(self, ctx: Context) -> None:
         was = ctx.facts["was"]
         ctx.set_server(vm_state=was, power_state=power_of(was), launched_at=ctx.world.clock.now())
 
     steps = [
-        Step("rebuild_server", plan_copy, on=CONTROL, undo=restore_image, event="rebuild_server", only_rows=True),
+        Step(
+            "rebuild_server",
+            check_image,
+            on=CONTROL,
+            undo=restore_image,
+            record=plan_copy,
+            plan=True,
+            event="rebuild_server",
+            only_rows=True,
+        ),
         Step(
             "make_copy",
             make_copy,

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.placement import consumers
 from kilonova.placement.consumers import Consumer
+from kilonova.placement.ledger import CONSUMER
 from kilonova.placement.providers import Provider, find
 from kilonova.store.statements import Sql
 from kilonova.store.tables import placement as tables
@@ -29,6 +30,7 @@ _ALLOCATIONS = (
     .order_by(allocations.c.id)
 )
 _OF_CONSUMER = Sql(_ALLOCATIONS.where(allocations.c.consumer == bindparam("consumer")))
+_OWN = Sql(_ALLOCATIONS.where(allocations.c.consumer == bindparam("consumer"), allocations.c.holder == CONSUMER))
 _OF_PROVIDER = Sql(_ALLOCATIONS.where(allocations.c.provider_id == bindparam("provider")))
 
 
@@ -37,6 +39,18 @@ async def of_consumer(store: Store, consumer: str) -> tuple[Consumer | None, Seq
         return await consumers.find(tx, consumer), await tx.all(_OF_CONSUMER, consumer=consumer)
 
     return await store.read(body, few=True)
+
+
+async def held_by(store: Store, consumer: str) -> dict[str, dict[str, int]]:
+    """By provider: what the consumer itself holds, without the shares that evacuations hold in its name."""
+
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(_OWN, consumer=consumer)
+
+    held: dict[str, dict[str, int]] = {}
+    for row in await store.read(body, few=True):
+        held.setdefault(row["uuid"], {})[row["name"]] = row["used"]
+    return held
 
 
 async def of_provider(store: Store, uuid: str) -> tuple[Provider, Sequence[Row]]:

@@ -24,8 +24,9 @@ class Field:
         cells: Collection[str] | None = None,
         away: Collection[str] = (),
         around: Surroundings = NOBODY,
+        host: str = "",
     ) -> None:
-        """`away`: those of the cells whose databases do not answer."""
+        """`away`: those of the cells whose databases do not answer. `host`: no other is considered."""
         self.snapshot = snapshot
         self.hosts = hosts
         self.around = around
@@ -34,6 +35,8 @@ class Field:
         self.known: Bools = self.rows >= 0
         self.all_known = bool(self.known.all())
         self.here: Bools | None = None if cells is None else hosts.cells.judged(lambda cell: cell in cells)
+        if host:
+            self.here = self.only(host)
         # of a host of such a cell only what placement and control say is known
         self.lit: Bools | None = hosts.cells.judged(lambda cell: cell not in away) if away else None
 

@@ -21,13 +21,14 @@ def smallest_changes(matrix: Matrix, offers: Offers, largest: str) -> tuple[str,
     near = matrix.nearest(offers, LOOKED_AT)
     if not near:
         return ("a host",) if not matrix.field.considered else ()
-    found = dict.fromkeys(filter(None, (_remedy(matrix, at) for at in near)))
+    found = dict.fromkeys(filter(None, (remedy_for(matrix, at) for at in near)))
     if largest:
         found = dict.fromkeys([*list(found)[:1], largest, *list(found)[1:]])
     return tuple(list(found)[:MOST])
 
 
-def _remedy(matrix: Matrix, at: int) -> str | None:
+def remedy_for(matrix: Matrix, at: int) -> str | None:
+    """Return what would let this host fit; None: nothing that anybody could do now."""
     remedies = [stage.remedy(at) for stage in matrix.rejections(at)]
     return None if None in remedies else _joined(dict.fromkeys(str(remedy) for remedy in remedies))
 

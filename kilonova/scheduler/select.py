@@ -11,19 +11,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kilonova.placement.snapshot import Bools, Ints, Snapshot
-from kilonova.scheduler.demand import Demand
+from kilonova.placement.snapshot import Ints, Snapshot
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters import ALWAYS, enabled
 from kilonova.scheduler.filters.accepting import Accepting
-from kilonova.scheduler.filters.base import Filter
 from kilonova.scheduler.hosts import Hosts
-from kilonova.scheduler.matrix import Matrix, Stage, capacity_stage
+from kilonova.scheduler.in_place import Held, judge_in_place
+from kilonova.scheduler.matrix import Matrix, capacity_stage
 from kilonova.scheduler.nearest import largest_flavor, smallest_changes
 from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.prefilters import demands
 from kilonova.scheduler.promises import fill, take_hardware
 from kilonova.scheduler.request import ResourceRequest
+from kilonova.scheduler.stages import cell_stage, demand_stage, filter_stage
 from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
 from kilonova.scheduler.weighers import Weights, all_weighers, weighed
@@ -103,16 +103,22 @@ class Selector:
             **_unknown(field, matrix),
         )
 
+    def judge_in_place(self, snapshot: Snapshot, hosts: Hosts, request: ResourceRequest, held: Held) -> Decision:
+        """Whether the wanted host, where the server is and stays, may run another image."""
+        filters = [filter_ for filter_ in self._filters if filter_.for_rebuild]
+        field = Field(snapshot, hosts, host=request.wanted_host or "")
+        return judge_in_place(filters, self.settings, field, request, held)
+
     def _matrix(self, field: Field, request: ResourceRequest) -> Matrix:
         matrix = Matrix(field)
         if field.lit is not None:
-            matrix.add(_cell_stage(field, field.lit))
+            matrix.add(cell_stage(field, field.lit))
         chosen = () if request.forced_host else self._filters
         for filter_ in (*self._always, *chosen):
-            matrix.add(_filter_stage(filter_, field, request))
+            matrix.add(filter_stage(filter_, field, request))
         for demand in demands(request, field.hosts.aggregates.values(), self.settings):
-            matrix.add(_demand_stage(demand, field))
-        matrix.add(_filter_stage(self._accepting, field, request))
+            matrix.add(demand_stage(demand, field))
+        matrix.add(filter_stage(self._accepting, field, request))
         return matrix
 
     def _limit(self, request: ResourceRequest) -> int | None:
@@ -195,46 +201,6 @@ def _unknown(field: Field, matrix: Matrix) -> dict[str, Any]:
     unheard = [field.names[at] for at in places.tolist() if field.lit is None or field.lit[at]]
     away = {field.hosts.views[at].cell for at in in_dark}
     return {"unknown": len(places), "unheard": tuple(unheard[:NAMED]), "away": tuple(sorted(away))}
-
-
-def _cell_stage(field: Field, lit: Bools) -> Stage:
-    """What the filters would ask the cells of, nobody can say of a cell that does not answer."""
-
-    def sentence(at: int) -> str:
-        cell = field.hosts.views[at].cell
-        return f"the database of {cell} answers" if lit[at] else f"the database of {cell} does not answer"
-
-    def remedy(at: int) -> str:
-        return f"wait until the database of {field.hosts.views[at].cell} answers"
-
-    return Stage("cell", lit, sentence, remedy, unknown=~lit)
-
-
-def _filter_stage(filter_: Filter, field: Field, request: ResourceRequest) -> Stage:
-    mask, unknown = filter_.passes(field, request), None
-    if mask is not None:
-        unknown = filter_.unknown(field, request)
-        if field.lit is not None and filter_.needs_cell:
-            mask = mask | ~field.lit  # that nobody knows was said by the stage of the cells
-    return Stage(
-        filter_.name,
-        mask,
-        lambda at: filter_.sentence(field, request, at),
-        lambda at: filter_.remedy(field, request, at),
-        filter_.about_state,
-        unknown,
-    )
-
-
-def _demand_stage(demand: Demand, field: Field) -> Stage:
-    mask = demand.passes(field)
-    return Stage(
-        demand.name,
-        None if mask.all() else mask,
-        lambda at: "fulfilled" if mask[at] else demand.why,
-        lambda at: demand.remedy.format(host=field.names[at]) or None,
-        demand.about_state,
-    )
 
 
 def select_many(

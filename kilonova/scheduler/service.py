@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import select
 
-from kilonova.domain.errors import StoreError
+from kilonova.domain.errors import StoreError, Unreachable
+from kilonova.placement.reading import held_by
 from kilonova.placement.snapshot import snapshot_of
 from kilonova.scheduler.census import Census
 from kilonova.scheduler.hosts import Hosts
@@ -99,6 +100,22 @@ class Scheduler:
         if placings[-1].decision.chosen is not None and not rehearsing:
             self._promises.make(placing.decision for placing in placings)  # nobody has decided anything since
         return placings
+
+    async def judge_in_place(self, request: ResourceRequest, cell: str) -> Decision:
+        """Whether the wanted host, where the server is, may run the image. Nothing will be claimed or promised. Raise
+        `Unreachable` while the cell does not tell of its hosts: nobody knows then."""
+        decision = await self._judge_in_place(request, cell, fresh=False)
+        if decision.chosen is None:
+            decision = await self._judge_in_place(request, cell, fresh=True)
+        return decision
+
+    async def _judge_in_place(self, request: ResourceRequest, cell: str, *, fresh: bool) -> Decision:
+        hosts, away = await self._hosts([cell], fresh)
+        if away:
+            raise Unreachable(f"the database of {cell} does not answer")
+        held = await held_by(self._stores.placement, request.server)
+        await self._snapshot.sync(self._stores.placement)
+        return self._selector.judge_in_place(self._snapshot, hosts, request, held)
 
     def claim_ended(self, servers: Iterable[str]) -> None:
         """Committed or refused: what was promised to these servers counts no more."""

@@ -160,8 +160,20 @@ class Requests:
     def hard_reboot(self, server: str) -> Answer:
         return self._submit("hard_reboot", server)
 
-    def rebuild(self, server: str, image: str) -> Answer:
-        return self._submit("rebuild", server, image=image)
+    def rebuild(
+        self,
+        server: str,
+        image: str,
+        properties: Sequence[str] = (),
+        name: str | None = None,
+        key: str | None = None,
+        metadata: dict[str, str] | None = None,
+    ) -> Answer:
+        """`properties`: of the image, as name=value. The rest is what the owner says of the server besides."""
+        given = {"key_name": key, "metadata": metadata}
+        details = {about: value for about, value in given.items() if value is not None}
+        about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
+        return self._submit("rebuild", server, image=image, image_properties=about_image, name=name, details=details)
 
     def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> Answer:
         """`volume1` is the first of those that lie there."""

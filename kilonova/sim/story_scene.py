@@ -49,7 +49,13 @@ class Scene:
     def _server(self, row: dict[str, Any]) -> dict[str, Any]:
         runner = f"{row['runner_host']}/{row['runner_copy']}" if row["runner_host"] else None
         behind = self.watch.operations.get((row["database"], row["operation_id"] or ""))
+        details = from_json(row["details"], {})
         return {
+            "name": row["name"],
+            "image": row["image_ref"],
+            "image_properties": details.get("image_properties", {}),
+            "key": details.get("key_name"),
+            "metadata": details.get("metadata", {}),
             "status": row["vm_state"],
             "task": row["task_state"],
             "host": row["host"],

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from kilonova.domain.server import from_json
 from kilonova.operations import REGISTRY
 from kilonova.sim.invariants import check
 
@@ -61,6 +62,39 @@ def test_the_image_is_new_when_it_is_accepted_and_old_again_when_it_is_cancelled
     row = cloud.server(server)
     assert cloud.operation(operation)["state"] == "cancelled"
     assert row["image_ref"] == before["image_ref"] and '"os"' not in row["details"]
+    assert check(cloud) == []
+
+
+def test_what_the_guest_is_made_of_goes_back_with_the_image_and_the_owners_word_stays(cloud):
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    first = {"key_name": "one", "user_data": "sealed one", "trusted_image_certificates": ["c1"]}
+    cloud.submit("rebuild", server, image="other", details=first)
+    cloud.loop.run_for(60.0)
+    second = {"key_name": "two", "user_data": None, "trusted_image_certificates": ["c2"]}
+    owners = {"metadata": {"a": "b"}, "description": "mine", "hostname": "h"}
+    asked = {"name": "new", "details": {**second, **owners}, "image_properties": {"hw_architecture": "aarch64"}}
+    operation = cloud.submit("rebuild", server, image="third", **asked).operation_id
+    cloud.loop.run_for(60.0)
+    row = cloud.server(server)
+    details = from_json(row["details"])
+    assert cloud.operation(operation)["state"] == "undone"
+    assert (row["image_ref"], row["vm_state"], row["name"]) == ("other", "active", "new")
+    assert {name: details[name] for name in first} == first
+    assert {name: details[name] for name in owners} == owners
+    assert details["image_properties"] == {}
+    assert check(cloud) == []
+
+
+def test_the_same_image_does_not_ask_the_scheduler(cloud):
+    """It runs there already, whatever the scheduler would say of it now."""
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    image = cloud.server(server)["image_ref"]
+    asked = {"image": image, "image_properties": {"hw_architecture": "aarch64"}}
+    operation = cloud.submit("rebuild", server, **asked).operation_id
+    cloud.loop.run_for(60.0)
+    assert cloud.operation(operation)["state"] == "done"
     assert check(cloud) == []
 
 

@@ -42,16 +42,9 @@ async def rebuild(call: Call) -> Response:
     if is_unplaced(call, record):
         accepted = await retry(call, record, await _details(call, wish), password)
         return await _answer(call, await server_of(call), password, accepted.operation_id)
-    image = await find_image(call, wish["imageRef"])
-    check_fit(call, record.flavor, image)
-    check_same_hardware(record.flavor, image)
+    params = await image_params(call, record, wish["imageRef"])
     await check_files(call, wish)
-    params: dict[str, Any] = {
-        "image": image.id,
-        "image_properties": dict(image.properties),
-        "image_format": image.disk_format or "",
-        "details": await _details(call, wish),
-    }
+    params["details"] = await _details(call, wish)
     if "name" in wish:
         params["name"] = wish["name"]
     files = [(file["path"], file["contents"]) for file in wish.get("personality", [])]
@@ -65,6 +58,18 @@ async def rebuild(call: Call) -> Response:
     )
     accepted = await submit(call.engine, ask)
     return await _answer(call, await server_of(call), password, accepted.operation_id)
+
+
+async def image_params(call: Call, record: Record, image_id: str) -> dict[str, Any]:
+    """The image as the operation takes it. Whether the server's host may run it is the scheduler's to say, later."""
+    image = await find_image(call, image_id)
+    check_fit(call, record.flavor, image)
+    check_same_hardware(record.flavor, image)
+    return {
+        "image": image.id,
+        "image_properties": dict(image.properties),
+        "image_format": image.disk_format or "",
+    }
 
 
 async def _answer(call: Call, record: Record, password: str, operation: str) -> Response:

@@ -64,6 +64,12 @@ class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     server: str
 
 
+class RebuildBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operation: Literal["rebuild"]
+    server: str
+    image: str  # its id
+
+
 class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: Literal["evacuate_host"]
     host: str
@@ -71,6 +77,7 @@ class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 SERVER_FORMS: dict[str, Any] = dict.fromkeys(get_args(ServerOperation), ServerBody)
 HOST_FORMS: dict[str, Any] = {"evacuate_host": HostBody}
+PLAN_FORMS: dict[str, Any] = {"create": None, **SERVER_FORMS, "rebuild": RebuildBody, **HOST_FORMS}
 FORMS = {"create": CreateBody, "retry": RetryBody, **SERVER_FORMS, **HOST_FORMS}
 
 

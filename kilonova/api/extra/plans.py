@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.extra.operations import HOST_FORMS, SERVER_FORMS, Named, form_of
+from kilonova.api.compute.server_rebuild import image_params
+from kilonova.api.extra.operations import HOST_FORMS, PLAN_FORMS, Named, RebuildBody, ServerBody, form_of
 from kilonova.api.extra.plan_create import SEES_ALL, plan_create
 from kilonova.api.reading import decode, parsed, read_body
 from kilonova.domain.cause import Cause
@@ -16,6 +19,7 @@ from kilonova.engine.core import Engine
 from kilonova.engine.rehearse import Rehearsal, rehearse
 from kilonova.operations.rehearse_host import HostRehearsal, rehearse_host
 from kilonova.operations.submit import find_mapping
+from kilonova.store.server_records import find
 
 
 async def plan(call: Call) -> Response:
@@ -24,17 +28,27 @@ async def plan(call: Call) -> Response:
     if decode(body, Named).operation == "create":
         return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
     call.require(SEES_ALL)
-    wish = decode(body, form_of(body, {"create": None, **SERVER_FORMS, **HOST_FORMS}))
+    wish = decode(body, form_of(body, PLAN_FORMS))
     told: Rehearsal | HostRehearsal
     if wish.operation in HOST_FORMS:
         told = await rehearse_host(with_scheduler(call.engine), wish.host, call.cause)
     else:
-        params = {"host": wish.host} if wish.host else {}
+        params = await _params(call, wish)
         told = await _of_server(call.engine, wish.operation, wish.server, params, call.cause)
     return answer({"plan": msgspec.to_builtins(told)})
 
 
-async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, str], cause: Cause) -> Rehearsal:
+async def _params(call: Call, wish: ServerBody | RebuildBody) -> dict[str, Any]:
+    """As the real request has them, after its checks."""
+    if isinstance(wish, ServerBody):
+        return {"host": wish.host} if wish.host else {}
+    record = await find(call.db, wish.server)
+    if record is None:
+        raise Refused("not_found", f"Instance {wish.server} could not be found.")
+    return await image_params(call, record, wish.image)
+
+
+async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, Any], cause: Cause) -> Rehearsal:
     mapping = await find_mapping(engine, server)
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {server} is being built; wait until it has a host")

@@ -11,6 +11,7 @@ from kilonova.scheduler.request import ResourceRequest
 
 class AggregateImagePropertiesIsolation(Filter):
     name = "AggregateImagePropertiesIsolation"
+    for_rebuild = True
     needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:

@@ -14,6 +14,7 @@ class Filter(ABC):
     name: str  # as operators write it in [filter_scheduler] enabled_filters
 
     about_state = False  # it speaks of the host's state; what one such stage has said, the others do not repeat
+    for_rebuild = False  # it also judges the host of a server that is rebuilt there from another image
     needs_cell = True  # it judges by what only the host's cell knows; False: by the request, placement or control
 
     def __init__(self, settings: Settings) -> None:

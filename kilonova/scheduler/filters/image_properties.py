@@ -19,6 +19,7 @@ CONDITION = re.compile(r"^(<=|>=|==|!=|<|>)?\s*([0-9.]+)$")
 
 class ImagePropertiesFilter(Filter):
     name = "ImagePropertiesFilter"
+    for_rebuild = True
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         asked = self._asked(request)

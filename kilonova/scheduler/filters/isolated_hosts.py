@@ -10,6 +10,7 @@ from kilonova.scheduler.request import ResourceRequest
 
 class IsolatedHostsFilter(Filter):
     name = "IsolatedHostsFilter"
+    for_rebuild = True
     needs_cell = False
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:

@@ -27,6 +27,10 @@ class PreFilter(Protocol):
     def option(self) -> str:
         """Of [scheduler]: it turns the pre-filter on. Empty: it always is."""
 
+    @property
+    def for_rebuild(self) -> bool:
+        """It reads the image, so it also judges the host of a server that is rebuilt there from another one."""
+
     def demand(
         self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings
     ) -> Demand | None: ...
@@ -43,11 +47,15 @@ PREFILTERS: tuple[PreFilter, ...] = (
 )
 
 
-def demands(request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> list[Demand]:
+def demands(
+    request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings, *, rebuilding: bool = False
+) -> list[Demand]:
+    """`rebuilding`: only what another image can change."""
     known = list(aggregates)
     asked = (
         prefilter.demand(request, known, settings)
         for prefilter in PREFILTERS
-        if not prefilter.option or getattr(settings.scheduler, prefilter.option)
+        if (not prefilter.option or getattr(settings.scheduler, prefilter.option))
+        and (prefilter.for_rebuild or not rebuilding)
     )
     return [demand for demand in asked if demand is not None]

@@ -19,6 +19,7 @@ DEMAND = Demand(
 class ComputeStatus:
     name = NAME
     option = ""
+    for_rebuild = False
 
     def demand(self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> Demand | None:
         return DEMAND

@@ -22,6 +22,10 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[str, ...] = ()  # the only ones that matter; none: any
     option: str = ""
 
+    @property
+    def for_rebuild(self) -> bool:
+        return bool(self.image)
+
     def demand(self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> Demand | None:
         given = request.flavor.extra_specs.get(self.spec) or request.image.properties.get(self.image, "")
         if not given or (self.values and given.lower() not in self.values):

@@ -23,6 +23,7 @@ TRAITS = {  # property of an image: how the names of its traits begin
 class ImageMetadata:
     name = "transform_image_metadata"
     option = "image_metadata_prefilter"
+    for_rebuild = True
 
     def demand(self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> Demand | None:
         asked = {name: value for name, value in request.image.properties.items() if name in TRAITS}

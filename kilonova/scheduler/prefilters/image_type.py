@@ -13,6 +13,7 @@ from kilonova.settings import Settings
 class ImageType:
     name = "require_image_type_support"
     option = "query_placement_for_image_type_support"
+    for_rebuild = True
 
     def demand(self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> Demand | None:
         if not request.image.format or request.volume_backed:

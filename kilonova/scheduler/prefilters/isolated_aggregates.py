@@ -15,6 +15,7 @@ PREFIX = "trait:"
 class IsolatedAggregates:
     name = "isolate_aggregates"
     option = "enable_isolated_aggregate_filtering"
+    for_rebuild = True
 
     def demand(self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> Demand | None:
         asked = {trait for group in request.needs().groups for names in group.required for trait in names}

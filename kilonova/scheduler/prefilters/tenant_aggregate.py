@@ -15,6 +15,7 @@ KEY = "filter_tenant_id"  # more than one: followed by anything
 class TenantAggregate:
     name = "require_tenant_aggregate"
     option = "limit_tenants_to_placement_aggregate"
+    for_rebuild = False
 
     def demand(self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> Demand | None:
         own = frozenset(one.uuid for one in aggregates if request.project in _projects(one))

@@ -14,6 +14,7 @@ from kilonova.settings import Settings
 class Zone:
     name = "map_az_to_placement_aggregate"
     option = ""
+    for_rebuild = False
 
     def demand(self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings) -> Demand | None:
         inside = frozenset(one.uuid for one in aggregates if request.zone and one.zone == request.zone)

@@ -62,7 +62,7 @@ def test_what_is_no_plan_is_told_with_what_would_be() -> None:
         told = await api.refused("POST", "/plans", {"operation": "fly", "server": "x"})
         assert told[2] == (
             "operation 'fly': unknown here; use one of create, "
-            "delete, migrate, confirm_resize, revert_resize, evacuate, evacuate_host"
+            "delete, migrate, confirm_resize, revert_resize, evacuate, rebuild, evacuate_host"
         )
 
     run(story)

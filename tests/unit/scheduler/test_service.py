@@ -7,11 +7,13 @@ import time
 from typing import Any
 
 import msgspec
+import pytest
 
 from kilonova.domain.errors import Unreachable
 from kilonova.placement.aggregates import join_aggregate
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
+from kilonova.scheduler.request import Image
 from kilonova.settings import FilterOptions, Settings
 from kilonova.store import rows
 from kilonova.store.tables import cell
@@ -231,5 +233,34 @@ def test_several_at_once(run: Run) -> None:
         assert [placing.decision.chosen.host for placing in placed if placing.decision.chosen] == ["a", "b"]
         three = [*requests, asked(flavor=large, server="s2")]
         assert (await lab.scheduler.place_many(three, ["cell1"]))[-1].decision.chosen is None
+
+    run(story)
+
+
+def test_another_image_is_judged_by_what_the_server_holds_and_promises_nothing(run: Run) -> None:
+    async def story(lab: Lab) -> None:
+        await add_host(lab.stores, "a")
+        image = Image(id="new", properties={"hw_architecture": "aarch64"})
+        request = asked(image=image, wanted_host="a", server="s")
+        decision = await lab.scheduler.judge_in_place(request, "cell1")
+        assert decision.chosen is None and decision.considered == 1
+        plain = msgspec.structs.replace(request, image=Image(id="new"))
+        decision = await lab.scheduler.judge_in_place(plain, "cell1")
+        assert decision.chosen is not None and decision.chosen.host == "a"
+        assert not lab.scheduler._promises.since(0)
+
+    run(story)
+
+
+def test_another_image_waits_while_the_cell_does_not_answer(run: Run, monkeypatch: Any) -> None:
+    async def story(lab: Lab) -> None:
+        await add_host(lab.stores, "a")
+
+        async def away(cell: str, fresh: bool) -> bool:
+            return False
+
+        monkeypatch.setattr(lab.scheduler, "_reads_hosts", away)
+        with pytest.raises(Unreachable, match="the database of cell1 does not answer"):
+            await lab.scheduler.judge_in_place(asked(wanted_host="a", server="s"), "cell1")
 
     run(story)
