@@ -279,6 +279,10 @@ class Volume(Protocol):
     async def complete(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """The guest has it."""
 
+    async def reimage(self, fence: tuple[str, int, int], *, attachment_id: str, image_id: str) -> None:
+        """Begin to replace the volume's content by that of an image, while no guest has it open; `state` says when it
+        is done. The old content stays until the new one is whole: if that fails, `reason` says why."""
+
     async def release(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """Reserved or attached, it is neither any more; its secret is gone. One that is gone is well."""
 

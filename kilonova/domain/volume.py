@@ -27,6 +27,7 @@ class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""  # its name
     zone: str = ""
     image_metadata: dict[str, str] = {}
+    work: str = ""  # what its backend still has to do, whatever an administrator says of its status
 
     @property
     def is_settled(self) -> bool:

@@ -18,6 +18,7 @@ from kilonova.operations.place_many import PlaceMany
 from kilonova.operations.reboot import HardReboot, SoftReboot
 from kilonova.operations.rebuild import Rebuild
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
+from kilonova.operations.rebuild_volume import RebuildVolume
 from kilonova.operations.restore import Restore
 from kilonova.operations.revert_resize import RevertResize
 from kilonova.operations.soft_delete import SoftDelete
@@ -44,6 +45,7 @@ REGISTRY: Registry = {
         SoftReboot(),
         HardReboot(),
         Rebuild(),
+        RebuildVolume(),
         RebuildInCell0(),
         AttachVolume(),
         DetachVolume(),

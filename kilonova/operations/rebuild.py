@@ -50,6 +50,7 @@ async def check_image(ctx: Context) -> Facts:
     request = ResourceRequest(
         flavor=row.flavor,
         image=Image(facts["image"], facts["format"], facts["properties"]),
+        volume_backed="volume" in facts,
         server=row.id,
         project=row.project_id,
         wanted_host=facts["destination"],
@@ -108,6 +109,35 @@ async def give_to_old(ctx: Context) -> Facts:
     return {}
 
 
+def rebuild_facts(subject: Subject) -> Facts:
+    """The first facts, also of a server that boots from a volume (rebuild_volume.py). Raise `Refused` if it has not run
+    before, or while its host does not answer."""
+    server = subject.server
+    assert server is not None
+    if server.launched_at is None:
+        raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
+    facts, details = its_copy(subject), from_json(server.details, {})
+    requested = subject.params.get("details", {})
+    return {
+        "source": facts["host"],
+        "source_copy": facts["copy"],
+        "destination": facts["host"],
+        "copy": server.turn + 1,  # this operation's turn
+        "was": STOPPED if server.vm_state == STOPPED else ACTIVE,
+        "server": server.id,
+        "before": {
+            "image": server.image_ref,
+            "properties": details.get("image_properties", {}),
+            "format": details.get("image_format", ""),
+            "details": {name: details.get(name) for name in FOR_THE_GUEST if name in requested},
+        },
+        "image": subject.params["image"],
+        "format": subject.params.get("image_format", ""),
+        "properties": subject.params.get("image_properties", {}),
+        "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
+    }
+
+
 class Rebuild(Operation):
     name = "rebuild"
     action = "rebuild"
@@ -118,32 +148,9 @@ class Rebuild(Operation):
     def check(self, subject: Subject) -> Facts:
         server = subject.server
         assert server is not None
-        if server.launched_at is None:
-            raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
-        facts = its_copy(subject)
-        details = from_json(server.details, {})
-        if details.get("volume_backed"):
-            text = f"Instance {server.id} boots from a volume, which a rebuild would overwrite; create a new server"
-            raise Refused("volume_backed", text)
-        requested = subject.params.get("details", {})
-        return {
-            "source": facts["host"],
-            "source_copy": facts["copy"],
-            "destination": facts["host"],
-            "copy": server.turn + 1,  # this operation's turn
-            "was": STOPPED if server.vm_state == STOPPED else ACTIVE,
-            "server": server.id,
-            "before": {
-                "image": server.image_ref,
-                "properties": details.get("image_properties", {}),
-                "format": details.get("image_format", ""),
-                "details": {name: details.get(name) for name in FOR_THE_GUEST if name in requested},
-            },
-            "image": subject.params["image"],
-            "format": subject.params.get("image_format", ""),
-            "properties": subject.params.get("image_properties", {}),
-            "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
-        }
+        if from_json(server.details, {}).get("volume_backed"):
+            raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use rebuild_volume")
+        return rebuild_facts(subject)
 
     async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """The answer shows the new image already. Name, metadata and the like are the owner's word and stay, however

@@ -19,6 +19,8 @@ VOLUME: dict[str, str] = {
     "volume:extend": WRITE,
     "volume:extend_attached_volume": WRITE,
     "volume:revert_to_snapshot": WRITE,
+    "volume:reimage": WRITE,
+    "volume:reimage_reserved": WRITE,
     "volume:retype": WRITE,
     "volume:update_readonly_flag": WRITE,
     "volume_extension:volume_actions:initialize_connection": WRITE,

@@ -278,6 +278,13 @@ SCENARIOS = [
     Scenario("reboot", [created], asking("reboot"), _one_server("active"), PLAIN),
     Scenario("hard_reboot", [created, asked("stop")], asking("hard_reboot"), _one_server("active", "stopped"), PLAIN),
     Scenario("rebuild", [created], asking("rebuild", image="another"), _one_server("active"), PLAIN),
+    Scenario(
+        "rebuild_volume",
+        [created],
+        asking("rebuild_volume", image="another", reimage=True),
+        _one_server("active"),
+        EVERYTHING,
+    ),
     Scenario("rebuild_in_cell0", [buried], retrying, _whole_or_buried, EVERYTHING),
     Scenario("rebuild_in_cell0_and_delete", [buried], retrying_and_deleting, _whole_or_any, EVERYTHING),
     Scenario("evacuate", [created, host_dies], asking("evacuate"), _one_server("active"), NETWORKED),

@@ -20,6 +20,7 @@ from kilonova.sim.cloud import SimCloud
 from kilonova.sim.history_trouble import Trouble
 from kilonova.sim.history_wishes import new_servers, volume_named
 from kilonova.sim.records import Records
+from kilonova.sim.stock import IMAGES
 from kilonova.world import Store
 
 
@@ -43,6 +44,7 @@ class Player:
         self.lives: dict[int, int] = {}
         self.acknowledged: set[str] = set()
         self.deleted: set[str] = set()
+        self.booted: set[str] = set()  # servers that boot from a volume, as far as their ids were chosen here
         self.newest: dict[int, str] = {}
         self.answers: dict[str, set[tuple[str, str]]] = {}  # by Idempotency-Key: body and operation
         self.wrong: list[str] = []  # answers that nobody should get
@@ -72,6 +74,8 @@ class Player:
         if params is None:
             return
         kind = {"remove": "delete", "retry": "rebuild"}.get(act.do, act.do)
+        if act.do == "rebuild" and server in self.booted:
+            kind, params = "rebuild_volume", {"image": IMAGES[0], "reimage": bool(len(self.newest) % 2)}
         ask = Ask(kind=kind, server_id=server, cause=self.cloud.cause(), params=params)
         work = {"remove": remove, "retry": rebuild_unplaced}.get(act.do, submit)
 
@@ -117,6 +121,7 @@ class Player:
         ids = [None if act.again else f"00000000-0000-4000-8000-{slot:06d}{self.lives[slot]:06d}" for slot in slots]
         self.ids.update({slot: server for slot, server in zip(slots, ids, strict=True) if server is not None})
         servers = new_servers(self.cloud, act, slots, ids)
+        self.booted |= {one.id for one in servers if one.id and any(v.get("is_root") for v in one.volumes)}
         most = len(servers)
         wanted = NewServers(flavor=servers[0].flavor, least=most, most=most, make=lambda count: servers)
         cause = self.cloud.cause()

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from kilonova.domain.caller import Caller, Named
+from kilonova.services.image.image import ACTIVE, PUBLIC, Image
+from kilonova.services.image.records import insert_image
 from kilonova.services.volume.creating import NewVolume
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.service import Volumes
@@ -18,6 +20,7 @@ from kilonova.world import Store, Tx
 
 OWNER = Caller(user=Named("demo", "demo"), project=Named(PROJECT, PROJECT))
 BACKEND = "sim"
+IMAGES = ("another", "third")  # that a volume can be re-imaged with
 SHARED = VolumeType(id="", name="shared", extra_specs={"multiattach": "<is> True"})
 
 
@@ -36,6 +39,8 @@ async def lay_volumes(volumes: Volumes, files: NoBytes, count: int) -> Stock:
     named = [NewVolume(size=1, name=f"volume{number}") for number in range(1, count + 1)]
     made = [(await volumes.volumes.create(OWNER, new)).id for new in named]
     await keeper.settle()
+    if count:
+        await volumes.parts.control.write(_put_images)
     return Stock(made)
 
 
@@ -49,6 +54,12 @@ async def lay_rare_volumes(volumes: Volumes, files: NoBytes, stock: Stock) -> St
     snapshot = await volumes.snapshots.create(OWNER, system.id, metadata={}, name="snapshot")
     await keeper.settle()
     return msgspec.structs.replace(stock, shared=shared.id, snapshot=snapshot.id)
+
+
+async def _put_images(tx: Tx) -> None:
+    for name in IMAGES:
+        image = Image(id=name, name=name, status=ACTIVE, visibility=PUBLIC, owner=PROJECT, disk_format="raw", size=1)
+        await insert_image(tx, image)
 
 
 async def lay_groups(control: Store, policies: Sequence[str]) -> None:

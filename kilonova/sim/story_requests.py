@@ -62,15 +62,18 @@ class Requests:
         port: str = "",
         group: str = "",
         volumes: Sequence[str] = (),
+        boots: str = "",
         together: bool = False,
     ) -> list[Answer]:
         """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
-        ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins."""
+        ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins. `boots`: the
+        volume that it boots from."""
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
         wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
         given = [self._wanted_volume(volume, letter) for volume, letter in zip(volumes, "bcdef", strict=False)]
+        given += [{**self._wanted_volume(boots, "a"), "is_root": True}] if boots else []
         new = [self._new(name, flavor, host, wanted, given, group) for name in names]
         return [self._create(new)] if together else [self._create([one]) for one in new]
 
@@ -92,12 +95,15 @@ class Requests:
             id=self.player.names.server_id(server),
             name=server,
             flavor=self.player.flavors[flavor],
-            image="cirros",
+            image="" if any(volume.get("is_root") for volume in volumes) else "cirros",
             host=host,
             networks=ports,
             volumes=volumes,
             group=group or None,
-            details=Details(scheduler_hints={"group": [group]} if group else {}),
+            details=Details(
+                scheduler_hints={"group": [group]} if group else {},
+                volume_backed=any(volume.get("is_root") for volume in volumes),
+            ),
         )
 
     def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
@@ -174,6 +180,12 @@ class Requests:
         details = {about: value for about, value in given.items() if value is not None}
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
         return self._submit("rebuild", server, image=image, image_properties=about_image, name=name, details=details)
+
+    def rebuild_volume(self, server: str, image: str, reimage: str, properties: Sequence[str] = ()) -> Answer:
+        """Of a server that boots from a volume. `reimage`: as from 2.93 on."""
+        about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
+        asked = {"image": image, "image_properties": about_image, "reimage": either(reimage, "true", "false")}
+        return self._submit("rebuild_volume", server, **asked)
 
     def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> Answer:
         """`volume1` is the first of those that lie there."""

@@ -11,6 +11,7 @@ from kilonova.sim.invariants import check
 
 BOOT = 660.0  # seconds; the longest deadline of a step that starts a guest is 600
 WAIT = 1.5 * BOOT
+PARAMS = {"rebuild": {"image": "another"}, "rebuild_volume": {"image": "another", "reimage": True}}
 # What is asked before, and then.
 ASKED = {
     "build": [],
@@ -19,6 +20,7 @@ ASKED = {
     "reboot": ["reboot"],
     "hard_reboot": ["hard_reboot"],
     "rebuild": ["rebuild"],
+    "rebuild_volume": ["rebuild_volume"],
     "migrate": ["migrate"],
     "revert_resize": ["migrate", "revert_resize"],
     "evacuate": ["evacuate"],
@@ -32,13 +34,14 @@ def test_every_operation_that_starts_a_guest_is_here():
 
 @pytest.mark.parametrize("kind", ASKED)
 def test_a_slow_boot_fails_nothing(cloud, kind):
-    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING)
-    server, operation = cloud.make(host="host1", wait=WAIT)
+    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING, volumes=1)
+    root = {"volume_id": cloud.stock.volumes[0], "device": "/dev/vda", "is_root": True}
+    server, operation = cloud.make(host="host1", wait=WAIT, volumes=[root] if kind == "rebuild_volume" else [])
     for word in ASKED[kind]:
         if word == "evacuate":
             cloud.hardware.switch_power("host1", False)
             cloud.loop.run_for(100.0)
-        operation = cloud.submit(word, server, **({"image": "another"} if word == "rebuild" else {})).operation_id
+        operation = cloud.submit(word, server, **PARAMS.get(word, {})).operation_id
         for _ in range(int(WAIT / 90)):
             cloud.loop.run_for(90.0)
             assert len(cloud.hardware.running(server)) <= 1

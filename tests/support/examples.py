@@ -191,6 +191,8 @@ def _related(entry: Entry, values: dict[str, str], body: Any, world: World) -> A
     if _key(entry) == f"PUT {server_volume.ATTACHED}":
         fate = {} if entry.route.until is not None else {"delete_on_termination": True}
         return {"volumeAttachment": {"volumeId": list(values.values())[-1], **fate}}
+    if entry.route.action == "os-reimage":
+        return {"os-reimage": {"image_id": compute.an_image(world)}}
     if entry.route.action == "revert":
         (made,) = values.values()
         return {"revert": {"snapshot_id": world.once(f"of {made}", lambda: volume.new_snapshot(world, made))}}

@@ -45,7 +45,7 @@ async def disks_for(call: Call, devices: list[Device], image: Image | None, flav
         check_fit(call, flavor, image)
     else:
         image = root.image
-        _check_memory(flavor, image)
+        check_memory(flavor, image)
     taken = {ROOT, *(device["device_name"] for device in remote if device.get("device_name"))}
     return Disks(
         volumes=[_wanted(device, taken) for device in remote],
@@ -67,7 +67,7 @@ async def find_image(call: Call, image_id: str) -> Image:
 
 def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
     """A disk of 0 takes whatever size the image has, so it needs a right."""
-    _check_memory(flavor, image)
+    check_memory(flavor, image)
     if flavor.disk_gb == 0:
         if image is not None and not call.allows(ZERO_DISK):
             raise Rejected(403, "Only volume-backed servers are allowed for flavors with zero disk.")
@@ -81,7 +81,7 @@ def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
         raise Rejected(400, f"{text}minimum is {image.min_disk} GB.")
 
 
-def _check_memory(flavor: Flavor, image: Image | None) -> None:
+def check_memory(flavor: Flavor, image: Image | None) -> None:
     if image is not None and flavor.memory_mb < image.min_ram:
         text = f"Flavor's memory is too small for requested image: {flavor.memory_mb} MB, it needs {image.min_ram} MB."
         raise Rejected(400, text)

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
+from kilonova.api.compute.rebuild_image import image_for, root_volume
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import servers as schemas
 from kilonova.api.compute.server import check_unlocked, look_at_ports, server_of
@@ -20,17 +21,18 @@ from kilonova.api.compute.server_create import (
     sealed_user_data,
     shown_password,
 )
-from kilonova.api.compute.server_disks import check_fit, find_image
-from kilonova.api.compute.server_hardware import check_same_hardware
 from kilonova.api.compute.server_unplaced import is_unplaced, retry
 from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones, groups_of
-from kilonova.api.routes import Route
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import Route, Version
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
 
 RULE = "os_compute_api:servers:rebuild"
 CERTIFICATES = f"{RULE}:trusted_certs"
+REIMAGES: Version = (2, 93)  # the volume that a server boots from
+NO_CERTIFICATES = "Image certificate validation is not supported when booting from volume"
 
 
 async def rebuild(call: Call) -> Response:
@@ -42,14 +44,16 @@ async def rebuild(call: Call) -> Response:
     if is_unplaced(call, record):
         accepted = await retry(call, record, await _details(call, wish), password)
         return await _answer(call, await server_of(call), password, accepted.operation_id)
-    params = await image_params(call, record, wish["imageRef"])
+    if wish.get("trusted_image_certificates") and root_volume(record) is not None:
+        raise Rejected(400, NO_CERTIFICATES)
+    operation, params = await image_for(call, record, wish["imageRef"], reimages=call.at(*REIMAGES))
     await check_files(call, wish)
     params["details"] = await _details(call, wish)
     if "name" in wish:
         params["name"] = wish["name"]
     files = [(file["path"], file["contents"]) for file in wish.get("personality", [])]
     ask = Ask(
-        kind="rebuild",
+        kind=operation,
         server_id=record.id,
         cause=call.cause,
         params=params,
@@ -58,18 +62,6 @@ async def rebuild(call: Call) -> Response:
     )
     accepted = await submit(call.engine, ask)
     return await _answer(call, await server_of(call), password, accepted.operation_id)
-
-
-async def image_params(call: Call, record: Record, image_id: str) -> dict[str, Any]:
-    """The image as the operation takes it. Whether the server's host may run it is the scheduler's to say, later."""
-    image = await find_image(call, image_id)
-    check_fit(call, record.flavor, image)
-    check_same_hardware(record.flavor, image)
-    return {
-        "image": image.id,
-        "image_properties": dict(image.properties),
-        "image_format": image.disk_format or "",
-    }
 
 
 async def _answer(call: Call, record: Record, password: str, operation: str) -> Response:

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.server_rebuild import image_params
+from kilonova.api.compute.rebuild_image import image_for
 from kilonova.api.extra.operations import HOST_FORMS, PLAN_FORMS, Named, RebuildBody, ServerBody, form_of
 from kilonova.api.extra.plan_create import SEES_ALL, plan_create
 from kilonova.api.reading import decode, parsed, read_body
@@ -33,19 +33,19 @@ async def plan(call: Call) -> Response:
     if wish.operation in HOST_FORMS:
         told = await rehearse_host(with_scheduler(call.engine), wish.host, call.cause)
     else:
-        params = await _params(call, wish)
-        told = await _of_server(call.engine, wish.operation, wish.server, params, call.cause)
+        kind, params = await _asked(call, wish)
+        told = await _of_server(call.engine, kind, wish.server, params, call.cause)
     return answer({"plan": msgspec.to_builtins(told)})
 
 
-async def _params(call: Call, wish: ServerBody | RebuildBody) -> dict[str, Any]:
-    """As the real request has them, after its checks."""
+async def _asked(call: Call, wish: ServerBody | RebuildBody) -> tuple[str, dict[str, Any]]:
+    """Operation and parameters, as the real request has them after its checks; a rebuild, in its newest form."""
     if isinstance(wish, ServerBody):
-        return {"host": wish.host} if wish.host else {}
+        return wish.operation, {"host": wish.host} if wish.host else {}
     record = await find(call.db, wish.server)
     if record is None:
         raise Refused("not_found", f"Instance {wish.server} could not be found.")
-    return await image_params(call, record, wish.image)
+    return await image_for(call, record, wish.image, reimages=True)
 
 
 async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, Any], cause: Cause) -> Rehearsal:

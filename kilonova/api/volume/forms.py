@@ -102,6 +102,7 @@ def _upload(version: Version) -> Schema:
 UPLOAD = Forms({version: _upload(version) for version in [(3, 0), (3, 1)]})
 EXTEND = action("os-extend", {"new_size": SIZE}, "new_size")
 REVERT = action("revert", {"snapshot_id": UUID}, "snapshot_id")
+REIMAGE = action("os-reimage", {"image_id": UUID, "reimage_reserved": BOOLEAN}, "image_id")
 RETYPE = action(
     "os-retype",
     {"new_type": NAME, "migration_policy": {"type": ["string", "null"], "enum": ["on-demand", "never", None]}},

@@ -12,7 +12,7 @@ from kilonova.api.forms import Forms
 from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Handler, Route, Version
 from kilonova.api.volume import forms
-from kilonova.api.volume.volume_create import require_type
+from kilonova.api.volume.volume_create import find_image, require_type
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import without
@@ -39,6 +39,16 @@ async def extend(call: Call) -> Response:
 async def revert(call: Call) -> Response:
     volume = await volume_of(call)
     await call.service.volumes.changes.revert(call.caller, volume.id, call.body["revert"]["snapshot_id"])
+    return nothing(202)
+
+
+async def reimage(call: Call) -> Response:
+    volume, wish = await volume_of(call), call.body["os-reimage"]
+    reserved = is_true(wish.get("reimage_reserved", False))
+    if reserved:
+        call.require("volume:reimage_reserved", project_id=volume.project_id)
+    image = await find_image(call, wish["image_id"])
+    await call.service.volumes.changes.reimage(call.caller, volume.id, image, reserved=reserved)
     return nothing(202)
 
 
@@ -157,6 +167,7 @@ def volume_action(key: str, handler: Handler, rule: str, body: Forms, since: Ver
 ROUTES = [
     volume_action("os-extend", extend, "volume:extend", forms.EXTEND),
     volume_action("revert", revert, "volume:revert_to_snapshot", forms.REVERT, since=(3, 40)),
+    volume_action("os-reimage", reimage, "volume:reimage", forms.REIMAGE, since=(3, 68)),
     volume_action("os-retype", retype, "volume:retype", forms.RETYPE),
     volume_action("os-set_bootable", set_bootable, "volume:update", forms.BOOTABLE),
     volume_action("os-update_readonly_flag", set_readonly, "volume:update_readonly_flag", forms.READONLY),

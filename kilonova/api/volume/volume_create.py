@@ -38,7 +38,7 @@ async def new_volume(call: Call) -> NewVolume:
         metadata=wish.get("metadata") or {},
         snapshot_id=wish.get("snapshot_id") or "",
         source_id=wish.get("source_volid") or "",
-        image=await _image(call, reference) if reference else None,
+        image=await find_image(call, reference) if reference else None,
     )
 
 
@@ -56,7 +56,7 @@ def _size(given: Any) -> int | None:
     return int(given)
 
 
-async def _image(call: Call, reference: str) -> Image:
+async def find_image(call: Call, reference: str) -> Image:
     """By its id, or the end of its address; else by its name."""
     try:
         return await call.service.images.find(call.caller, reference.rpartition("/")[2])

@@ -33,8 +33,8 @@ def has_volumes(row: Any) -> bool:
 async def reserve(ctx: Context) -> Facts:
     """From now on nobody else can have it."""
     facts = ctx.facts
-    attachment = await _service(ctx).reserve(
-        _fence(ctx),
+    attachment = await service_of(ctx).reserve(
+        fence_of(ctx),
         project_id=ctx.row.project_id,
         volume_id=facts["volume_id"],
         device=facts["device"],
@@ -53,18 +53,18 @@ async def release(ctx: Context) -> Facts:
     volume_id = ctx.facts["volume_id"]
     for one in await _attached(ctx):
         if one.volume_id == volume_id:
-            await _service(ctx).release(_fence(ctx), attachment_id=one.id)
+            await service_of(ctx).release(fence_of(ctx), attachment_id=one.id)
     _record(ctx, lambda there: [one for one in there if one.volume_id != volume_id])
     return {}
 
 
 async def connect(ctx: Context) -> Facts:
-    await _service(ctx).connect(_fence(ctx), attachment_id=ctx.facts["attachment"], host=ctx.facts["host"])
+    await service_of(ctx).connect(fence_of(ctx), attachment_id=ctx.facts["attachment"], host=ctx.facts["host"])
     return {}
 
 
 async def complete(ctx: Context) -> Facts:
-    await _service(ctx).complete(_fence(ctx), attachment_id=ctx.facts["attachment"])
+    await service_of(ctx).complete(fence_of(ctx), attachment_id=ctx.facts["attachment"])
     return {}
 
 
@@ -81,7 +81,7 @@ async def _connect_all(ctx: Context, host: str) -> Facts:
     removed meanwhile needs no connection."""
     for one in await _attached(ctx):
         try:
-            await _service(ctx).connect(_fence(ctx), attachment_id=one.id, host=host)
+            await service_of(ctx).connect(fence_of(ctx), attachment_id=one.id, host=host)
         except Failed as why:
             if why.code != ATTACHMENT_GONE:
                 raise
@@ -104,7 +104,7 @@ async def attach_wanted(ctx: Context) -> Facts:
 async def give_back(ctx: Context) -> Facts:
     """The host has them no more; the server does, for the next try."""
     for one in await _attached(ctx):
-        await _service(ctx).disconnect(_fence(ctx), attachment_id=one.id)
+        await service_of(ctx).disconnect(fence_of(ctx), attachment_id=one.id)
     ctx.set_server(volume_info=to_json([]))
     return {}
 
@@ -112,14 +112,14 @@ async def give_back(ctx: Context) -> Facts:
 async def complete_all(ctx: Context) -> Facts:
     """The guest has them; from here on the server's own row says which of them go with it."""
     for one in await _attached(ctx):
-        await _service(ctx).complete(_fence(ctx), attachment_id=one.id)
-        await _service(ctx).set_delete_on_termination(_fence(ctx), attachment_id=one.id, delete=False)
+        await service_of(ctx).complete(fence_of(ctx), attachment_id=one.id)
+        await service_of(ctx).set_delete_on_termination(fence_of(ctx), attachment_id=one.id, delete=False)
     return {}
 
 
 async def _made(ctx: Context, slot: int, one: WantedVolume) -> str:
-    return await _service(ctx).create_for_boot(
-        _fence(ctx),
+    return await service_of(ctx).create_for_boot(
+        fence_of(ctx),
         slot=slot,
         project_id=ctx.row.project_id,
         user_id=ctx.row.user_id,
@@ -131,7 +131,7 @@ async def _made(ctx: Context, slot: int, one: WantedVolume) -> str:
 
 
 async def _until_settled(ctx: Context, volume_id: str) -> None:
-    state = await _service(ctx).state(volume_id)
+    state = await service_of(ctx).state(volume_id)
     if state.is_broken:
         raise Failed("volume_failed", f"volume {volume_id} could not be created: {state.reason}", final=True)
     if not state.is_settled:
@@ -139,11 +139,11 @@ async def _until_settled(ctx: Context, volume_id: str) -> None:
 
 
 async def _taken(ctx: Context, volume_id: str, one: WantedVolume, held: Mapping[str, str]) -> ServerVolume:
-    volumes, owner = _service(ctx), ctx.row.project_id
+    volumes, owner = service_of(ctx), ctx.row.project_id
     attachment = held.get(volume_id) or await volumes.reserve(
-        _fence(ctx), project_id=owner, volume_id=volume_id, device=one.device
+        fence_of(ctx), project_id=owner, volume_id=volume_id, device=one.device
     )
-    await volumes.connect(_fence(ctx), attachment_id=attachment, host=ctx.facts["destination"])
+    await volumes.connect(fence_of(ctx), attachment_id=attachment, host=ctx.facts["destination"])
     return ServerVolume(
         id=ctx.world.ids.uuid(),
         volume_id=volume_id,
@@ -163,10 +163,10 @@ def named(volumes: Sequence[dict[str, Any]]) -> dict[str, str]:
 async def hold_named(ctx: Context) -> Facts:
     """As the one who accepts a create does, of a server that is tried again."""
     spec = ctx.params["spec"]
-    service, devices = _service(ctx), named(spec.get("volumes", ()))
+    service, devices = service_of(ctx), named(spec.get("volumes", ()))
 
     async def body(tx: Tx) -> None:
-        await service.hold(tx, _fence(ctx), project_id=spec["project_id"], devices=devices)
+        await service.hold(tx, fence_of(ctx), project_id=spec["project_id"], devices=devices)
 
     try:
         if devices:
@@ -178,7 +178,7 @@ async def hold_named(ctx: Context) -> Facts:
 
 async def release_held(ctx: Context) -> Facts:
     """Of a server that never had a host: reserved is all they were."""
-    await _service(ctx).release_all(_fence(ctx))
+    await service_of(ctx).release_all(fence_of(ctx))
     return {}
 
 
@@ -186,7 +186,7 @@ async def release_volumes(ctx: Context) -> Facts:
     """All of them; those that shall go with the server are deleted, unless it never came to have them."""
     there = server_volumes(ctx.row.volume_info)
     going = [one.volume_id for one in there if one.delete_on_termination and one.attachment_id]
-    await _service(ctx).release_all(_fence(ctx), delete=going)
+    await service_of(ctx).release_all(fence_of(ctx), delete=going)
     ctx.set_server(volume_info=to_json([]))
     return {}
 
@@ -196,7 +196,7 @@ async def release_unbuilt(ctx: Context) -> Facts:
     may not say so any more, or not yet."""
     wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
     slots = [slot for slot, one in enumerate(wanted) if one.delete_on_termination and not one.volume_id]
-    await _service(ctx).release_all(_fence(ctx), slots=slots)
+    await service_of(ctx).release_all(fence_of(ctx), slots=slots)
     ctx.set_server(volume_info=to_json([]))
     return {}
 
@@ -257,14 +257,14 @@ def _record(ctx: Context, become: Callable[[list[ServerVolume]], list[ServerVolu
 
 async def _attached(ctx: Context) -> list[Attached]:
     server_id = ctx.server_id or ""
-    return (await _service(ctx).attached([server_id])).get(server_id, [])
+    return (await service_of(ctx).attached([server_id])).get(server_id, [])
 
 
-def _service(ctx: Context) -> Volume:
+def service_of(ctx: Context) -> Volume:
     if ctx.world.volume is None:
         raise RuntimeError("this role has no volume service")
     return ctx.world.volume
 
 
-def _fence(ctx: Context) -> tuple[str, int, int]:
+def fence_of(ctx: Context) -> tuple[str, int, int]:
     return ctx.server_id or "", ctx.turn, ctx.ordinal

@@ -17,6 +17,7 @@ from kilonova.services.volume.volume import (
     ATTACHING,
     AVAILABLE,
     DETACHING,
+    DOWNLOADING,
     EXTENDING,
     IN_USE,
     READ_ONLY,
@@ -107,7 +108,7 @@ async def detach(tx: Tx, parts: Parts, volume: Volume, gone: Sequence[Attachment
     values: dict[str, Any] = {"updated_at": parts.clock.now()}
     if volume.status in _HELD or (gone and volume.status.startswith("error")):
         values["status"] = status_by(left.attachments)
-    elif volume.status in (EXTENDING, UPLOADING):
+    elif volume.status in (DOWNLOADING, EXTENDING, UPLOADING):
         values["previous_status"] = status_by(left.attachments)
     return await change_volume(tx, left, values)
 

@@ -11,6 +11,7 @@ import msgspec
 from kilonova.domain.caller import Caller
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import insert_image
+from kilonova.services.volume.creating import check_image
 from kilonova.services.volume.parts import Parts, change_volume, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
 from kilonova.services.volume.records import snapshots_of
@@ -18,9 +19,13 @@ from kilonova.services.volume.volume import (
     ATTACHED,
     AVAILABLE,
     DETACHED,
+    DOWNLOADING,
+    ERROR,
     EXTEND,
     EXTENDING,
     IN_USE,
+    REIMAGE,
+    RESERVED,
     RESTORING,
     REVERT,
     REVERTING,
@@ -36,6 +41,14 @@ from kilonova.services.volume.volume import (
 from kilonova.store import rows
 from kilonova.store.tables.volume import attachments, snapshots
 from kilonova.world import Body, Tx
+
+
+async def begin_reimage(tx: Tx, volume: Volume, image: Image, work: dict[str, Any]) -> Volume:
+    """Its row is locked. The old content stays until the new one is whole."""
+    check_image(image, volume.size)
+    return await change_volume(
+        tx, volume, {"status": DOWNLOADING, "previous_status": volume.status, "reason": "", **work}
+    )
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +120,17 @@ class Changes:
         if found[-1].size != volume.size:
             raise bad_input(f"Snapshot {snapshot_id} has {found[-1].size} GB and the volume {volume.size}.")
         return found[-1]
+
+    async def reimage(self, caller: Caller, volume_id: str, image: Image, *, reserved: bool = False) -> Volume:
+        """Replace its content by that of an image. `reserved`: also while it is reserved."""
+        work = self._parts.work(REIMAGE, image.id)
+
+        async def body(tx: Tx) -> Volume:
+            volume = await visible_volume(tx, caller, volume_id, lock=True)
+            require_status(volume, (AVAILABLE, ERROR, RESERVED) if reserved else (AVAILABLE, ERROR), "be re-imaged")
+            return await begin_reimage(tx, volume, image, work)
+
+        return await self._accepted(body)
 
     async def retype(self, caller: Caller, volume_id: str, name_or_id: str) -> Volume:
         """Every type lies on the same kind of storage here, so only the record changes."""

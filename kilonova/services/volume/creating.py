@@ -139,6 +139,12 @@ def _from_volume(volume: Volume) -> _Source:
     return _Source(size=volume.size, type_id=volume.type_id, columns={**columns, **same})
 
 
+def check_image(image: Image, size: int) -> None:
+    """Raise `Refused` unless a volume of that size can hold the image."""
+    _from_image(image)
+    _check_room(image, size)
+
+
 def _from_image(image: Image) -> _Source:
     if image.status != ACTIVE:
         raise bad_input(f"Image {image.id} is not active.")

@@ -22,7 +22,7 @@ from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.files import UNFINISHED, Backing
 from kilonova.services.volume.records import whole_snapshots, whole_volumes
 from kilonova.services.volume.slots import FairSlots
-from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, Snapshot, Volume
+from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, Snapshot, Volume
 from kilonova.services.volume.works import Works
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -272,7 +272,9 @@ class Keeper:
 
 def image_of(thing: Thing) -> str:
     """The image that is being copied, if it is one."""
-    return (thing.image_id or "") if isinstance(thing, Volume) and thing.work == CREATE else ""
+    if not isinstance(thing, Volume):
+        return ""
+    return {CREATE: thing.image_id or "", REIMAGE: thing.work_value}.get(thing.work, "")
 
 
 def copies_bytes(thing: Thing) -> bool:

@@ -15,6 +15,7 @@ from kilonova.domain.volume import Attached, BootSource, VolumeState
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
 from kilonova.services.volume import attaching
+from kilonova.services.volume.changing import begin_reimage
 from kilonova.services.volume.creating import NewVolume, create_volume, no_image
 from kilonova.services.volume.parts import Parts
 from kilonova.services.volume.records import (
@@ -24,11 +25,16 @@ from kilonova.services.volume.records import (
     fetch_volumes,
 )
 from kilonova.services.volume.volume import (
+    ATTACHING,
+    IN_USE,
     READ_WRITE,
+    REIMAGE,
     Attachment,
     Volume,
+    bad_volume,
     no_such_attachment,
     no_such_volume,
+    require_status,
 )
 from kilonova.services.volume.volumes import accept_delete
 from kilonova.store import rows
@@ -154,6 +160,23 @@ class ServerVolumes:
             return attaching.connection_of(self._parts.seal, volume, attachment)
 
         return await self._fenced(fence, body)
+
+    async def reimage(self, fence: FenceKey, *, attachment_id: str, image_id: str) -> None:
+        work = self._parts.work(REIMAGE, image_id)
+
+        async def body(tx: Tx) -> None:
+            volume, attachment = await _held(tx, fence[0], attachment_id)
+            others = [one for one in volume.attachments if one.id != attachment.id]
+            if others:
+                raise bad_volume(f"Volume {volume.id} has {len(others)} other attachments; it cannot be re-imaged.")
+            if volume.work == REIMAGE and volume.work_value == image_id:
+                return  # by an earlier try
+            require_status(volume, (IN_USE, ATTACHING), "be re-imaged")
+            image = await fetch_image(tx, image_id, volume.project_id) or Image(id=image_id, status="deleted")
+            await begin_reimage(tx, volume, image, work)
+
+        await self._fenced(fence, body)
+        await self._parts.wake()
 
     async def complete(self, fence: FenceKey, *, attachment_id: str) -> None:
         now = self._parts.clock.now()
@@ -293,6 +316,7 @@ def _state(volume: Volume) -> VolumeState:
         type=volume.type_name,
         zone=volume.zone,
         image_metadata=volume.image_metadata,
+        work=volume.work,
     )
 
 

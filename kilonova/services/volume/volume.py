@@ -14,6 +14,7 @@ from kilonova.domain.errors import Refused
 CREATING, AVAILABLE, IN_USE, ERROR = "creating", "available", "in-use", "error"
 RESERVED, ATTACHING, ATTACHED, DETACHING, DETACHED = "reserved", "attaching", "attached", "detaching", "detached"
 EXTENDING, UPLOADING, REVERTING, DELETING = "extending", "uploading", "reverting", "deleting"
+DOWNLOADING = "downloading"
 ERROR_EXTENDING, MAINTENANCE, RESTORING = "error_extending", "maintenance", "restoring"
 
 STATES = {
@@ -26,6 +27,7 @@ STATES = {
     EXTENDING: "its file grows",
     UPLOADING: "it is copied into an image",
     REVERTING: "it goes back to a snapshot",
+    DOWNLOADING: "its content is replaced by that of an image",
     DELETING: "it is being deleted",
     MAINTENANCE: "an administrator works on it",
     ERROR: "it could not be made; the volume shows the reason",
@@ -33,7 +35,7 @@ STATES = {
 }
 # What an administrator may say a volume or a snapshot is; many of them only other clouds know.
 RESETTABLE = frozenset(STATES) | {
-    *("awaiting-transfer", "backing-up", "downloading", "error_backing-up", "error_deleting", "error_managing"),
+    *("awaiting-transfer", "backing-up", "error_backing-up", "error_deleting", "error_managing"),
     *("error_managing_deleting", "error_restoring", "managing", "restoring-backup", "retyping", "unmanaging"),
     "error_unmanaging",
 }
@@ -46,6 +48,7 @@ MAY_DELETE = (AVAILABLE, ERROR, "error_restoring", ERROR_EXTENDING, "error_manag
 MAY_DELETE_SNAPSHOT = (AVAILABLE, ERROR)
 
 CREATE, EXTEND, UPLOAD, REVERT, DELETE = "create", "extend", "upload", "revert", "delete"  # works
+REIMAGE = "reimage"  # the same
 USER, IMAGE = "user", "image"  # kinds of metadata
 READ_WRITE, READ_ONLY = "rw", "ro"
 

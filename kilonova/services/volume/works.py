@@ -1,5 +1,5 @@
-"""The pieces of work on files: create, extend, upload, revert, delete. Each may be done again from its start; what the
-record says at the end, it says only if it still asks for this piece."""
+"""The pieces of work on files: create, extend, upload, revert, reimage, delete. Each may be done again from its start;
+what the record says at the end, it says only if it still asks for this piece."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.services.image.image import QUEUED
 from kilonova.services.image.inspection import RAW
 from kilonova.services.image.service import Images
+from kilonova.services.volume.creating import image_facts
 from kilonova.services.volume.files import GIBIBYTE, Backing
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES, Quotas
-from kilonova.services.volume.records import fetch_volume, remove_snapshot, remove_volume
+from kilonova.services.volume.records import fetch_volume, remove_snapshot, remove_volume, set_metadata
 from kilonova.services.volume.volume import (
     AVAILABLE,
     CREATE,
     CREATING,
     DELETE,
     DELETING,
+    DOWNLOADING,
     ERROR,
     ERROR_EXTENDING,
     EXTEND,
     EXTENDING,
+    IMAGE,
+    REIMAGE,
     REVERT,
     REVERTING,
     UPLOAD,
@@ -37,7 +41,14 @@ from kilonova.store import rows
 from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Clock, Store, Tx
 
-_UNDER_WAY = {CREATE: CREATING, EXTEND: EXTENDING, UPLOAD: UPLOADING, REVERT: REVERTING, DELETE: DELETING}
+_UNDER_WAY = {
+    CREATE: CREATING,
+    EXTEND: EXTENDING,
+    UPLOAD: UPLOADING,
+    REVERT: REVERTING,
+    REIMAGE: DOWNLOADING,
+    DELETE: DELETING,
+}
 _FREE: dict[str, Any] = {"work": "", "work_id": "", "work_value": ""}
 
 
@@ -56,6 +67,7 @@ class Works:
             EXTEND: self._extend,
             UPLOAD: self._upload,
             REVERT: self._revert,
+            REIMAGE: self._reimage,
             DELETE: self._delete,
         }
         await verbs[thing.work](thing)
@@ -78,7 +90,7 @@ class Works:
             return
         if thing.work == UPLOAD:
             await self._drop_image(thing)
-        statuses: dict[str, str | None] = {EXTEND: ERROR_EXTENDING, UPLOAD: None}
+        statuses: dict[str, str | None] = {EXTEND: ERROR_EXTENDING, UPLOAD: None, REIMAGE: None}
         unused = int(thing.work_value) - thing.size if thing.work == EXTEND else 0
         changes = {"status": statuses.get(thing.work, ERROR), "reason": f"Its {thing.work} failed: {reason}"}
         await self._end(thing, changes, unused=unused)
@@ -151,6 +163,24 @@ class Works:
             return
         await self._end(volume, {"status": AVAILABLE})
 
+    async def _reimage(self, volume: Volume) -> None:
+        """The old content stays until the new one is whole: if that fails, the volume is as it was, and says why."""
+        name, image_id = file_of(volume), volume.work_value
+        facts = {"image_id": image_id}
+        try:
+            if self._images is None:
+                await self._backing.make(name, volume.size)
+            else:
+                facts = image_facts(await self._images.find(_owner(volume), image_id))
+                await self._backing.make(name, volume.size, image=await self._images.file(image_id))
+        except (Failed, Refused) as why:
+            _go_on_later(why)
+            await self._end(volume, {"status": None, "reason": f"It could not be re-imaged: {why.message}"})
+            return
+        content = {"image_id": image_id, "marker": f"image:{image_id}", "bootable": 1, "reason": ""}
+        status = AVAILABLE if volume.previous_status == ERROR else None
+        await self._end(volume, {"status": status, **content}, image=facts)
+
     async def _delete(self, volume: Volume) -> None:
         """The record first, with a note that the file is to be removed: a crash between the two leaves the note."""
 
@@ -165,8 +195,11 @@ class Works:
         if await self._control.write(body):
             await self.remove_unwanted(volume.backend, file_of(volume))
 
-    async def _end(self, volume: Volume, values: Mapping[str, Any], *, unused: int = 0) -> bool:
-        """`status` None: as before. What an administrator said meanwhile stays. `unused`: GB that it did not get."""
+    async def _end(
+        self, volume: Volume, values: Mapping[str, Any], *, unused: int = 0, image: Mapping[str, str] | None = None
+    ) -> bool:
+        """`status` None: as before. What an administrator said meanwhile stays. `unused`: GB that it did not get.
+        `image`: what it holds from now on."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> bool:
@@ -181,6 +214,8 @@ class Works:
             if volume.work == REVERT:
                 told |= await self._snapshot_again(tx, volume.work_value)
             await rows.change(tx, volumes, told, id=volume.id)
+            if image is not None:
+                await set_metadata(tx, volume.id, IMAGE, image)
             if unused:
                 await self._quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: -unused})
             return True

@@ -14,7 +14,7 @@ from tests.unit.policy.test_compute import ROLES, caller
 PUBLISHED: dict[str, str] = json.loads((Path(__file__).parent / "cinder_defaults.json").read_text())["rules"]
 # What these rules are for is not here.
 LEFT_OUT = {
-    *(rule for rule in PUBLISHED if "volume_type_encryption" in rule or "migrate_volume" in rule or "reimage" in rule),
+    *(rule for rule in PUBLISHED if "volume_type_encryption" in rule or "migrate_volume" in rule),
     *("volume:failover_host", "volume:freeze_host", "volume:thaw_host", "volume:update_volume_admin_metadata"),
     "volume_extension:volume_admin_actions:extend_volume_completion",
 }

@@ -59,6 +59,45 @@ def test_a_server_gets_a_volume_and_gives_it_back(control: Control, tmp_path: Pa
     control(story)
 
 
+def test_the_volume_of_a_stopped_server_is_re_imaged(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            volume, servers = await here.volume(), here.volumes.servers
+            image = await here.image(b"new")
+            attachment = await reserved(here, volume.id)
+            asked = {"attachment_id": attachment, "image_id": image.id}
+            assert await refusal(servers.reimage((SERVER, 2, 1), **asked)) == "invalid_volume", "nobody has it yet"
+            await servers.connect((SERVER, 2, 2), attachment_id=attachment, host="host1")
+            await servers.complete((SERVER, 2, 3), attachment_id=attachment)
+            await servers.reimage((SERVER, 2, 4), **asked)
+            await servers.reimage((SERVER, 2, 4), **asked)
+            after = await here.settled(volume.id)
+            assert (after.status, after.marker, after.reason) == ("in-use", f"image:{image.id}", "")
+            assert (await servers.state(volume.id)).work == ""
+            asked["image_id"] = "00000000-0000-4000-8000-00000000dead"
+            assert await refusal(servers.reimage((SERVER, 2, 5), **asked)) == "invalid_input"
+            assert await refusal(servers.reimage((OTHER, 1, 1), **asked)) == "attachment_not_found"
+
+    control(story)
+
+
+def test_a_volume_that_others_have_is_not_re_imaged(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            await here.volumes.types.create(VolumeType(id="", name="shared", extra_specs={"multiattach": "<is> True"}))
+            volume, image = await here.volume(type="shared"), await here.image(b"new")
+            for server in (SERVER, OTHER):
+                attachment = await reserved(here, volume.id, server=server)
+                fence = (server, 1, 4)
+                await here.volumes.servers.connect(fence, attachment_id=attachment, host="host1")
+                await here.volumes.servers.complete(fence, attachment_id=attachment)
+            asked = {"attachment_id": attachment, "image_id": image.id}
+            assert await refusal(here.volumes.servers.reimage((OTHER, 2, 1), **asked)) == "invalid_volume"
+            assert await status(here, volume.id) == "in-use"
+
+    control(story)
+
+
 def test_a_new_servers_volumes_are_held_until_its_host_has_them(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, NoBytes()) as here:

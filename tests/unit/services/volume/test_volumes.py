@@ -155,6 +155,47 @@ def test_it_becomes_an_image_and_goes_back_to_a_snapshot(control: Control, tmp_p
     control(story)
 
 
+def test_it_is_re_imaged(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            volume, image = await here.volume(), await here.image(b"new", name="linux", properties={"os": "linux"})
+            here.path(volume).open("r+b").write(b"old data")
+            begun = await here.volumes.changes.reimage(ALICE, volume.id, image)
+            assert (begun.status, begun.previous_status) == ("downloading", "available")
+            after = await here.settled(volume.id)
+            assert (after.status, after.bootable, after.marker) == ("available", True, f"image:{image.id}")
+            assert (after.image_metadata["image_id"], after.image_metadata["os"]) == (image.id, "linux")
+            assert here.path(after).open("rb").read(8) == b"new" + bytes(5)
+            assert here.path(after).stat().st_size == 1024**3, "what the image does not fill is empty, not the old data"
+            await here.check_books()
+
+    control(story)
+
+
+def test_what_cannot_be_re_imaged_is_as_it_was(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            volume, image = await here.volume(), await here.image(b"new")
+            here.path(volume).open("r+b").write(b"old data")
+            os.unlink((await here.images.file(image.id)).path)
+            await here.volumes.changes.reimage(ALICE, volume.id, image)
+            after = await here.settled(volume.id)
+            assert after.status == "available" and after.reason.startswith("It could not be re-imaged: ")
+            assert here.path(after).open("rb").read(8) == b"old data" and after.image_metadata == {}
+            large = await here.image(b"x", min_disk=2)
+            assert await refusal(here.volumes.changes.reimage(ALICE, volume.id, large)) == "invalid_input"
+            await here.volumes.changes.reset(ADMIN, volume.id, Said(status="error"))
+            await here.volumes.changes.reimage(ALICE, volume.id, await here.image(b"good"))
+            after = await here.settled(volume.id)
+            assert (after.status, after.reason) == ("available", "")
+            await here.volumes.changes.reset(ADMIN, volume.id, Said(status="reserved"))
+            assert await refusal(here.volumes.changes.reimage(ALICE, volume.id, image)) == "invalid_volume"
+            await here.volumes.changes.reimage(ALICE, volume.id, await here.image(b"good"), reserved=True)
+            assert (await here.settled(volume.id)).status == "reserved"
+
+    control(story)
+
+
 def test_an_image_without_bytes_does_not_stay_behind(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path) as here:

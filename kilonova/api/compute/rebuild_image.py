@@ -1,0 +1,61 @@
+"""The image of a rebuild: whether the server may have it, and which operation that is.
+
+A server that boots from a volume has its own operation: below 2.93 its volume keeps its content, so the image may not
+change; from there on the volume is re-imaged, with the same image too. Whether the server's host may run the image is
+the scheduler's to say, after the request was accepted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kilonova.api.call import Call
+from kilonova.api.compute.server_disks import check_fit, check_memory, find_image
+from kilonova.api.compute.server_hardware import check_same_hardware
+from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
+from kilonova.domain.volume import ServerVolume
+from kilonova.services.image.image import Image
+from kilonova.services.volume.creating import check_image, image_facts
+from kilonova.services.volume.volume import IN_USE
+from kilonova.store.server_records import Record
+
+
+class RebuildImage(NamedTuple):
+    operation: str
+    params: dict[str, Any]
+
+
+def root_volume(record: Record) -> ServerVolume | None:
+    return next((one for one in record.volumes if one.is_root), None)
+
+
+async def image_for(call: Call, record: Record, image_id: str, *, reimages: bool) -> RebuildImage:
+    """`reimages`: as from 2.93 on."""
+    image, root = await find_image(call, image_id), root_volume(record)
+    check_same_hardware(record.flavor, image)
+    params = {"image": image.id, "image_format": image.disk_format or ""}
+    if root is None:
+        check_fit(call, record.flavor, image)
+        return RebuildImage("rebuild", {**params, "image_properties": dict(image.properties)})
+    check_memory(record.flavor, image)
+    before = await _check_volume(call, root, image, reimages=reimages)
+    about = {"image_properties": image_facts(image), "image_before": before, "reimage": reimages}
+    return RebuildImage("rebuild_volume", {**params, **about})
+
+
+async def _check_volume(call: Call, root: ServerVolume, image: Image, *, reimages: bool) -> str:
+    """Return the image that the volume was made from."""
+    try:
+        state = await call.service.volumes.servers.state(root.volume_id)
+        before = state.image_metadata.get("image_id", "")
+        if not reimages:
+            if image.id != before:
+                raise Rejected(400, "Unable to rebuild with a different image for a volume-backed server.")
+            return before
+        check_image(image, state.size)
+    except Refused as why:
+        raise Rejected(400, why.message) from None
+    if state.status != IN_USE:
+        raise Rejected(400, f"Volume {root.volume_id} is {state.status}; it is re-imaged only while it is {IN_USE}.")
+    return before

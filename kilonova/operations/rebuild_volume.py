@@ -1,0 +1,140 @@
+"""Rebuild of a server that boots from a volume: its guest is made anew on its host; claims, ports and volumes stay.
+
+As rebuild.py, but the root disk is not the host's. Up to 2.92 the volume keeps its content. From 2.93 on an image
+replaces it, while no guest has it open:
+the old copy stops -> reimage_volume (from here on it cannot be cancelled) -> await_image -> permission to run
+  -> rebuild_instance starts the new copy
+The volume's old content stays until the new one is whole. A failure after that is undone as far as the guest goes: the
+old copy runs again, from the new content.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Failed, NotYet, Refused
+from kilonova.domain.volume import VolumeState, server_volumes
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.course import Problem
+from kilonova.engine.journal import Op
+from kilonova.engine.model import Facts, Place, Step, Target
+from kilonova.operations.rebuild import Rebuild, check_image, plan_copy, rebuild_facts
+from kilonova.operations.steps.details import edit_details
+from kilonova.operations.steps.volumes import fence_of, service_of
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+REIMAGING = Place("control", lambda facts: [Target("")] if facts["reimage"] else [])
+AFTER = ("grant_runner", "rebuild_instance")  # steps that find the volume re-imaged
+LOOKED_AT_AGAIN = 0.5  # seconds
+
+
+async def reimage(ctx: Context) -> Facts:
+    facts = ctx.facts
+    await service_of(ctx).reimage(fence_of(ctx), attachment_id=facts["attachment"], image_id=facts["image"])
+    return {}
+
+
+async def await_image(ctx: Context) -> Facts:
+    state = await _worked(ctx)
+    if state is None:
+        raise Failed("volume_failed", f"volume {ctx.facts['volume']}: it was deleted", final=True)
+    if state.reason:
+        raise Failed("volume_failed", f"volume {state.id}: {state.reason}", final=True)
+    return {}
+
+
+async def await_end(ctx: Context) -> Facts:
+    """No guest may open the volume while its content is being replaced, whoever is going to start one."""
+    await _worked(ctx)
+    return {}
+
+
+async def _worked(ctx: Context) -> VolumeState | None:
+    state = await _state(ctx)
+    if state is not None and state.work:
+        raise NotYet(f"volume {state.id}, which is {state.status}", LOOKED_AT_AGAIN)
+    return state
+
+
+async def _state(ctx: Context) -> VolumeState | None:
+    """None: an administrator took it away."""
+    try:
+        return await service_of(ctx).state(ctx.facts["volume"])
+    except Refused:
+        return None
+
+
+async def restore_details(ctx: Context) -> Facts:
+    """What is said of the image is what the volume holds now; the rest is as before."""
+    facts, server_id = ctx.facts, ctx.server_id or ""
+    before = facts["before"]
+    state = await _state(ctx)
+    held = state.image_metadata if state is not None else {}
+
+    async def change(tx: Tx, now: float) -> None:
+        about = {
+            "image_properties": held or before["properties"],
+            "image_format": held.get("disk_format") or before["format"],
+        }
+        await edit_details(tx, server_id, {**before["details"], **about})
+
+    ctx.in_transaction(change)
+    ctx.forget_planned_copy(facts["copy"], facts["destination"])
+    return {}
+
+
+class RebuildVolume(Rebuild):
+    name = "rebuild_volume"
+    safe_words = "The server could not be rebuilt; it is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        server = subject.server
+        assert server is not None
+        facts = rebuild_facts(subject)
+        root = next((one for one in server_volumes(server.volume_info) if one.is_root), None)
+        if root is None:
+            raise Refused("not_volume_backed", f"Instance {server.id} does not boot from a volume")
+        facts["before"]["image"] = subject.params.get("image_before", "")
+        reimage = bool(subject.params.get("reimage"))
+        return {**facts, "volume": root.volume_id, "attachment": root.attachment_id, "reimage": reimage}
+
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+        """The server has no image of its own: its volume does."""
+        facts = op.facts
+        wish = facts["wish"]
+        about = {"image_properties": facts["properties"], "image_format": facts["format"]}
+        await edit_details(tx, facts["server"], {**wish.get("details", {}), **about})
+        if "name" in wish:
+            await rows.change(tx, cell.servers, {"name": wish["name"]}, id=facts["server"])
+
+    def words_for(self, problem: Problem) -> str:
+        if problem.step in AFTER:
+            return "The server could not be rebuilt. If its volume was re-imaged, it holds the new image."
+        return super().words_for(problem)
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        told = super().outlook(subject, facts)
+        lost = {"fate": "re-created", "from_image": facts["image"]}
+        disks = [
+            {**disk, **lost} if facts["reimage"] and disk.get("volume") == facts["volume"] else disk
+            for disk in told["disks"]
+            if "volume" in disk
+        ]
+        return {**told, "disks": disks}
+
+    steps = [
+        Step(
+            "rebuild_server",
+            check_image,
+            on=Rebuild.steps[0].on,
+            undo=restore_details,
+            record=plan_copy,
+            plan=True,
+            event="rebuild_server",
+            only_rows=True,
+        ),
+        *Rebuild.steps[1:3],
+        Step("reimage_volume", reimage, on=REIMAGING, undo=await_end, no_return=True),
+        Step("await_image", await_image, on=REIMAGING),
+        *Rebuild.steps[3:],
+    ]
