@@ -31,6 +31,10 @@ class ImageNeeds(msgspec.Struct, frozen=True):
     forbidden: frozenset[str]  # by the flavor
     resources: dict[str, int]
 
+    @property
+    def any(self) -> bool:
+        return bool(self.traits or self.resources)
+
 
 def judge_in_place(
     filters: Sequence[Filter], settings: Settings, field: Field, request: ResourceRequest, held: Held

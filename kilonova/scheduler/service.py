@@ -19,6 +19,7 @@ from kilonova.placement.reading import held_by
 from kilonova.placement.snapshot import snapshot_of
 from kilonova.scheduler.census import Census
 from kilonova.scheduler.hosts import Hosts
+from kilonova.scheduler.in_place import image_needs
 from kilonova.scheduler.promises import Promises, counted, joined
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector, select_many
@@ -113,7 +114,7 @@ class Scheduler:
         hosts, away = await self._hosts([cell], fresh)
         if away:
             raise Unreachable(f"the database of {cell} does not answer")
-        held = await held_by(self._stores.placement, request.server)
+        held = await held_by(self._stores.placement, request.server) if image_needs(request).any else {}
         await self._snapshot.sync(self._stores.placement)
         return self._selector.judge_in_place(self._snapshot, hosts, request, held)
 
