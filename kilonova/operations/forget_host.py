@@ -1,17 +1,20 @@
-"""A host that is taken out of the cloud for good: its record, its place in the books, its cell. Or out of its cell, to
-join another one.
+"""Take a host out of the cloud for good: its record, its place in the books, its cell. Or out of its cell, to join
+another one.
 
-Refused while anything of anybody is there, or while its agent answers: it would only join again. The record in the
-cell goes last, so that a request that was cut off can be repeated.
+Refused while a server is there, a move is in progress, or its agent answers: it would only join again. What the host
+still owes is settled: nobody waits for its copies any more, and the shares that evacuations held there are free. A host
+that only changes its cell is alive, and must have removed its copies first. The record in the cell goes last, so that a
+request that was cut off can be repeated.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy import BindParameter, and_, bindparam, func, not_, or_, select
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import find_host
+from kilonova.placement import claims
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.refusals import NoSuchProvider
 from kilonova.placement.removal import remove_provider
@@ -22,26 +25,52 @@ from kilonova.store.hosts import raise_epoch
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
-from kilonova.world import Store, Tx
+from kilonova.store.tables.journal import STEP_IS_OPEN, steps
+from kilonova.world import Body, Row, Store, Tx
 
+HOST: BindParameter[str] = bindparam("host")
 _SERVERS = Sql(
-    select(func.count().label("n")).where(cell.servers.c.host == bindparam("host"), cell.servers.c.deleted == 0)
+    select(func.count().label("n")).where(
+        or_(cell.servers.c.host == HOST, cell.servers.c.runner_host == HOST), cell.servers.c.deleted == 0
+    )
 )
+# An evacuation that is done holds nothing but the share of its dead source.
+WAITS_FOR_SOURCE = and_(cell.migrations.c.kind == "evacuation", cell.migrations.c.status == "done")
 _MOVES = Sql(
     select(func.count().label("n")).where(
         cell.migrations.c.open == 1,
-        or_(cell.migrations.c.source_host == bindparam("host"), cell.migrations.c.dest_host == bindparam("host")),
+        or_(cell.migrations.c.source_host == HOST, cell.migrations.c.dest_host == HOST),
+        not_(WAITS_FOR_SOURCE),
     )
 )
-_COPIES = Sql(select(func.count().label("n")).where(cell.copies.c.host == bindparam("host")))
-_DEBTS = Sql(select(func.count().label("n")).where(cell.debts.c.host == bindparam("host")))
+_BUSY = Sql(
+    select(func.count().label("n"))
+    .join(cell.servers, cell.servers.c.id == cell.copies.c.server_id)
+    .where(cell.copies.c.host == HOST, cell.servers.c.operation_id.is_not(None))
+)
+_STEPS = Sql(select(func.count().label("n")).where(STEP_IS_OPEN, steps.c.place == HOST))
+_COPIES = Sql(select(func.count().label("n")).where(cell.copies.c.host == HOST))
+_DEBTS = Sql(select(func.count().label("n")).where(cell.debts.c.host == HOST))
+_SERVERS_WITH_COPIES = Sql(
+    select(cell.copies.c.server_id).where(cell.copies.c.host == HOST).distinct().order_by(cell.copies.c.server_id)
+)
+_EVACUATED = Sql(
+    select(cell.migrations.c.id, cell.migrations.c.server_id)
+    .where(cell.migrations.c.source_host == HOST, cell.migrations.c.open == 1, WAITS_FOR_SOURCE)
+    .order_by(cell.migrations.c.number)
+)
+IN_PROGRESS = (
+    "Unable to delete compute service that has in-progress migrations. "
+    "Complete the migrations or delete the instances first."
+)
 REASONS = (
     (_SERVERS, "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."),
-    (
-        _MOVES,
-        "Unable to delete compute service that has in-progress migrations. "
-        "Complete the migrations or delete the instances first.",
-    ),
+    (_MOVES, IN_PROGRESS),
+    (_BUSY, IN_PROGRESS),
+    (_STEPS, IN_PROGRESS),
+)
+REASONS_OF_LIVING = (
+    *REASONS,
     (
         _COPIES,
         "Unable to delete compute service whose host has copies of servers. Wait until they are removed, then retry.",
@@ -60,36 +89,75 @@ async def forget_host(
     db, journal = engine.world.db, engine.world.db.cell(cell_name)
 
     async def check(tx: Tx) -> None:
-        await _refuse_unless_empty(tx, name)
+        await _refuse_unless_empty(tx, name, is_alive=next_cell is not None)
         if next_cell is None:
             await _refuse_if_heard(tx, name, engine.limits.service_down_time)
 
-    async def drop(tx: Tx) -> None:
-        await rows.fetch(tx, cell.hosts, lock=True, name=name)
-        await check(tx)
-        await rows.remove(tx, cell.host_hardware, host=name)
-        await rows.remove(tx, cell.hosts, name=name)
-
-    async def unmap(tx: Tx) -> None:
-        if next_cell is None:
-            await rows.remove(tx, control.host_mappings, host=name)
-            await leave_aggregates(tx, name)
-        else:
-            await keep_cell(tx, db, next_cell)
-            await rows.change(tx, control.host_mappings, {"cell": next_cell}, host=name)
-
     await journal.read(check)
     await _close(db.placement, provider)
+    if next_cell is None:
+        await free_shares(engine, journal, name)
     await remove_provider(db.placement, provider)
     try:
-        await engine.write(db.control, unmap)
+        await unmap_host(engine, name, next_cell)
     except Refused:
         # its provider is gone: it registers anew, and that makes it again
         await engine.write(journal, lambda tx: raise_epoch(tx, name))
         raise
-    await engine.write(journal, drop)
+    await drop_record(engine, journal, name, check)
     # An agent that registered meanwhile made the provider again; left behind, its name would keep the host out.
     await remove_provider(db.placement, provider)
+
+
+async def free_shares(engine: Engine, journal: Store, name: str) -> int:
+    """Free what evacuations hold at their dead source, and complete them; return their number. Placement first: to free
+    a share twice is harmless, to forget one is not."""
+
+    async def find(tx: Tx) -> list[Row]:
+        return list(await tx.all(_EVACUATED, host=name))
+
+    evacuations = await journal.read(find)
+    for row in evacuations:
+        await claims.drop_holder(engine.world.db.placement, row["server_id"], row["id"])
+
+    async def complete(tx: Tx) -> None:
+        done = {"status": "completed", "open": 0, "updated_at": engine.world.clock.now()}
+        for row in evacuations:
+            await rows.change(tx, cell.migrations, done, id=row["id"], status="done")
+
+    if evacuations:
+        await engine.write(journal, complete)
+    return len(evacuations)
+
+
+async def unmap_host(engine: Engine, name: str, next_cell: str | None = None) -> None:
+    """In control, and in its aggregates unless it only changes its cell."""
+
+    async def body(tx: Tx) -> None:
+        if next_cell is None:
+            await rows.remove(tx, control.host_mappings, host=name)
+            await leave_aggregates(tx, name)
+        else:
+            await keep_cell(tx, engine.world.db, next_cell)
+            await rows.change(tx, control.host_mappings, {"cell": next_cell}, host=name)
+
+    await engine.write(engine.world.db.control, body)
+
+
+async def drop_record(engine: Engine, journal: Store, name: str, check: Body[None]) -> None:
+    """Remove the host from its cell with all that it owed, if `check` still agrees."""
+
+    async def body(tx: Tx) -> None:
+        # Servers before the host, as operations lock them: one that is accepted now waits, and finds no copy here.
+        for row in await tx.all(_SERVERS_WITH_COPIES, host=name):
+            await rows.fetch(tx, cell.servers, lock=True, id=row["server_id"])
+        await rows.fetch(tx, cell.hosts, lock=True, name=name)
+        await check(tx)
+        for table in (cell.debts, cell.copies, cell.host_hardware):
+            await rows.remove(tx, table, host=name)
+        await rows.remove(tx, cell.hosts, name=name)
+
+    await engine.write(journal, body)
 
 
 async def _close(placement: Store, provider: str) -> None:
@@ -108,10 +176,10 @@ async def move_host(engine: Engine, name: str, to: str) -> None:
         await forget_host(engine, journal.name, name, row["provider_id"], next_cell=to)
 
 
-async def _refuse_unless_empty(tx: Tx, name: str) -> None:
-    for statement, sentence in REASONS:
-        found = await tx.one(statement, host=name)
-        if found is not None and found["n"]:
+async def _refuse_unless_empty(tx: Tx, name: str, *, is_alive: bool) -> None:
+    for statement, sentence in REASONS_OF_LIVING if is_alive else REASONS:
+        row = await tx.one(statement, host=name)
+        if row is not None and row["n"]:
             raise Refused("host_in_use", sentence)
 
 

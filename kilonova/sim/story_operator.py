@@ -9,6 +9,8 @@ from kilonova.domain.caller import Caller, Named
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.core import Engine
 from kilonova.engine.findings import settle
+from kilonova.operations.forget_host import forget_host
+from kilonova.operations.hosts import find_host
 from kilonova.services.volume.changing import Said
 from kilonova.sim.network import PROJECT
 from kilonova.sim.story_requests import Answer, Requests
@@ -53,6 +55,15 @@ class OperatorRequests(Requests):
                 journal = await journal_of(db, row["id"])
                 if journal is not None and row["server_id"] == server_id:
                     await settle(journal, row["id"], self.cloud.cause(), reason, engine.world.clock.now())
+
+        return self._ask(ask)
+
+    def forget(self, host: str) -> Answer:
+        """As `DELETE /os-services/ID`."""
+
+        async def ask(engine: Engine) -> None:
+            journal, row = await find_host(engine, host)
+            await forget_host(engine, journal.name, host, row["provider_id"])
 
         return self._ask(ask)
 

@@ -230,6 +230,10 @@ class Watch:
                 self.hosts[row["name"]] = state.word
                 text = state.word if state.word not in ("down", "unknown") else f"{state.word}: {state.sentence}"
                 yield Event({"host": row["name"], "is": state.word}, row["name"], text)
+        recorded = {row["name"] for row, _ in self._host_rows}
+        for name in [name for name in self.hosts if name not in recorded]:
+            del self.hosts[name]
+            yield Event({"host": name, "is": "removed"}, name, "no longer recorded")
 
     def _owed(self) -> Iterator[Event]:
         debts = {(row["host"], row["server_id"], row["copy"]) for row in self._rows("debts", "created_at")}

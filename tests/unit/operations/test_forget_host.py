@@ -21,6 +21,7 @@ from kilonova.store import rows
 from kilonova.store.host_hardware import versions
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
+from kilonova.store.tables.journal import steps
 from kilonova.store.tables.placement import inventories, resource_providers
 from kilonova.world import Tx, World
 from tests.unit.control import Clock, Ids
@@ -85,6 +86,22 @@ async def debt_there(stores: Any) -> None:
     await add_row(stores, cell.debts, server_id="s", host="a", **values)
 
 
+async def guest_may_run_there(stores: Any) -> None:
+    await add_server(stores, "x", "b", runner_host="a")
+
+
+async def copy_of_a_busy_server(stores: Any) -> None:
+    server = await add_server(stores, "s", "b", operation_id="o")
+    values = {"copy": 1, "state": "leaving", "operation_id": "o", "created_at": 0.0}
+    await add_row(stores, cell.copies, server_id=server, host="a", **values)
+
+
+async def step_there(stores: Any) -> None:
+    values = {"ordinal": 1, "name": "n", "place": "a", "way": "do", "state": "taken", "open": 1, "attempt": 1}
+    numbers = {"copy": 1, "turn": 1, "not_before": 0.0, "created_at": 0.0}
+    await add_row(stores, steps, operation_id="o", **values, **numbers)
+
+
 def moving(**hosts: str) -> Any:
     async def add(stores: Any) -> None:
         values = {
@@ -120,8 +137,9 @@ async def answered(stores: Any) -> None:
     ("before", "says"),
     [
         (server_there, "is hosting instances"),
-        (copy_there, "has copies of servers"),
-        (debt_there, "has stale guest copies"),
+        (guest_may_run_there, "is hosting instances"),
+        (copy_of_a_busy_server, "in-progress migrations"),
+        (step_there, "in-progress migrations"),
         (moving(source_host="a", dest_host="b"), "in-progress migrations"),
         (moving(source_host="b", dest_host="a"), "in-progress migrations"),
         (answered, "host a: its agent answered 5 s ago"),
@@ -133,6 +151,43 @@ def test_refused_while_something_is_there(databases: Run, before: Any, says: str
         await before(stores)
         with pytest.raises(Refused, match=says):
             await forget(stores, ids)
+        assert await left(stores) == (1, 1, 1, 3)
+
+    databases(story)
+
+
+def test_what_it_owed_is_settled(databases: Run) -> None:
+    """The evacuated server's own host keeps what is recorded of it."""
+
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+        await add_host(stores, "b", seen=SILENT)
+        await copy_there(stores)
+        await debt_there(stores)
+        await moving(id="m", kind="evacuation", status="done", source_host="a", dest_host="b")(stores)
+        await moving(id="n", kind="evacuation", status="done", source_host="b", dest_host="a")(stores)
+        await forget(stores, ids)
+        assert await left(stores) == (1, 1, 1, 3)
+
+        async def body(tx: Tx) -> tuple[int, int, dict[str, tuple[str, int]]]:
+            moves = await rows.fetch_all(tx, cell.migrations)
+            owed = [await rows.fetch_all(tx, table, host="a") for table in (cell.copies, cell.debts)]
+            return len(owed[0]), len(owed[1]), {row["id"]: (row["status"], row["open"]) for row in moves}
+
+        assert await stores.cell("cell1").read(body) == (0, 0, {"m": ("completed", 0), "n": ("done", 1)})
+
+    databases(story)
+
+
+@pytest.mark.parametrize(
+    ("before", "says"), [(copy_there, "has copies of servers"), (debt_there, "has stale guest copies")]
+)
+def test_a_host_that_changes_its_cell_removes_its_copies_first(databases: Run, before: Any, says: str) -> None:
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a")
+        await before(stores)
+        with pytest.raises(Refused, match=says):
+            await forget_host.forget_host(engine_of(stores), "cell1", "a", ids["provider_id"], next_cell="cell2")
         assert await left(stores) == (1, 1, 1, 3)
 
     databases(story)
