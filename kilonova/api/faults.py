@@ -47,6 +47,7 @@ STATUS = {
     "runner_unknown": 409,
     "secrets_unreadable": 409,
     "settled": 409,
+    "source_gone": 409,
     "unpaid_debts": 409,
     "cell_configured": 409,
     "cell_database": 409,

@@ -22,7 +22,7 @@ from kilonova.store.tables.placement import claim_fence, consumers, ledger
 from kilonova.world import Row, Store, Stores, Tx
 
 _SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "claimed", "turn", "deleted", "project_id", "user_id"]))
-_MOVE = ("id", "server_id", "kind", "source_host", "old_flavor", "old_claimed", "open")
+_MOVE = ("id", "server_id", "kind", "source_host", "old_flavor", "old_claimed", "open", "source_gone")
 _MIGRATIONS = Sql(select(*cell.migrations.c[_MOVE]))
 _COPIES = Sql(select(*cell.copies.c["server_id", "copy", "host", "claim"]))
 _QUARANTINE = Sql(select(*cell.quarantine.c["server_id", "host"]).where(cell.quarantine.c.ended_at.is_(None)))

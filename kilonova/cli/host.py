@@ -15,7 +15,7 @@ from kilonova.cli.options import DEFAULT_LOGIN, AsJson, HostName, Login
 if TYPE_CHECKING:
     from kilonova.cli.rest import Cloud
 
-app = App(name="host", help="Hosts of a running cloud: list, show.")
+app = App(name="host", help="Hosts of a running cloud: list, show, gone.")
 quarantine = App(name="quarantine", help="Guests that the records do not explain: list, adopt, remove.")
 
 HOST_COLUMNS = ("name", "id", "cell", "state", "debts", "quarantined", "sentence")
@@ -52,6 +52,26 @@ def show(host: HostName, /, *, login: Login = DEFAULT_LOGIN, as_json: AsJson = F
     if shown["quarantine"]:
         print("\nin quarantine")
         _print_table(COPY_COLUMNS, (_copy_row(shown["name"], one) for one in shown["quarantine"]))
+
+
+@app.command
+def gone(
+    host: HostName,
+    /,
+    *,
+    reason: str,
+    login: Login = DEFAULT_LOGIN,
+) -> None:
+    """Declare a dead host gone: nothing waits for it any more, and it is removed. This cannot be undone.
+
+    Parameters
+    ----------
+    reason
+        Why it never comes back; recorded, and shown if it does.
+    """
+    body = {"operation": "host_gone", "host": host, "reason": reason}
+    operation = cloud_of(login).post("/operations", body)["operation"]
+    print(f"{host} is declared gone: operation {operation}")
 
 
 @quarantine.command(name="list")

@@ -27,11 +27,11 @@ class Settled:
 async def carry_out(
     driver: Driver, claims: Claims, verdicts: Sequence[Verdict], running: set[tuple[str, int]], tries: Tries
 ) -> Settled:
-    """Quarantined copies are left exactly as they are. Raises what went wrong with a guest that may still start: the
-    host registers again and tries it once more."""
+    """Quarantined copies are left exactly as they are; those that are set aside are switched off. Raises what went
+    wrong with a guest that may still start: the host registers again and tries it once more."""
     done = Settled()
     for verdict in verdicts:
-        if verdict.word == "stop":
+        if verdict.word in ("stop", "set_aside"):
             await driver.ensure_power(verdict.server, verdict.copy, on=False)
             done.stopped.append((verdict.server, verdict.copy))
     for verdict in verdicts:

@@ -27,6 +27,7 @@ from kilonova.placement.reporting import take_report
 from kilonova.placement.traits import DISABLED, set_disabled
 from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
+from kilonova.store.gone_hosts import find_gone, sentence_of
 from kilonova.store.host_hardware import note_hardware, touch
 from kilonova.store.hosts import UNKNOWN_IDENTITY
 from kilonova.store.quarantine import end_quarantine, note_quarantine
@@ -47,8 +48,9 @@ async def register(engine: Engine, message: Register) -> Registered:
     if wrong:
         return Registered(epoch=0, refused=wrong)
     try:
-        journal = await find_cell(engine, message)
-        row = await _host_row(engine, journal, message)
+        gone = await _declared_gone(engine, message)
+        journal = await find_cell(engine, message, "" if gone is None else gone["cell"])
+        row = await _host_row(engine, journal, message, gone)
     except Refused as why:
         return Registered(epoch=0, refused=why.message)
     placement = engine.world.db.placement
@@ -75,14 +77,14 @@ async def register(engine: Engine, message: Register) -> Registered:
             logger.warning("server %s: its record was lost and made again, %s has copy %d", server, message.host, copy)
         await note_hardware(tx, message.host, hardware, message.copies)
         resumes = engine.limits.resume_guests_state_on_host_boot
-        verdicts = await judge_copies(tx, message.host, message.copies, resumes)
+        verdicts = await judge_copies(tx, message.host, message.copies, resumes, gone)
         for server in await note_missing(tx, message.host, message.copies, now):
             logger.warning(
                 "server %s: the records were restored, and %s does not have its disk; set to ERROR",
                 server,
                 message.host,
             )
-        reasons = {(one.server, one.copy): one.why for one in verdicts if one.word == "quarantine"}
+        reasons = {(one.server, one.copy): one.why for one in verdicts if one.word in ("quarantine", "set_aside")}
         strange = [(one, reasons[key]) for one in message.copies if (key := (one.server, one.copy)) in reasons]
         news[:] = await note_quarantine(tx, message.host, strange, now)
         await correct_copies(tx, message.host, message.copies)
@@ -113,8 +115,16 @@ async def _with_volumes(engine: Engine, host: str, verdict: Verdict) -> Verdict:
     return msgspec.structs.replace(verdict, guest=await with_connections(engine.world, verdict.guest, host))
 
 
-async def find_cell(engine: Engine, message: Register) -> Store:
-    """A host stays in the cell where it was first seen; a new one joins the cell it names, or the first there is."""
+async def _declared_gone(engine: Engine, message: Register) -> Row | None:
+    async def body(tx: Tx) -> Row | None:
+        return await find_gone(tx, identity_of(message.key))
+
+    return await engine.world.db.control.read(body)
+
+
+async def find_cell(engine: Engine, message: Register, former: str = "") -> Store:
+    """A host stays in the cell where it was first seen; a new one joins the cell it names, its former one if it was
+    declared gone there, or the first there is."""
     db, host, wanted = engine.world.db, message.host, message.cell
     if wanted and wanted not in db.cells():
         await db.learn()  # it may be new
@@ -126,12 +136,14 @@ async def find_cell(engine: Engine, message: Register) -> Store:
             "no_such_cell", f"host {host} belongs to the cell {wanted}, which does not exist; {known}; {advice}"
         )
 
+    first = wanted or (former if former in cells else cells[0])
+
     async def body(tx: Tx) -> str:
         row = await rows.fetch(tx, control.host_mappings, host=host)
         if row is None:
-            await keep_cell(tx, db, wanted or cells[0])
-            await rows.put(tx, control.host_mappings, unless_there=True, host=host, cell=wanted or cells[0])
-            return wanted or cells[0]
+            await keep_cell(tx, db, first)
+            await rows.put(tx, control.host_mappings, unless_there=True, host=host, cell=first)
+            return first
         if wanted and row["cell"] != wanted:
             raise Refused(
                 "host_in_other_cell",
@@ -143,8 +155,9 @@ async def find_cell(engine: Engine, message: Register) -> Store:
     return db.cell(await engine.write(db.control, body))
 
 
-async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:
-    """The host's record; its identity is a key, and neither may change behind the other's back."""
+async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row | None) -> Row:
+    """The host's record; its identity is a key, and neither may change behind the other's back. One that was declared
+    `gone` is disabled until an administrator enables it."""
     identity = identity_of(message.key)
     service_id, provider_id = engine.world.ids.uuid(), engine.world.ids.uuid()
 
@@ -167,7 +180,7 @@ async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:
                 "host_renamed",
                 f"this agent's key belongs to host {other['name']}; a host cannot be renamed to {message.host}",
             )
-        await _insert_host(tx, message, identity, service_id, provider_id)
+        await _insert_host(tx, message, identity, service_id, provider_id, None if gone is None else sentence_of(gone))
         created = await rows.fetch(tx, cell.hosts, name=message.host)
         assert created is not None
         return created
@@ -175,7 +188,9 @@ async def _host_row(engine: Engine, journal: Store, message: Register) -> Row:
     return await engine.write(journal, body)
 
 
-async def _insert_host(tx: Tx, message: Register, identity: str, service_id: str, provider_id: str) -> None:
+async def _insert_host(
+    tx: Tx, message: Register, identity: str, service_id: str, provider_id: str, disabled_reason: str | None
+) -> None:
     now = await tx.now()
     await rows.put(
         tx,
@@ -187,8 +202,8 @@ async def _insert_host(tx: Tx, message: Register, identity: str, service_id: str
         session=None,
         session_since=None,
         last_seen=now,
-        disabled=0,
-        disabled_reason=None,
+        disabled=int(disabled_reason is not None),
+        disabled_reason=disabled_reason,
         forced_down=0,
         fenced=None,
         draining=0,

@@ -2,7 +2,8 @@
 
 A copy is adopted (it holds permission to run), kept but stopped (its owner stopped it, or an open move or operation
 needs it), destroyed (the server runs elsewhere or is deleted, or a debt says so), or quarantined (unknown: never
-touched). The records decide, never the host: what counts is the runner, or a copy recorded at that very host.
+touched). On a host that was declared gone nothing from before is destroyed: it is switched off and set aside. The
+records decide, never the host: what counts is the runner, or a copy recorded at that very host.
 """
 
 from __future__ import annotations
@@ -35,15 +36,40 @@ _OLD_COPIES = Sql(
 )
 
 
-async def judge_copies(tx: Tx, host: str, reports: Sequence[CopyReport], resumes: bool) -> list[Verdict]:
-    """Of all that the host reported, and of what it owes."""
+async def judge_copies(
+    tx: Tx, host: str, reports: Sequence[CopyReport], resumes: bool, gone: Row | None = None
+) -> list[Verdict]:
+    """Of all that the host reported, and of what it owes. `gone`: the word of the operator who declared it gone."""
     held = {_key(row): row["reason"] for row in await open_quarantine(tx, host)}
-    verdicts = [await _verdict(tx, host, report, resumes, held) for report in reports]
+    verdicts = [
+        await _set_aside(tx, host, report, gone) or await _verdict(tx, host, report, resumes, held)
+        for report in reports
+    ]
     return verdicts + await _unreported_debts(tx, host, reports)
 
 
 def _key(row: Row) -> tuple[str, int]:
     return row["server_id"], row["copy"]
+
+
+async def _set_aside(tx: Tx, host: str, report: CopyReport, gone: Row | None) -> Verdict | None:
+    """The verdict on a copy from before the host was declared gone, whose server runs elsewhere or is deleted; None for
+    any other copy. What was made or given up there since then is recorded, and judged as on every host."""
+    server = await rows.fetch(tx, cell.servers, id=report.server) if gone is not None else None
+    if gone is None or server is None or report.copy > server["turn"]:
+        return None
+    copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
+    owed = await rows.fetch(tx, cell.debts, host=host, server_id=report.server, copy=report.copy, verb="ensure_absent")
+    if gone["ended_at"] is not None and not (copy is None and owed is None):
+        return None
+    if copy is not None and copy["state"] != "leaving":
+        return None
+    if await _is_from_before(tx, server, report, None) or server["runner_host"] == host:
+        return None
+    if not server["deleted"] and server["runner_host"] is None:
+        return None
+    where = "is deleted" if server["deleted"] else f"belongs to {server['runner_host']}"
+    return Verdict(report.server, report.copy, "set_aside", f"its host was declared gone, and the server {where}")
 
 
 async def _verdict(

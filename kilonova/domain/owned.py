@@ -2,7 +2,8 @@
 it with what placement says.
 
 Owned = what the server was given for its host: its flavor on the host's own provider, unless its record says otherwise
-      + what it was given for the source of each open resize or migration (held by the migration)
+      + what it was given for the source of each open resize or migration (held by the migration), unless the source was
+        declared gone
       + what it was given for the source of each evacuation not yet completed (held by the server, for the evacuation)
       + what a step that was abandoned left, until an operator settles it (law 17): that may still be held, or not
 
@@ -115,6 +116,8 @@ def owned_by(server: Record, open_migrations: Iterable[Record]) -> Owned:
     """`owned` of rows as a cell has them."""
     moves, evacuations = [], []
     for row in open_migrations:
+        if row["source_gone"]:
+            continue
         source = shares_of(row["source_host"], row["old_flavor"], row["old_claimed"])
         if row["kind"] == "evacuation":
             evacuations.append(OpenEvacuation(row["id"], source))

@@ -12,6 +12,7 @@ from kilonova.operations.delete_unplaced import DeleteUnplaced
 from kilonova.operations.detach_volume import DetachVolume
 from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.evacuate_host import EvacuateHost
+from kilonova.operations.host_gone import HostGone
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.place import Place
 from kilonova.operations.place_many import PlaceMany
@@ -40,6 +41,7 @@ REGISTRY: Registry = {
         RevertResize(),
         Evacuate(),
         EvacuateHost(),
+        HostGone(),
         Start(),
         Stop(),
         SoftReboot(),

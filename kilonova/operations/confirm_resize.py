@@ -1,7 +1,8 @@
 """Confirm: the owner keeps the new copy; the old one and its claim go.
 
 confirm_resize on the source (from here on only forward) -> drop what the migration held -> ACTIVE or SHUTOFF
-A source that is away owes the removal and the operation goes on. Asking again while it runs is the same operation.
+A source that is away owes the removal and the operation goes on; one that was declared gone is not asked. Asking again
+while it runs is the same operation.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import RESIZED
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import CONTROL, DEBT, FOREVER, SOURCE, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, DEBT, FOREVER, SOURCE, Facts, Operation, Place, Step
 from kilonova.operations.steps.claim import drop_move
 from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest
 from kilonova.operations.steps.migration import close_migration
@@ -32,9 +33,13 @@ def finished_migration(subject: Subject) -> Facts:
         "was": move["old_vm_state"],
         "old_flavor": move["old_flavor"],
         "source_claimed": move["old_claimed"],
+        "source_gone": bool(move["source_gone"]),
         "ports": has_ports(server),
         "volumes": has_volumes(server),
     }
+
+
+LIVING_SOURCE = Place("source", lambda facts: [] if facts.get("source_gone") else SOURCE.targets(facts))
 
 
 class ConfirmResize(Operation):
@@ -57,7 +62,7 @@ class ConfirmResize(Operation):
         Step(
             "confirm_resize",
             remove_guest,
-            on=SOURCE,
+            on=LIVING_SOURCE,
             record=copy_gone,
             no_return=True,
             when_silent=DEBT,

@@ -25,7 +25,7 @@ _SERVERS_THERE = Sql(
     .where(servers.c.host == bindparam("host"), servers.c.deleted == 0, servers.c.hidden == 0)
     .order_by(servers.c.id)
 )
-_CHILDREN = Sql(
+CHILDREN = Sql(
     select(operations.c.server_id, operations.c.state, operations.c.live, operations.c.error)
     .where(operations.c.parent_id == bindparam("parent"))
     .order_by(operations.c.server_id)
@@ -61,7 +61,7 @@ async def start_children(ctx: Context) -> Facts:
 
 async def await_children(ctx: Context) -> Facts:
     async def body(tx: Tx) -> list[Any]:
-        return list(await tx.all(_CHILDREN, parent=ctx.operation_id))
+        return list(await tx.all(CHILDREN, parent=ctx.operation_id))
 
     children = await ctx.journal.read(body)
     left = sum(child["live"] for child in children)

@@ -9,6 +9,8 @@ request that was cut off can be repeated.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from sqlalchemy import BindParameter, and_, bindparam, func, not_, or_, select
 
 from kilonova.domain.errors import Refused
@@ -26,7 +28,9 @@ from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import STEP_IS_OPEN, steps
-from kilonova.world import Body, Row, Store, Tx
+from kilonova.world import Body, Row, Store, Tx, World
+
+Write = Callable[[Store, Body[None]], Awaitable[None]]  # of a transaction; whether it repeats one that failed, it knows
 
 HOST: BindParameter[str] = bindparam("host")
 _SERVERS = Sql(
@@ -41,6 +45,7 @@ _MOVES = Sql(
         cell.migrations.c.open == 1,
         or_(cell.migrations.c.source_host == HOST, cell.migrations.c.dest_host == HOST),
         not_(WAITS_FOR_SOURCE),
+        not_(and_(cell.migrations.c.source_host == HOST, func.coalesce(cell.migrations.c.source_gone, 0) == 1)),
     )
 )
 _BUSY = Sql(
@@ -89,62 +94,62 @@ async def forget_host(
     db, journal = engine.world.db, engine.world.db.cell(cell_name)
 
     async def check(tx: Tx) -> None:
-        await _refuse_unless_empty(tx, name, is_alive=next_cell is not None)
+        await refuse_unless_empty(tx, name, is_alive=next_cell is not None)
         if next_cell is None:
             await _refuse_if_heard(tx, name, engine.limits.service_down_time)
 
     await journal.read(check)
-    await _close(db.placement, provider)
+    await close_provider(db.placement, provider)
     if next_cell is None:
-        await free_shares(engine, journal, name)
+        await free_shares(engine.world, journal, name, engine.write)
     await remove_provider(db.placement, provider)
     try:
-        await unmap_host(engine, name, next_cell)
+        await unmap_host(engine.world, name, cell_name, engine.write, next_cell)
     except Refused:
         # its provider is gone: it registers anew, and that makes it again
         await engine.write(journal, lambda tx: raise_epoch(tx, name))
         raise
-    await drop_record(engine, journal, name, check)
+    await drop_record(journal, name, engine.write, check)
     # An agent that registered meanwhile made the provider again; left behind, its name would keep the host out.
     await remove_provider(db.placement, provider)
 
 
-async def free_shares(engine: Engine, journal: Store, name: str) -> int:
-    """Free what evacuations hold at their dead source, and complete them; return their number. Placement first: to free
-    a share twice is harmless, to forget one is not."""
+async def free_shares(world: World, journal: Store, name: str, write: Write) -> None:
+    """Free what evacuations hold at their dead source, and complete them. Placement first: to free a share twice is
+    harmless, to forget one is not."""
 
     async def find(tx: Tx) -> list[Row]:
         return list(await tx.all(_EVACUATED, host=name))
 
     evacuations = await journal.read(find)
     for row in evacuations:
-        await claims.drop_holder(engine.world.db.placement, row["server_id"], row["id"])
+        await claims.drop_holder(world.db.placement, row["server_id"], row["id"])
 
     async def complete(tx: Tx) -> None:
-        done = {"status": "completed", "open": 0, "updated_at": engine.world.clock.now()}
+        done = {"status": "completed", "open": 0, "updated_at": world.clock.now()}
         for row in evacuations:
             await rows.change(tx, cell.migrations, done, id=row["id"], status="done")
 
     if evacuations:
-        await engine.write(journal, complete)
-    return len(evacuations)
+        await write(journal, complete)
 
 
-async def unmap_host(engine: Engine, name: str, next_cell: str | None = None) -> None:
-    """In control, and in its aggregates unless it only changes its cell."""
+async def unmap_host(world: World, name: str, cell_name: str, write: Write, next_cell: str | None = None) -> None:
+    """In control, and in its aggregates unless it only changes its cell. A host that joined another cell under that
+    name, since an earlier attempt, keeps both."""
 
     async def body(tx: Tx) -> None:
         if next_cell is None:
-            await rows.remove(tx, control.host_mappings, host=name)
-            await leave_aggregates(tx, name)
+            if await rows.remove(tx, control.host_mappings, host=name, cell=cell_name):
+                await leave_aggregates(tx, name)
         else:
-            await keep_cell(tx, engine.world.db, next_cell)
+            await keep_cell(tx, world.db, next_cell)
             await rows.change(tx, control.host_mappings, {"cell": next_cell}, host=name)
 
-    await engine.write(engine.world.db.control, body)
+    await write(world.db.control, body)
 
 
-async def drop_record(engine: Engine, journal: Store, name: str, check: Body[None]) -> None:
+async def drop_record(journal: Store, name: str, write: Write, check: Body[None]) -> None:
     """Remove the host from its cell with all that it owed, if `check` still agrees."""
 
     async def body(tx: Tx) -> None:
@@ -157,10 +162,10 @@ async def drop_record(engine: Engine, journal: Store, name: str, check: Body[Non
             await rows.remove(tx, table, host=name)
         await rows.remove(tx, cell.hosts, name=name)
 
-    await engine.write(journal, body)
+    await write(journal, body)
 
 
-async def _close(placement: Store, provider: str) -> None:
+async def close_provider(placement: Store, provider: str) -> None:
     try:
         await set_accepting(placement, provider, False)
     except NoSuchProvider:
@@ -176,11 +181,19 @@ async def move_host(engine: Engine, name: str, to: str) -> None:
         await forget_host(engine, journal.name, name, row["provider_id"], next_cell=to)
 
 
-async def _refuse_unless_empty(tx: Tx, name: str, *, is_alive: bool) -> None:
+async def refuse_unless_empty(tx: Tx, name: str, *, is_alive: bool = False) -> None:
     for statement, sentence in REASONS_OF_LIVING if is_alive else REASONS:
         row = await tx.one(statement, host=name)
         if row is not None and row["n"]:
             raise Refused("host_in_use", sentence)
+
+
+async def refuse_unless_idle(tx: Tx, name: str) -> None:
+    """Refused while an operation is at work on the host, or on a server that has a copy there."""
+    for statement in (_BUSY, _STEPS):
+        row = await tx.one(statement, host=name)
+        if row is not None and row["n"]:
+            raise Refused("host_in_use", f"host {name}: {row['n']} operations are at work there; wait for them")
 
 
 async def _refuse_if_heard(tx: Tx, name: str, down_after: float) -> None:

@@ -9,6 +9,7 @@ A source that cannot start its copy any more: ERROR there, and the new copy goes
 
 from __future__ import annotations
 
+from kilonova.domain.errors import Refused
 from kilonova.domain.server import ERROR, RESIZED
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FOREVER, SOURCE, Facts, Operation, Place, Step
@@ -39,7 +40,15 @@ class RevertResize(Operation):
     safe_words = "The migration could not be reverted."
 
     def check(self, subject: Subject) -> Facts:
-        return finished_migration(subject)
+        facts = finished_migration(subject)
+        if facts["source_gone"]:
+            assert subject.server is not None
+            raise Refused(
+                "source_gone",
+                f"Instance {subject.server.id} cannot be reverted: its former host {facts['source']} was declared "
+                "gone; confirm the migration, or delete the instance",
+            )
+        return facts
 
     def joins(self, subject: Subject) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name

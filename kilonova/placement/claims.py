@@ -7,6 +7,7 @@
     drop_move           stay                                       the migration's are dropped         (confirm)
     claim_evacuation    get the holder `evacuation`                the destination's are claimed
     return_evacuation   become those of that holder again          the destination's are dropped       (undo)
+    drop_source         stay                                       the migration's are dropped         (source gone)
     drop_holder         stay                                       those of that holder are dropped    (source clean)
     release             are dropped, with every holder's           so are the migrations'              (delete)
 
@@ -43,6 +44,7 @@ __all__ = [
     "claim_move",
     "drop_holder",
     "drop_move",
+    "drop_source",
     "release",
     "return_evacuation",
     "return_move",
@@ -149,6 +151,24 @@ async def drop_move(store: Store, fence: Fence, migration: str) -> Dropped:
         return Dropped(len(moving.rows))
 
     return await fenced(store, fence, verb, Dropped)
+
+
+async def drop_source(store: Store, server: str, migration: str) -> Dropped:
+    """The source was declared gone: what the migration holds there is free. Needs no fence: the records allow no way
+    back to the source any more, so nobody claims these rows again."""
+
+    async def body(tx: Tx) -> Dropped:
+        standing = await groups.stand_again(tx, server)
+        holdings = await ledger.lock(tx, [server, migration])
+        moving = holdings[migration]
+        if not moving.rows:
+            return Dropped(0)
+        await ledger.apply(tx, holdings, [_nothing_left(moving)], origin=Origin("drop_source"))
+        here = _providers(holdings[server].held_by(CONSUMER))
+        await groups.resettle(tx, standing, gone=_providers(moving.rows), here=here)
+        return Dropped(len(moving.rows))
+
+    return await store.write(body)
 
 
 async def claim_evacuation(

@@ -15,6 +15,7 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
 from kilonova.operations import hosts
+from kilonova.operations.declare_gone import declare_gone
 from kilonova.operations.retry import rebuild_unplaced
 from kilonova.operations.submit import NewServer, NewServers, create, create_many, submit
 from kilonova.sim.cloud import CloudShape, SimCloud
@@ -178,6 +179,18 @@ def host_dies(cloud: SimCloud) -> None:
     cloud.loop.run_for(100.0)
 
 
+def declaring_gone(cloud: SimCloud) -> None:
+    """The host that lost its power: the server is on it, resized, or was evacuated from it."""
+    host = next(name for name in cloud.hardware.hosts() if not cloud.hardware.host(name).switches.power)
+    cause = cloud.cause()
+
+    async def ask(engine: Engine) -> None:
+        journal, _ = await hosts.find_host(engine, host)
+        await declare_gone(engine, journal, host, "it burnt down", cause)
+
+    cloud.ask(ask).add_done_callback(_no_matter)
+
+
 def _ask(cloud: SimCloud, kind: str, params: dict[str, Any]) -> None:
     ask = Ask(kind=kind, server_id=SERVER, cause=cloud.cause(), params=params)
     cloud.ask(lambda engine: submit(engine, ask)).add_done_callback(_no_matter)
@@ -294,6 +307,14 @@ SCENARIOS = [
         asking("evacuate"),
         _one_server("active"),
         CloudShape(shared_storage="pool", limits=SPARING),
+    ),
+    Scenario("host_gone", [created, host_dies, asked("evacuate")], declaring_gone, _one_server("active"), NETWORKED),
+    Scenario(
+        "host_gone_resized",
+        [created, asked("migrate"), host_dies],
+        declaring_gone,
+        _one_server("active", "resized"),
+        NETWORKED,
     ),
     Scenario("create_pinned", [], creating, _created_or_never, PINNING),
     Scenario("migrate_pinned", [created], asking("migrate"), _one_server("active", "resized"), PINNING),

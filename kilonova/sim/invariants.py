@@ -225,7 +225,8 @@ def _nothing_left(records: Records, cloud: SimCloud) -> Iterator[str]:
 
 def _needless(records: Records) -> Iterator[str]:
     """A server has the copy that counts, and the one that an open move may go back to."""
-    open_moves = [m for m in records.table("migrations") if m["open"] and m["kind"] != "evacuation"]
+    migrations = [m for m in records.table("migrations") if m["open"] and m["kind"] != "evacuation"]
+    open_moves = [m for m in migrations if not m["source_gone"]]
     for server in records.table("servers"):
         needed = {(m["source_host"], m["source_copy"]) for m in open_moves if m["server_id"] == server["id"]}
         if server["host"] and not server["deleted"]:

@@ -7,8 +7,10 @@ from typing import Any
 from kilonova.audit.run import audit as audited
 from kilonova.domain.caller import Caller, Named
 from kilonova.engine.abandon import abandon, resume
+from kilonova.engine.accept import Accepted
 from kilonova.engine.core import Engine
 from kilonova.engine.findings import settle
+from kilonova.operations.declare_gone import declare_gone
 from kilonova.operations.forget_host import forget_host
 from kilonova.operations.hosts import find_host
 from kilonova.services.volume.changing import Said
@@ -66,6 +68,16 @@ class OperatorRequests(Requests):
             await forget_host(engine, journal.name, host, row["provider_id"])
 
         return self._ask(ask)
+
+    def gone(self, host: str, reason: str = "it burnt down") -> Answer:
+        """The host is declared gone."""
+        cause = self.cloud.cause()
+
+        async def ask(engine: Engine) -> Accepted:
+            journal, _ = await find_host(engine, host)
+            return await declare_gone(engine, journal, host, reason, cause)
+
+        return self._ask(ask, self._joined(f"host_gone {host}"))
 
     def repair(self, *finds: str) -> Answer:
         """An audit puts right what it finds: these sentences."""

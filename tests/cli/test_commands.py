@@ -394,3 +394,24 @@ def test_an_audit_ends_with_6_when_it_found_something(tmp_path: Path) -> None:
         outcomes = {found["outcome"] for found in json.loads(repaired.stdout)["unbalanced"]}
         assert (repaired.returncode, outcomes) == (6, {"repaired"})
         assert ask(cloud, "audit").returncode == 0
+
+
+def test_a_host_is_declared_gone(cloud: Cloud) -> None:
+    assert ask(cloud, "host", "gone", "host2").returncode == USAGE, "a reason is needed"
+    for host, words in (("host2", "host2"), ("mars", "mars could not be found")):
+        refused = ask(cloud, "host", "gone", host, "--reason", "fire")
+        assert (refused.returncode, refused.stdout) == (REFUSED, "") and words in refused.stderr, refused.stderr
+    ask(cloud, "sim", "host", "host2", "--power", "off")
+    cloud.http.post("/hosts/host2", {"forced_down": True})
+    cloud.http.ended(cloud.http.submit("evacuate_host", host="host2")["operation"])  # what other tests left there
+    gone = ask(cloud, "host", "gone", "host2", "--reason", "fire")
+    assert gone.returncode == 0 and gone.stdout.startswith("host2 is declared gone: operation "), gone.stderr
+    assert cloud.http.ended(gone.stdout.split()[-1])["state"] == "done"
+    assert [host["name"] for host in cloud.http.get("/hosts")["hosts"]] == ["host1"]
+
+    ask(cloud, "sim", "host", "host2", "--power", "on")
+    back = "host2 is back, disabled"
+    until(lambda: [host["state"] for host in cloud.http.get("/hosts")["hosts"]] == ["up", "disabled"], 30, back)
+    assert ": fire" in ask(cloud, "host", "show", "host2").stdout
+    cloud.http.post("/hosts/host2", {"disabled": False})
+    until(lambda: cloud.http.get("/hosts/host2")["host"]["state"] == "up", 30, "host2 works again")

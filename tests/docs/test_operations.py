@@ -48,7 +48,7 @@ def test_the_index_says_where_each_is_requested() -> None:
     index = (OPERATIONS / "README.md").read_text()
     paths = {row["path"]: set(row["operations"].split(", ")) for row in table(index, "operations", "path")}
     own = set[str]().union(*(names for path, names in paths.items() if "/operations`" in path))
-    assert own == {"create", "evacuate_host", *get_args(ServerOperation)}
+    assert own == {"create", "evacuate_host", "host_gone", *get_args(ServerOperation)}
     assert sorted(name for names in paths.values() for name in names) == sorted(page.stem for page in PAGES)
 
 

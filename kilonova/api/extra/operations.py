@@ -21,6 +21,7 @@ from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
+from kilonova.operations.declare_gone import declare_gone
 from kilonova.operations.hosts import find_host
 from kilonova.operations.retry import rebuild_unplaced
 from kilonova.operations.submit import NewServer, create, evacuate_host, find_mapping, submit
@@ -75,8 +76,14 @@ class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     host: str
 
 
+class GoneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operation: Literal["host_gone"]
+    host: str
+    reason: Reason
+
+
 SERVER_FORMS: dict[str, Any] = dict.fromkeys(get_args(ServerOperation), ServerBody)
-HOST_FORMS: dict[str, Any] = {"evacuate_host": HostBody}
+HOST_FORMS: dict[str, Any] = {"evacuate_host": HostBody, "host_gone": GoneBody}
 PLAN_FORMS: dict[str, Any] = {"create": None, **SERVER_FORMS, "rebuild": RebuildBody, **HOST_FORMS}
 FORMS = {"create": CreateBody, "retry": RetryBody, **SERVER_FORMS, **HOST_FORMS}
 
@@ -119,7 +126,10 @@ def _key(request: Request, body: bytes) -> Key | None:
 
 
 async def _accept(
-    engine: Engine, wish: CreateBody | RetryBody | ServerBody | HostBody, cause: Cause, key: Key | None
+    engine: Engine,
+    wish: CreateBody | RetryBody | ServerBody | HostBody | GoneBody,
+    cause: Cause,
+    key: Key | None,
 ) -> tuple[str | None, Accepted]:
     if isinstance(wish, CreateBody):
         flavor = Flavor(wish.flavor.name, wish.flavor.vcpus, wish.flavor.memory_mb, wish.flavor.disk_gb)
@@ -129,6 +139,9 @@ async def _accept(
     if isinstance(wish, HostBody):
         journal, _ = await find_host(engine, wish.host)
         return None, await evacuate_host(engine, journal, wish.host, cause, key)
+    if isinstance(wish, GoneBody):
+        journal, _ = await find_host(engine, wish.host)
+        return None, await declare_gone(engine, journal, wish.host, wish.reason, cause, key)
     if isinstance(wish, RetryBody):
         await find_mapping(engine, wish.server)
         ask = Ask(kind="rebuild", server_id=wish.server, cause=cause, key=key)

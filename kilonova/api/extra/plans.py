@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.rebuild_image import image_for
-from kilonova.api.extra.operations import HOST_FORMS, PLAN_FORMS, Named, RebuildBody, ServerBody, form_of
+from kilonova.api.extra.operations import HOST_FORMS, PLAN_FORMS, GoneBody, Named, RebuildBody, ServerBody, form_of
 from kilonova.api.extra.plan_create import SEES_ALL, plan_create
 from kilonova.api.reading import decode, parsed, read_body
 from kilonova.domain.cause import Cause
@@ -17,9 +18,16 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.rehearse import Rehearsal, rehearse
+from kilonova.operations.declare_gone import GoneRehearsal, rehearse_gone
 from kilonova.operations.rehearse_host import HostRehearsal, rehearse_host
 from kilonova.operations.submit import find_mapping
 from kilonova.store.server_records import find
+
+
+class GonePlanBody(GoneBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dry run needs no reason."""
+
+    reason: Annotated[str, Meta(max_length=1000)] = ""
 
 
 async def plan(call: Call) -> Response:
@@ -28,9 +36,11 @@ async def plan(call: Call) -> Response:
     if decode(body, Named).operation == "create":
         return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
     call.require(SEES_ALL)
-    wish = decode(body, form_of(body, PLAN_FORMS))
-    told: Rehearsal | HostRehearsal
-    if wish.operation in HOST_FORMS:
+    wish = decode(body, form_of(body, {**PLAN_FORMS, "host_gone": GonePlanBody}))
+    told: Rehearsal | HostRehearsal | GoneRehearsal
+    if wish.operation == "host_gone":
+        told = await rehearse_gone(call.engine, wish.host)
+    elif wish.operation in HOST_FORMS:
         told = await rehearse_host(with_scheduler(call.engine), wish.host, call.cause)
     else:
         kind, params = await _asked(call, wish)

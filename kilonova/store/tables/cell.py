@@ -109,6 +109,7 @@ migrations = Table(
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53), nullable=False),
     Column("open", Integer, nullable=False),  # 1 while it still holds resources
+    Column("source_gone", Integer),  # 1: the source was declared gone; nothing is held there, and nothing goes back
 )
 Index("migrations_server", migrations.c.server_id)
 Index(

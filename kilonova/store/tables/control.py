@@ -52,6 +52,21 @@ host_mappings = Table(
     Column("cell", Text, nullable=False),
 )
 
+gone_hosts = Table(  # declared gone by an operator; the record stays, and a host that returns with the key is disabled
+    "gone_hosts",
+    metadata,
+    Column("operation_id", Text, primary_key=True),
+    Column("identity", Text, nullable=False),  # hash of the agent's key; "": it never registered
+    Column("host", Text, nullable=False),
+    Column("cell", Text, nullable=False),
+    Column("user_id", Text, nullable=False),  # who said so
+    Column("reason", Text, nullable=False),
+    Column("proof", Text, nullable=False),  # why it counted as dead
+    Column("said_at", Float(53), nullable=False),
+    Column("ended_at", Float(53)),  # null: it is still recorded in its cell
+)
+Index("gone_hosts_identity", gone_hosts.c.identity)
+
 server_mappings = Table(
     "server_mappings",
     metadata,

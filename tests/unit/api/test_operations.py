@@ -148,6 +148,8 @@ BAD_BODIES: list[tuple[Any, str]] = [
     ({**CREATE, "nme": "typo"}, "'nme' was unexpected"),
     ({"operation": "delete"}, "'server' is a required property"),
     ({"operation": "evacuate_host"}, "'host' is a required property"),
+    ({"operation": "host_gone", "host": "host1"}, "'reason' is a required property"),
+    ({"operation": "host_gone", "host": "host1", "reason": ""}, "is shorter than 1 character (at reason)"),
 ]
 
 
@@ -176,6 +178,8 @@ def test_refusals_have_their_status() -> None:
             ({"operation": "evacuate", "server": server}, 400, "host_still_up"),
             ({"operation": "evacuate_host", "host": "host1"}, 400, "host_still_up"),
             ({"operation": "evacuate_host", "host": "mars"}, 404, "no_such_host"),
+            ({"operation": "host_gone", "host": "host1", "reason": "fire"}, 400, "host_still_up"),
+            ({"operation": "host_gone", "host": "mars", "reason": "fire"}, 404, "no_such_host"),
         ):
             assert (await api.refused("POST", "/operations", body))[:2] == (status, code), body
         for path in (f"/operations/{nobody}", f"/operations/{nobody}/explain", f"/servers/{nobody}", "/hosts/mars"):

@@ -57,12 +57,36 @@ def test_a_plan_of_a_whole_host_says_who_would_go_where_and_stores_nothing() -> 
     run(story)
 
 
+def test_a_plan_of_a_host_that_is_gone_says_what_is_settled_and_stores_nothing() -> None:
+    async def story(api: Api) -> None:
+        server, resized = await api.created(host="host1"), await api.created(host="host1")
+        asked = {"operation": "host_gone", "host": "host1"}
+        assert (await api.refused("POST", "/plans", asked))[1] == "host_still_up"
+        await api.ended((await api.submit("migrate", server=resized, host="host2"))["operation"])
+        await api.post("/simulated/hosts/host1", {"power": "off"}, 200)
+        await api.post("/hosts/host1", {"forced_down": True}, 200)
+        status, code, sentence = await api.refused("POST", "/plans", asked)
+        assert (
+            (status, code) == (409, "host_in_use") and "1 servers are on it" in sentence and "evacuate_host" in sentence
+        )
+        await api.ended((await api.submit("evacuate", server=server))["operation"])
+        before = (await api.get("/operations"))["operations"]
+        plan = (await api.post("/plans", asked, 200))["plan"]
+        assert (plan["reverts"], plan["confirm_only"]) == ([], [resized])
+        assert plan["settled"] == {"copies": 2, "debts": 1, "evacuations": 1} and plan["left"] == {"quarantined": 0}
+        assert plan["proof"].startswith("host1 was declared down")
+        assert (await api.get("/operations"))["operations"] == before
+        assert (await api.get("/hosts/host1"))["host"]["state"] == "down"
+
+    run(story)
+
+
 def test_what_is_no_plan_is_told_with_what_would_be() -> None:
     async def story(api: Api) -> None:
         told = await api.refused("POST", "/plans", {"operation": "fly", "server": "x"})
         assert told[2] == (
             "operation 'fly': unknown here; use one of create, "
-            "delete, migrate, confirm_resize, revert_resize, evacuate, rebuild, evacuate_host"
+            "delete, migrate, confirm_resize, revert_resize, evacuate, rebuild, evacuate_host, host_gone"
         )
 
     run(story)

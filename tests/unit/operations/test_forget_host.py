@@ -226,6 +226,22 @@ def test_a_request_that_was_cut_off_is_repeated(databases: Run, monkeypatch: pyt
     databases(story)
 
 
+def test_a_new_host_in_another_cell_keeps_its_mapping(databases: Run) -> None:
+    """It joined under that name after the old one was unmapped and before its record went."""
+
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+
+        async def body(tx: Tx) -> None:
+            await rows.change(tx, control.host_mappings, {"cell": "cell2"}, host="a")
+
+        await stores.control.write(body)
+        await forget(stores, ids)
+        assert await left(stores) == (0, 1, 0, 0)
+
+    databases(story)
+
+
 def test_a_provider_that_came_back_meanwhile_goes_too(databases: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left behind, its name would keep the host out for ever."""
 

@@ -191,6 +191,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("updated_at", sa.Float(precision=53), nullable=False),
         sa.Column("open", sa.Integer(), nullable=False),
+        sa.Column("source_gone", sa.Integer(), nullable=True),
         sa.PrimaryKeyConstraint("number"),
         sa.UniqueConstraint("id"),
     )

@@ -212,6 +212,20 @@ def upgrade() -> None:
         sa.UniqueConstraint("uuid"),
     )
     op.create_table(
+        "gone_hosts",
+        sa.Column("operation_id", sa.Text(), nullable=False),
+        sa.Column("identity", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("cell", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("proof", sa.Text(), nullable=False),
+        sa.Column("said_at", sa.Float(precision=53), nullable=False),
+        sa.Column("ended_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("operation_id"),
+    )
+    op.create_index("gone_hosts_identity", "gone_hosts", ["identity"])
+    op.create_table(
         "host_mappings",
         sa.Column("host", sa.Text(), nullable=False),
         sa.Column("cell", sa.Text(), nullable=False),

@@ -1,0 +1,189 @@
+"""Accept the operator's word that a host is gone (host_gone.py), or say what it would do.
+
+Accepting closes the ways back: the host counts as down, and a server that was resized from it cannot be reverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from sqlalchemy import or_, select
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import from_json
+from kilonova.engine.accept import Accepted, Ask, Key, claim_key, remember_key, store_operation
+from kilonova.engine.core import Engine
+from kilonova.operations.forget_host import HOST, WAITS_FOR_SOURCE, refuse_unless_idle
+from kilonova.operations.host_gone import count_left, is_reverted
+from kilonova.operations.hosts import find_host
+from kilonova.operations.submit import fresh, require_dead
+from kilonova.store import rows
+from kilonova.store.hosts import judge_host, raise_epoch
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell
+from kilonova.store.tables.journal import operations
+from kilonova.world import Row, Store, Tx
+
+_SERVERS = Sql(
+    select(*cell.servers.c["id", "host", "runner_host", "vm_state", "operation_id"])
+    .where(or_(cell.servers.c.host == HOST, cell.servers.c.runner_host == HOST), cell.servers.c.deleted == 0)
+    .order_by(cell.servers.c.id)
+)
+_MOVES = Sql(
+    select(
+        *cell.migrations.c["id", "server_id", "status", "source_host", "dest_host", "source_gone"],
+        cell.servers.c.turn,
+        cell.servers.c.operation_id,
+    )
+    .join(cell.servers, cell.servers.c.id == cell.migrations.c.server_id)
+    .where(
+        cell.migrations.c.open == 1,
+        or_(cell.migrations.c.source_host == HOST, cell.migrations.c.dest_host == HOST),
+        ~WAITS_FOR_SOURCE,
+    )
+    .order_by(cell.migrations.c.number)
+)
+
+
+@dataclass
+class Outlook:
+    """What becomes of the servers that have something to do with the host."""
+
+    reverts: list[str] = field(default_factory=list)  # resized to it: they go back
+    leavers: list[Row] = field(default_factory=list)  # moves from it, whose servers can only be confirmed
+
+
+class GoneRehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """A dry run: the proof of death, what would be settled, what would be left."""
+
+    operation: str
+    host: str
+    proof: str
+    reverts: list[str]  # servers that go back to where they were resized from
+    confirm_only: list[str]  # servers that were resized from it
+    settled: dict[str, int]
+    left: dict[str, int]
+
+
+async def declare_gone(
+    engine: Engine, journal: Store, host: str, reason: str, cause: Cause, key: Key | None = None
+) -> Accepted:
+    """One transaction: the checks, the host down, the ways back closed, the operation. Asked again while it runs: the
+    same operation."""
+    operation_id = engine.world.ids.uuid()
+    ask = Ask(kind="host_gone", server_id="", cause=cause, params={"host": host, "reason": reason}, key=key)
+
+    async def body(tx: Tx) -> Accepted:
+        if await rows.fetch(tx, operations, id=operation_id) is not None:
+            return Accepted(operation_id, joined=True)
+        now = engine.world.clock.now()
+        known = await claim_key(tx, ask, now)
+        if known is not None:
+            return known
+        row = await rows.fetch(
+            tx, cell.hosts, lock=True, name=host
+        )  # two who ask at once: the second finds the first's
+        running = await _running(tx, host)
+        if running is not None:
+            await remember_key(tx, ask, running, now)
+            return Accepted(running, joined=True)
+        proof = await _proof(engine, tx, host)
+        assert row is not None
+        outlook = await _look(tx, host)
+        await _close_ways_back(tx, host, outlook)
+        op = fresh(engine, ask, operation_id, turn=0)
+        op.facts = {
+            "identity": row["identity"],
+            "provider": row["provider_id"],
+            "proof": proof,
+            "reverts": outlook.reverts,
+            "confirm_only": [move["server_id"] for move in outlook.leavers],
+        }
+        op.committed = True  # the ways back are closed
+        await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
+        return Accepted(operation_id)
+
+    accepted = await engine.write(journal, body)
+    await engine.wake(journal.name, accepted.operation_id)
+    return accepted
+
+
+async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
+    """Raises `Refused` exactly when the real request would be refused. Nothing is stored."""
+    journal, _ = await find_host(engine, host)
+
+    async def body(tx: Tx) -> GoneRehearsal:
+        proof, outlook = await _proof(engine, tx, host), await _look(tx, host)
+        counted = await count_left(tx, host)
+        left = {"quarantined": counted.pop("quarantined")}
+        return GoneRehearsal(
+            operation="host_gone",
+            host=host,
+            proof=proof,
+            reverts=outlook.reverts,
+            confirm_only=[move["server_id"] for move in outlook.leavers],
+            settled=counted,
+            left=left,
+        )
+
+    return await journal.read(body)
+
+
+async def _running(tx: Tx, host: str) -> str | None:
+    live = await rows.fetch_all(tx, operations, kind="host_gone", live=1)
+    return next((row["id"] for row in live if from_json(row["params"], {})["host"] == host), None)
+
+
+async def _proof(engine: Engine, tx: Tx, host: str) -> str:
+    """Why it counts as dead. Refused if it does not."""
+    await require_dead(engine, tx, host)
+    state = await judge_host(tx, host, engine.limits.service_down_time)
+    assert state is not None
+    return state.sentence
+
+
+async def _look(tx: Tx, host: str) -> Outlook:
+    """Refused while a server is there that does not go back, or an operation is at work there."""
+    moves = await tx.all(_MOVES, host=host)
+    by_server = {move["server_id"]: move for move in moves}
+    servers = await tx.all(_SERVERS, host=host)
+    reverts = [row["id"] for row in servers if is_reverted(row, host, by_server.get(row["id"]))]
+    if staying := len(servers) - len(reverts):
+        raise Refused(
+            "host_in_use",
+            f"host {host}: {staying} servers are on it; confirm those that were resized, then evacuate all: "
+            f'POST /kilonova/v1/operations {{"operation": "evacuate_host", "host": "{host}"}}',
+            servers=staying,
+        )
+    leavers = [move for move in moves if _is_left(move, host)]
+    if working := len(moves) - len(leavers) - len(reverts):
+        raise Refused(
+            "host_in_use", f"host {host}: {working} moves from or to it are in progress; wait for them or cancel them"
+        )
+    await refuse_unless_idle(tx, host)
+    return Outlook(reverts, leavers)
+
+
+def _is_left(move: Row, host: str) -> bool:
+    """Whether the server has moved away from the host, and waits for its owner's word."""
+    has_moved = move["status"] == "finished" and move["source_host"] == host != move["dest_host"]
+    return bool(has_moved and move["operation_id"] is None)
+
+
+async def _close_ways_back(tx: Tx, host: str, outlook: Outlook) -> None:
+    """A revert that was checked a moment ago fails at the server's turn, looks again, and is refused."""
+    await _raise_turns(tx, outlook.leavers)
+    for move in outlook.leavers:
+        await rows.change(tx, cell.migrations, {"source_gone": 1}, id=move["id"])
+    if await rows.change(tx, cell.hosts, {"forced_down": 1}, name=host, forced_down=0):
+        await raise_epoch(tx, host)
+
+
+async def _raise_turns(tx: Tx, moves: Sequence[Row]) -> None:
+    for move in sorted(moves, key=lambda one: str(one["server_id"])):
+        keys = {"id": move["server_id"], "turn": move["turn"], "operation_id": None}
+        if not await rows.change(tx, cell.servers, {"turn": move["turn"] + 1}, **keys):
+            raise Refused("busy", f"server {move['server_id']}: modified concurrently; retry the request")

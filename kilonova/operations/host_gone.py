@@ -1,0 +1,201 @@
+"""Declare a host gone: it never comes back, on the operator's recorded word, and nothing waits for it any more.
+
+record the word (the host's key and name stay known; accepting it was the point of no return) -> free what evacuations
+and moves hold there -> revert each server that was resized to it, as a child under an id made from this operation's and
+the server's -> wait for them -> remove the host: provider, mapping, aggregates, debts, copies, record
+A server that was resized from it stays where it is, and can only be confirmed. An agent that returns with the key is
+disabled, and what it has of servers that run elsewhere or are deleted is switched off and set aside
+(conductor/returning.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, func, select
+
+from kilonova.domain.errors import NotYet, Refused
+from kilonova.domain.server import RESIZED, from_json
+from kilonova.engine.context import Context
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.operations.evacuate_host import CHILDREN, child_id
+from kilonova.operations.forget_host import (
+    HOST,
+    WAITS_FOR_SOURCE,
+    close_provider,
+    drop_record,
+    free_shares,
+    refuse_unless_empty,
+    unmap_host,
+)
+from kilonova.placement import claims
+from kilonova.placement.removal import remove_provider
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.world import Body, Row, Store, Tx
+
+_RESIZED_AWAY = Sql(
+    select(cell.migrations.c.id, cell.migrations.c.server_id)
+    .where(cell.migrations.c.source_host == HOST, cell.migrations.c.open == 1, cell.migrations.c.source_gone == 1)
+    .order_by(cell.migrations.c.number)
+)
+_ON_IT = Sql(
+    select(func.count().label("n")).where(cell.servers.c.host == bindparam("host"), cell.servers.c.deleted == 0)
+)
+_LEFT = {
+    "copies": Sql(select(func.count().label("n")).where(cell.copies.c.host == HOST)),
+    "debts": Sql(select(func.count().label("n")).where(cell.debts.c.host == HOST)),
+    "evacuations": Sql(
+        select(func.count().label("n")).where(
+            cell.migrations.c.source_host == HOST, cell.migrations.c.open == 1, WAITS_FOR_SOURCE
+        )
+    ),
+    "quarantined": Sql(
+        select(func.count().label("n")).where(cell.quarantine.c.host == HOST, cell.quarantine.c.ended_at.is_(None))
+    ),
+}
+
+
+async def count_left(tx: Tx, host: str) -> dict[str, int]:
+    """What the records have of the host besides servers: copies, debts, shares of evacuations, copies in quarantine."""
+    counted = {name: await tx.one(statement, host=host) for name, statement in _LEFT.items()}
+    return {name: int(row["n"]) if row is not None else 0 for name, row in counted.items()}
+
+
+async def list_what_is_left(ctx: Context) -> Facts:
+    async def body(tx: Tx) -> Facts:
+        return {"account": await count_left(tx, ctx.params["host"])}
+
+    return await ctx.journal.read(body)
+
+
+async def record_word(ctx: Context) -> Facts:
+    """In control, where every conductor finds it when the key registers again."""
+    facts, host = ctx.facts, ctx.params["host"]
+
+    async def body(tx: Tx) -> None:
+        values = {
+            "operation_id": ctx.operation_id,
+            "identity": facts["identity"],
+            "host": host,
+            "cell": ctx.journal.name,
+            "user_id": ctx.cause.user_id,
+            "reason": ctx.params["reason"],
+            "proof": facts["proof"],
+            "ended_at": None,
+        }
+        await rows.put(tx, control.gone_hosts, ("said_at",), unless_there=True, **values)
+
+    await ctx.world.db.control.write(body)
+    await close_provider(ctx.world.db.placement, facts["provider"])
+    return {}
+
+
+async def free_claims(ctx: Context) -> Facts:
+    """What evacuations hold at this source, and what moves hold that can only be confirmed."""
+    host = ctx.params["host"]
+
+    async def find(tx: Tx) -> list[Row]:
+        return list(await tx.all(_RESIZED_AWAY, host=host))
+
+    for row in await ctx.journal.read(find):
+        await claims.drop_source(ctx.world.db.placement, row["server_id"], row["id"])
+    await free_shares(ctx.world, ctx.journal, host, _write)
+    return {}
+
+
+async def _write(store: Store, body: Body[None]) -> None:
+    """Once: the engine repeats the step."""
+    await store.write(body)
+
+
+async def start_reverts(ctx: Context) -> Facts:
+    """A server that was deleted meanwhile, or is being, needs none; whether one is left is seen later."""
+    assert ctx.ask is not None
+    for server in ctx.facts["reverts"]:
+        try:
+            await ctx.ask(ctx.journal, "revert_resize", server, child_id(ctx.operation_id, server), {})
+        except Refused as why:
+            if why.code not in ("not_found", "busy", "invalid_state", "not_resized"):
+                raise
+    return {}
+
+
+async def await_reverts(ctx: Context) -> Facts:
+    host = ctx.params["host"]
+
+    async def body(tx: Tx) -> tuple[list[Any], int]:
+        row = await tx.one(_ON_IT, host=host)
+        return list(await tx.all(CHILDREN, parent=ctx.operation_id)), row["n"] if row is not None else 0
+
+    children, on_it = await ctx.journal.read(body)
+    live = sum(child["live"] for child in children)
+    if live:
+        raise NotYet(f"{live} of {len(children)} reverts to end", 5.0)
+    if on_it:
+        raise NotYet(f"{on_it} servers to leave {host}; evacuate or delete them", 5.0)
+    failed = {
+        child["server_id"]: from_json(child["error"], {}).get("message", child["state"])
+        for child in children
+        if child["state"] != "done"
+    }
+    account = {**ctx.facts["account"], "reverted": len(children) - len(failed), "failed": failed}
+    return {"account": {**account, "confirm_only": ctx.facts["confirm_only"]}}
+
+
+async def remove_host(ctx: Context) -> Facts:
+    """The record in the cell goes last but for the note that it has gone: all of this can be repeated."""
+    db, host, provider = ctx.world.db, ctx.params["host"], ctx.facts["provider"]
+
+    async def check(tx: Tx) -> None:
+        await refuse_unless_empty(tx, host)
+
+    async def record(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, cell.hosts, name=host)
+
+    row = await ctx.journal.read(record)
+    # Repeated after it was done, there may be a new host of this name: it has a provider of its own.
+    is_recorded = row is not None and row["provider_id"] == provider
+    try:
+        if is_recorded:
+            await close_provider(db.placement, provider)
+            await remove_provider(db.placement, provider)
+            await unmap_host(ctx.world, host, ctx.journal.name, _write)
+            await drop_record(ctx.journal, host, _write, check)
+        await remove_provider(db.placement, provider)  # an agent that registered meanwhile made it again
+    except Refused as why:
+        raise NotYet(f"{host} to be empty: {why.message}", 5.0) from why
+
+    async def end(tx: Tx) -> None:
+        await rows.change(tx, control.gone_hosts, {}, ("ended_at",), operation_id=ctx.operation_id, ended_at=None)
+
+    await db.control.write(end)
+    return {}
+
+
+def is_reverted(server: Row, host: str, move: Row | None) -> bool:
+    """Whether a server that is on the host goes back to where it was resized from: nobody is busy with it, and its
+    source is another host that was not declared gone itself."""
+    return (
+        server["vm_state"] == RESIZED
+        and server["operation_id"] is None
+        and server["host"] == server["runner_host"] == host
+        and move is not None
+        and move["status"] == "finished"
+        and move["source_host"] != host
+        and not move["source_gone"]
+    )
+
+
+class HostGone(Operation):
+    name = "host_gone"
+
+    steps = [
+        Step("list_what_is_left", list_what_is_left, on=CONTROL, plan=True, no_return=True, retry=FOREVER),
+        Step("record_word", record_word, on=CONTROL, retry=FOREVER, only_rows=True),
+        Step("free_claims", free_claims, on=CONTROL, retry=FOREVER, deadline=600.0, only_rows=True),
+        Step("start_reverts", start_reverts, on=CONTROL, retry=FOREVER, deadline=600.0),
+        Step("await_reverts", await_reverts, on=CONTROL, retry=FOREVER),
+        Step("remove_host", remove_host, on=CONTROL, retry=FOREVER, deadline=600.0, only_rows=True),
+    ]
