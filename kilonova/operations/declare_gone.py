@@ -13,18 +13,17 @@ from sqlalchemy import or_, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import from_json
-from kilonova.engine.accept import Accepted, Ask, Key, claim_key, remember_key, store_operation
+from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.core import Engine
+from kilonova.engine.journal import Op
 from kilonova.operations.forget_host import HOST, WAITS_FOR_SOURCE, refuse_unless_idle
 from kilonova.operations.host_gone import count_left, is_reverted
 from kilonova.operations.hosts import find_host
-from kilonova.operations.submit import fresh, require_dead
+from kilonova.operations.submit import accept_for_host, require_dead
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host, raise_epoch
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell
-from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Store, Tx
 
 _SERVERS = Sql(
@@ -73,28 +72,13 @@ async def declare_gone(
 ) -> Accepted:
     """One transaction: the checks, the host down, the ways back closed, the operation. Asked again while it runs: the
     same operation."""
-    operation_id = engine.world.ids.uuid()
     ask = Ask(kind="host_gone", server_id="", cause=cause, params={"host": host, "reason": reason}, key=key)
 
-    async def body(tx: Tx) -> Accepted:
-        if await rows.fetch(tx, operations, id=operation_id) is not None:
-            return Accepted(operation_id, joined=True)
-        now = engine.world.clock.now()
-        known = await claim_key(tx, ask, now)
-        if known is not None:
-            return known
-        row = await rows.fetch(
-            tx, cell.hosts, lock=True, name=host
-        )  # two who ask at once: the second finds the first's
-        running = await _running(tx, host)
-        if running is not None:
-            await remember_key(tx, ask, running, now)
-            return Accepted(running, joined=True)
-        proof = await _proof(engine, tx, host)
+    async def prepare(tx: Tx, op: Op) -> None:
+        proof, row = await _proof(engine, tx, host), await rows.fetch(tx, cell.hosts, name=host)
         assert row is not None
         outlook = await _look(tx, host)
         await _close_ways_back(tx, host, outlook)
-        op = fresh(engine, ask, operation_id, turn=0)
         op.facts = {
             "identity": row["identity"],
             "provider": row["provider_id"],
@@ -103,12 +87,8 @@ async def declare_gone(
             "confirm_only": [move["server_id"] for move in outlook.leavers],
         }
         op.committed = True  # the ways back are closed
-        await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
-        return Accepted(operation_id)
 
-    accepted = await engine.write(journal, body)
-    await engine.wake(journal.name, accepted.operation_id)
-    return accepted
+    return await accept_for_host(engine, journal, ask, prepare)
 
 
 async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
@@ -130,11 +110,6 @@ async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
         )
 
     return await journal.read(body)
-
-
-async def _running(tx: Tx, host: str) -> str | None:
-    live = await rows.fetch_all(tx, operations, kind="host_gone", live=1)
-    return next((row["id"] for row in live if from_json(row["params"], {})["host"] == host), None)
 
 
 async def _proof(engine: Engine, tx: Tx, host: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Store, Tx
 
+Prepare = Callable[[Tx, Op], Awaitable[None]]
 NOT_SOFTLY = ("busy", "invalid_state", "not_ready", "host_down")
 
 
@@ -307,8 +308,18 @@ async def _running_delete(tx: Tx, ask: Ask, now: float) -> Accepted | None:
 
 async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause, key: Key | None = None) -> Accepted:
     """Every server of a dead host, in one operation."""
-    operation_id = engine.world.ids.uuid()
     ask = Ask(kind="evacuate_host", server_id="", cause=cause, params={"host": host}, key=key)
+
+    async def prepare(tx: Tx, op: Op) -> None:
+        await require_dead(engine, tx, host)
+
+    return await accept_for_host(engine, journal, ask, prepare)
+
+
+async def accept_for_host(engine: Engine, journal: Store, ask: Ask, prepare: Prepare) -> Accepted:
+    """Accept an operation about a whole host. Asked again while it runs: the same operation. `prepare` checks and adds
+    to the operation, in the same transaction, with the host's record locked."""
+    operation_id, host = engine.world.ids.uuid(), ask.params["host"]
 
     async def body(tx: Tx) -> Accepted:
         if await rows.fetch(tx, operations, id=operation_id) is not None:
@@ -318,12 +329,12 @@ async def evacuate_host(engine: Engine, journal: Store, host: str, cause: Cause,
         if known is not None:
             return known
         await rows.fetch(tx, cell.hosts, lock=True, name=host)  # two who ask at once: the second finds the first's
-        running = await _evacuating(tx, host)
+        running = await _running_for(tx, ask.kind, host)
         if running is not None:
             await remember_key(tx, ask, running, now)
             return Accepted(running, joined=True)
-        await require_dead(engine, tx, host)
         op = fresh(engine, ask, operation_id, turn=0)
+        await prepare(tx, op)
         await store_operation(engine, tx, journal, engine.operation(ask.kind), op, ask, now)
         return Accepted(operation_id)
 
@@ -340,9 +351,9 @@ async def require_dead(engine: Engine, tx: Tx, host: str) -> None:
         raise Refused("host_unknown" if state.word == "unknown" else "host_still_up", state.sentence)
 
 
-async def _evacuating(tx: Tx, host: str) -> str | None:
-    """The operation that evacuates this host now; there are never many of them."""
-    running = await rows.fetch_all(tx, operations, kind="evacuate_host", live=1)
+async def _running_for(tx: Tx, kind: str, host: str) -> str | None:
+    """The operation of this kind that is about this host now; there are never many of them."""
+    running = await rows.fetch_all(tx, operations, kind=kind, live=1)
     return next((row["id"] for row in running if from_json(row["params"], {})["host"] == host), None)
 
 

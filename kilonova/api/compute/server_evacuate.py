@@ -60,7 +60,7 @@ async def _params(call: Call, wish: dict[str, Any], record: Record) -> dict[str,
 
 
 async def _check_host(call: Call, record: Record, host: str) -> None:
-    """In every cell: one that another cell has exists, and is no destination."""
+    """Refuse the server's own host, an unknown one, and one of another cell."""
     if host == record.host:
         raise Rejected(400, "The target host can't be the same one.")
     try:

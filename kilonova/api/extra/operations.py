@@ -59,7 +59,7 @@ class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a server that never found a host."""
+    """Try a server again that never found a host."""
 
     operation: Literal["retry"]
     server: str
