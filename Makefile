@@ -1,7 +1,7 @@
 # Every target has its sentence behind `##`; `make help` prints them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: run install test test-all conformance bench bench-placement soak lint lock help
+.PHONY: run libvirt install image test test-all conformance bench bench-placement soak lint lock help
 
 DATA    ?= ./var
 LISTEN  ?= 127.0.0.1:8774
@@ -12,14 +12,30 @@ SUITES  ?=
 ONLY    ?=
 MINUTES ?= 10
 
-run: .venv/.installed ## start the whole cloud in one process (DATA= LISTEN= HOSTS= DRIVER=)
-	@exec .venv/bin/kilonova serve --data $(DATA) --listen $(LISTEN) --hosts $(HOSTS) --driver $(DRIVER)
+NETWORK ?= user
+
+# Real guests need libvirt and an image. With QEMU's own network they can be logged in to without further set-up.
+GUEST_IMAGE = .cache/guest-image/kilonova-guest.qcow2
+OF_libvirt = --set libvirt.default_image=$(GUEST_IMAGE) --set network.driver=$(NETWORK)
+OF_simulated = --hosts $(HOSTS)
+
+run: .venv/.installed $(if $(filter libvirt,$(DRIVER)),libvirt image) ## start the whole cloud in one process (DATA= LISTEN= HOSTS= DRIVER=simulated or libvirt, NETWORK=user or bridged)
+	@exec .venv/bin/kilonova serve --data $(DATA) --listen $(LISTEN) --driver $(DRIVER) $(OF_$(DRIVER))
+
+libvirt: .venv/.installed ## install libvirt, QEMU and libvirt-python if they are missing, and start libvirtd
+	@scripts/need libvirt >/dev/null
+	@scripts/need libvirt-python >/dev/null
+	@test "$(NETWORK)" = user || scripts/need network >/dev/null
+	@scripts/libvirtd
 
 install: .venv/.installed ## make .venv from the lock and install the project into it
 
 # The stamp makes a second run instant: only another lock, pyproject or installer runs it again.
 .venv/.installed: requirements/dev.lock pyproject.toml scripts/install
 	@scripts/install
+
+image: ## build the small guest image of the libvirt driver: .cache/guest-image/kilonova-guest.qcow2
+	@guest-image/build
 
 test: .venv/.installed ## all tests with samples of the large matrices, time per group (ONLY="unit store" for some)
 	@scripts/test $(ONLY)
