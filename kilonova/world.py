@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from kilonova.domain.console import ByteStream
+from kilonova.domain.driver import Driver as Driver
 from kilonova.domain.guest import Copy as Copy
 from kilonova.domain.guest import CopyReport as CopyReport
 from kilonova.domain.guest import GuestSpec as GuestSpec
 from kilonova.domain.guest import GuestVolume as GuestVolume
 from kilonova.domain.guest import HostInventory as HostInventory
+from kilonova.domain.guest_contents import GuestSecrets as GuestSecrets
+from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.hardware import HardwareWish, HostClaim
+from kilonova.domain.host_network import HostNetwork, NetworkDocument
+from kilonova.domain.image_bytes import ImageContent, UploadOrder
 from kilonova.domain.network import Vif, WantedPort
-from kilonova.domain.volume import Attached, BootSource, VolumeState
+from kilonova.domain.volume import Attached, BootSource, SnapshotState, VolumeState
 
 T = TypeVar("T")
 
@@ -166,44 +172,6 @@ class Stores(Protocol):
         """Every database that holds operations: control, then the cells."""
 
 
-class Driver(Protocol):
-    """Verbs say what shall be: doing one twice is harmless, finding it half done is normal.
-
-    All raise `Failed` when the hypervisor refuses; a crash in the middle leaves something the next call completes.
-    """
-
-    async def inventory(self) -> HostInventory: ...
-
-    async def copies(self) -> Sequence[CopyReport]: ...
-
-    async def ensure_disk(self, guest: GuestSpec, *, adopt: int | None = None) -> str:
-        """A complete root disk for this copy: from the image, or taken over from copy `adopt` where this host can
-        see that copy's disk (shared storage). Returns "created", "adopted" or "kept" (it was there)."""
-
-    async def sees_disk(self, server: str, copy: int) -> bool:
-        """Whether the complete root disk of that copy, wherever it was made, is at hand here (shared storage)."""
-
-    async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
-        """Copy the disk of a stopped guest to another host (or this one) as copy `to_copy`; the original stays."""
-
-    async def ensure_defined(self, guest: GuestSpec) -> None: ...
-
-    async def ensure_power(self, server: str, copy: int, *, on: bool) -> None: ...
-
-    async def ensure_volume(self, server: str, copy: int, volume: GuestVolume) -> None:
-        """The guest has this volume, running or not; with another connection than before, with this one."""
-
-    async def ensure_no_volume(self, server: str, copy: int, attachment: str) -> None: ...
-
-    async def ensure_absent(self, server: str, copy: int) -> None:
-        """Stop and remove this copy only; a disk that another copy has adopted stays."""
-
-    async def console(self, server: str, copy: int) -> str: ...
-
-    async def cache_images(self, images: Sequence[str]) -> None:
-        """Have them here before somebody needs them; only ever a matter of time saved."""
-
-
 class Network(Protocol):
     """The ports of servers. Every write carries a fence (server, turn, ordinal): an older one changes nothing, the same
     one again finds what it did (law 2)."""
@@ -227,6 +195,16 @@ class Network(Protocol):
     async def release(self, fence: tuple[str, int, int], *, server_id: str) -> None: ...
 
     async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]: ...
+
+    async def guest_ports(self, server_ids: Sequence[str], *, members: bool = True) -> dict[str, list[GuestPort]]:
+        """By server, in the order of its network devices: what a host needs to plug and filter them. `members`: with
+        the addresses of remote groups, of which there may be thousands."""
+
+    async def changed_ports(self, server_ids: Sequence[str]) -> set[str]:
+        """Those among the servers whose ports changed since an operation bound them."""
+
+    async def host_document(self, host: str, *, tunnel_address: str, is_node: bool) -> NetworkDocument:
+        """All that this host shall know of networks. What it says of itself is noted: other hosts send frames there."""
 
 
 class Volume(Protocol):
@@ -279,6 +257,17 @@ class Volume(Protocol):
     async def complete(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """The guest has it."""
 
+    async def snapshot(
+        self, fence: tuple[str, int, int], *, snapshot_id: str, attachment_id: str, name: str, user_id: str
+    ) -> None:
+        """Begin to copy an attached volume as it is now; `snapshot_state` says when it is done."""
+
+    async def snapshot_state(self, snapshot_id: str) -> SnapshotState | None:
+        """None: somebody deleted it."""
+
+    async def drop_snapshot(self, fence: tuple[str, int, int], *, snapshot_id: str) -> None:
+        """Delete it; one that is gone is well."""
+
     async def reimage(self, fence: tuple[str, int, int], *, attachment_id: str, image_id: str) -> None:
         """Begin to replace the volume's content by that of an image, while no guest has it open; `state` says when it
         is done. The old content stays until the new one is whole: if that fails, `reason` says why."""
@@ -301,6 +290,41 @@ class Volume(Protocol):
 
     async def connection(self, attachment_id: str) -> dict[str, Any]:
         """As `connect` gave it, for whoever hands out a step: secrets need not stand in a journal."""
+
+
+class Image(Protocol):
+    """The images that operations make of servers. The id of each belongs to one operation; see
+    services/image/servers.py."""
+
+    async def create(self, image: Mapping[str, Any]) -> None:
+        """Record the image, unless it is there or was deleted."""
+
+    async def status(self, image_id: str) -> str | None:
+        """None: somebody deleted it."""
+
+    async def content(self, image_id: str) -> ImageContent | None:
+        """What a host must find when it fetches the image. None: it was deleted, or has no bytes."""
+
+    async def discard(self, image_id: str) -> bool:
+        """Delete the image, whatever of its bytes has come. False: it is active, and stays."""
+
+    async def activate_empty(self, image_id: str, properties: Mapping[str, str]) -> bool:
+        """Make a queued image active without bytes. False: somebody deleted it."""
+
+
+class Uploads(Protocol):
+    """How a host sends the bytes of an image."""
+
+    async def send(self, order: UploadOrder, content: Callable[[], AsyncIterator[bytes]]) -> None:
+        """Return when the image is active; sending it again changes nothing. `content` may be read several times.
+        Raises `Failed`: final when the image service refused, else when it did not answer."""
+
+
+class ConsoleDoor(Protocol):
+    """How a host connects a console to the API that asked for it."""
+
+    async def carry(self, url: str, token: str, stream: ByteStream) -> None:
+        """Return when the connection has ended, whatever the reason; the stream is closed then."""
 
 
 class HostMemory(Protocol):
@@ -355,6 +379,10 @@ class World:
     fence: Fence | None = None
     network: Network | None = None
     volume: Volume | None = None
+    image: Image | None = None
+    uploads: Uploads | None = None  # of a host
+    consoles: ConsoleDoor | None = None  # of a host
+    host_network: HostNetwork | None = None  # of a host
     free_bytes: Callable[[Path], int] = free_bytes
     extras: dict[str, Any] = field(default_factory=dict)
 

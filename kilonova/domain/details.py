@@ -6,6 +6,11 @@ from typing import Any
 
 import msgspec
 
+from kilonova.domain.guest_contents import PublicKey
+
+# What belongs to the server and to nobody else, sealed (law 13): an operation that has ended keeps none of it.
+SEALED = ("user_data", "personality")
+
 
 class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One JSON document of the server's row. Absent keys have their default, so old rows stay readable."""
@@ -15,7 +20,9 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     description: str | None = None
     hostname: str = ""
     key_name: str | None = None
+    public_key: PublicKey | None = None  # that of key_name as it was: the key pair may be deleted or replaced
     user_data: str | None = None  # sealed base64, as given; gone with the server
+    personality: str | None = None  # sealed JSON: path and base64 contents of each file; gone with the server
     config_drive: bool = False
     disk_config: str = "MANUAL"
     access_ip_v4: str = ""
@@ -28,6 +35,8 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     root_device_name: str = "/dev/vda"
     image_properties: dict[str, str] = {}
     image_format: str = ""  # of its disk
+    image_marker: str = ""  # what simulated guests find on its image; "": its id
+    disk_tags: dict[str, str] = {}  # of its local disks: root, ephemeral0, ..., swap
     volume_backed: bool = False  # its root disk is a volume
     trusted_image_certificates: list[str] | None = None
     scheduler_hints: dict[str, Any] = {}

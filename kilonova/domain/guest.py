@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from kilonova.domain.guest_contents import GuestContents
+from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware
 
 
@@ -37,23 +39,37 @@ class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     volume: str
     device: str = ""
     is_root: bool = False  # the guest boots from it
+    tag: str = ""  # of the device, as the request named it
     connection: dict[str, Any] = {}  # only where it is connected, and only for that host: a secret is in it
+
+    def __repr__(self) -> str:
+        """Without what opens it (law 13)."""
+        connected = bool(self.connection)
+        return f"GuestVolume(attachment={self.attachment!r}, volume={self.volume!r}, connected={connected})"
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """All a driver needs to make a guest."""
+    """All a driver needs to make a guest, and may keep: what the guest is told in secret comes beside it
+    (`GuestSecrets`)."""
 
     server: str
     copy: int
     name: str
     vcpus: int
     memory_mb: int
-    disk_gb: int
+    disk_gb: int  # of the root disk; 0: as large as its image
+    ephemeral_gb: list[int] = []  # one disk for each size
+    swap_mb: int = 0
+    disk_tags: dict[str, str] = {}  # as the request named them: of root, ephemeral0, ..., swap
     image: str = ""
     image_format: str = ""  # as its owner declared it: a driver opens the image as this and as nothing else
+    image_marker: str = ""  # what simulated guests find on the image; "": its id
     wish: HardwareWish | None = None  # what it asks of the host's hardware
     claim: HostClaim | None = None  # what the host gave for it
     volumes: list[GuestVolume] = []
+    ports: list[GuestPort] = []
+    contents: GuestContents = GuestContents()
+    shutdown_seconds: float | None = None  # that it gets to end by itself; None: as its host says
 
 
 class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,3 +90,4 @@ class HostInventory(msgspec.Struct, frozen=True):
     traits: list[str] = []
     hypervisor: Hypervisor = Hypervisor()
     hardware: HostHardware = HostHardware()
+    initial: list[str] = []  # classes whose allocation ratio counts only until placement has one

@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 HOST_STATES = {
     "up": "answers and may be a destination",
     "disabled": "answers; an administrator keeps new servers away",
-    "draining": "answers; its servers are being moved away",
+    "draining": "answers; its servers are moved away, and it takes no others until it is returned",
     "returning": "answers again; pays its debts before anything else and is not a destination until then",
     "unknown": "silent, but the observer did not hear other hosts either: it may be alive",
     "down": "silent while others were heard, or declared down",
@@ -49,12 +49,16 @@ class Observation(msgspec.Struct, frozen=True):
     until: float
 
 
+FENCE, FORCED_DOWN, SILENCE = PROOFS = ("fence", "forced_down", "silence")
+
+
 class HostState(msgspec.Struct, frozen=True):
     name: str
     word: str  # one of HOST_STATES
     sentence: str
     declared: bool = False  # somebody's word or a fence, not silence alone
-    silent: float = 0.0  # seconds since it was heard; within service_down_time they prove nothing
+    silent: float = 0.0  # seconds since it was heard, unless declared; within service_down_time they prove nothing
+    proven_by: str = ""  # of one that is down: what proves that it is dead, one of PROOFS
 
     @property
     def is_up(self) -> bool:
@@ -79,9 +83,9 @@ def judge(host: HostFacts, seen: Observation | None, now: float, down_after: flo
     """The state of a host; silence counts only while the observer itself was receiving (law 9)."""
     silent = max(0.0, now - host.last_seen)
     if host.fenced:
-        return HostState(host.name, "down", f"{host.name} is fenced", True)
+        return HostState(host.name, "down", f"{host.name} is fenced", True, proven_by=FENCE)
     if host.forced_down:
-        return HostState(host.name, "down", f"{host.name} was declared down", True)
+        return HostState(host.name, "down", f"{host.name} was declared down", True, proven_by=FORCED_DOWN)
     if silent > down_after:
         return _silent(host, seen, now, silent, down_after)
     for word, flag in (("returning", host.returning), ("draining", host.draining), ("disabled", host.disabled)):
@@ -94,10 +98,10 @@ def _silent(host: HostFacts, seen: Observation | None, now: float, silent: float
     receiving = seen is not None and _is_receiving(seen, now, down_after)
     listening = seen.until - seen.since if seen is not None and receiving else 0.0
     if listening >= down_after:
-        return HostState(host.name, "down", f"{host.name} has been silent for {silent:.0f} s while others were heard")
-    return HostState(
-        host.name,
-        "unknown",
+        text = f"{host.name} has been silent for {silent:.0f} s while others were heard"
+        return HostState(host.name, "down", text, silent=silent, proven_by=SILENCE)
+    text = (
         f"{host.name} has been silent for {silent:.0f} s, but heartbeats were received for only {listening:.0f} s "
-        f"of the {down_after:.0f} s needed, so it may be alive. Declare it down if you know that it is not",
+        f"of the {down_after:.0f} s needed, so it may be alive. Declare it down if you know that it is not"
     )
+    return HostState(host.name, "unknown", text, silent=silent)

@@ -18,7 +18,7 @@ class FailOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WriteOrder(msgspec.Struct, frozen=True):
-    """What the guest of a server writes to its root disk, or to the volume with this id."""
+    """What the guest of a server writes to its root disk, an ephemeral or swap disk, or the volume with this id."""
 
     server: str
     text: str
@@ -33,12 +33,35 @@ class PlantOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     power: Literal["on", "off"] = "on"
 
 
+class GuestPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A guest that ends by itself, or is started by somebody past its agent."""
+
+    server: str
+    power: Literal["on", "off"] = "off"
+
+
+BLANK = "blank"  # what a new local disk holds
+
+
+class LocalDisk(msgspec.Struct):
+    """An ephemeral or swap disk of a guest."""
+
+    size: int  # GB; of swap, MB
+    content: list[str] = msgspec.field(default_factory=lambda: [BLANK])
+
+    @property
+    def marker(self) -> str:
+        return "+".join(self.content)
+
+
 class SentDisk(msgspec.Struct, frozen=True):
     """The whole content of a disk, for the copy of that number."""
 
     server: str
     copy: int
     content: list[str]
+    size_gb: int = 0
+    others: dict[str, LocalDisk] = {}  # ephemeral disks, by name
 
 
 class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,6 +72,7 @@ class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     fail: FailOrder | None = None
     lose: str | None = None  # every copy of the server with this id is gone, as when a disk breaks
     plant: PlantOrder | None = None
+    guest: GuestPower | None = None
     write: WriteOrder | None = None
     receive: SentDisk | None = None
     console: str | None = None  # of the server with this id

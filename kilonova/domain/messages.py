@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from kilonova.domain.guest import CopyReport, GuestSpec, HostInventory
+from kilonova.domain.guest_contents import GuestSecrets
+from kilonova.domain.image_bytes import ImageOrder
 
 CopyNumber = Annotated[int, Meta(ge=0, le=2**62)]
 
@@ -24,6 +26,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     cell: str = ""  # where it belongs; "": where it was, or in the first one
     cloud: str = ""  # whose host it is by its own memory; "": it never joined one
     seen: dict[str, tuple[int, int]] = {}  # by database: era and mark, the highest that it was told (law 15)
+    filters: bool = False  # it filters the traffic of ports, and is told the members of security groups
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -62,8 +65,18 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     has: list[str] = []  # "operation/ordinal" of the steps it is working on
     pull: bool = False  # it was woken: look for work now
+    powers: list[tuple[str, CopyNumber, bool]] = []  # guests that were started (true) or have ended, by whomever
+    filters: bool = False  # as in Register
     cloud: str = ""  # as in Register
     seen: dict[str, tuple[int, int]] = {}  # as in Register
+
+
+class Alive(msgspec.Struct, frozen=True, kw_only=True):
+    """Told to all conductors by a host whose heartbeat nobody answered: the one that got it may stand still."""
+
+    host: str
+    session: str
+    cloud: str = ""
 
 
 class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +93,8 @@ class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
     copy: int
     facts: dict[str, Any]
     guest: GuestSpec | None = None
+    guest_secrets: GuestSecrets | None = None  # where the step defines the guest
+    image: ImageOrder | None = None  # where the step makes or receives disks
     secrets: dict[str, Any] = {}
 
 
@@ -88,7 +103,9 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
     register_again: bool = False
     steps: list[StepOrder] = []
+    more: bool = False  # than one message takes: ask again at once
     seen: dict[str, tuple[int, int]] = {}  # what it shall remember besides
+    noted: list[tuple[str, int]] = []  # of the powers that it told
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +119,8 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     ordinal: int
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
+    filters: bool = False  # as in Register
+    goes_on: bool = False  # it takes an order from the answer; agents of the release before do not
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -109,6 +128,7 @@ class Finished(msgspec.Struct, frozen=True):
 
     accepted: bool
     why: str = ""
+    order: StepOrder | None = None  # the next step of the operation, where this host has that too
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -123,6 +143,20 @@ class ConsoleQuestion(msgspec.Struct, frozen=True, tag="console"):
     copy: int
 
 
+class ConsoleOpen(msgspec.Struct, frozen=True, tag="console-open"):
+    """Open a console of a guest and connect it to the API that asks; the answer is `ConsoleOpened`."""
+
+    server: str
+    copy: int
+    kind: str
+    url: str = ""  # of the API
+    token: str = ""  # for this one connection; "": open nothing, only say whether it could be opened
+
+
+class ConsoleOpened(msgspec.Struct, frozen=True):
+    problem: str = ""  # "no_guest", "guest_off", "console_unavailable", "too_many_consoles"; "": none
+
+
 class HoldingsQuestion(msgspec.Struct, frozen=True, tag="holdings"):
     """Which copies are on the host now; the answer is `Holdings`."""
 
@@ -135,3 +169,9 @@ class CacheOrder(msgspec.Struct, frozen=True, tag="cache"):
     """Images that will be needed on this host; nobody waits for the answer."""
 
     images: list[str]
+    orders: list[ImageOrder] = []  # of those that the image service has
+
+    @property
+    def wanted(self) -> list[ImageOrder]:
+        found = {one.image: one for one in self.orders}
+        return [found.get(image) or ImageOrder(image=image) for image in self.images]

@@ -112,6 +112,16 @@ def shares_of(host: str | None, flavor: str, claimed: str | None) -> Shares:
     return recorded or {host: flavor_from(flavor).resources()}
 
 
+def flavors_left(migrations: Iterable[Record]) -> dict[tuple[str, str, int], str]:
+    """The flavor of each copy that an open move left on its source, by server, host and copy; all others have their
+    server's flavor."""
+    return {
+        (row["server_id"], row["source_host"], row["source_copy"]): row["old_flavor"]
+        for row in migrations
+        if row["open"]
+    }
+
+
 def owned_by(server: Record, open_migrations: Iterable[Record]) -> Owned:
     """`owned` of rows as a cell has them."""
     moves, evacuations = [], []

@@ -28,6 +28,11 @@ RESTORED = 1  # whether the runner's copy is there and whole
 LOST = 2  # which copy is the server: the record was made again, and the only whole copy counts, or the one that runs
 LOST_IN_MOVE = 3  # the same, but a move was open: only a copy that runs counts
 
+# `hidden`: between two databases the mapping decides which of the rows is the server (laws 5 and 6).
+SHOWN = 0
+ARRIVING = 1  # not handed over yet
+LEAVING = 2  # its build failed and left nothing: it is on its way to cell0
+
 POWER_NONE, POWER_RUNNING, POWER_SHUTDOWN = 0, 1, 4
 
 
@@ -43,6 +48,8 @@ class Flavor(msgspec.Struct, frozen=True):
     swap_mb: int = 0
     extra_specs: dict[str, str] = {}
     wish: HardwareWish | None = None  # by these and the image, when the server was made
+    ephemerals: list[int] = []  # GB of each ephemeral disk that the request named; none: one with all of ephemeral_gb
+    requested_swap_mb: int | None = None  # that the request named; None: all of swap_mb
 
     def resources(self) -> dict[str, int]:
         """Per resource class, zero amounts left out: placement refuses them."""
@@ -51,6 +58,16 @@ class Flavor(msgspec.Struct, frozen=True):
         dedicated = self.wish.dedicated_cpus if self.wish else 0
         amounts = {"VCPU": shared, "PCPU": dedicated, "MEMORY_MB": self.memory_mb, "DISK_GB": disk}
         return {name: amount for name, amount in amounts.items() if amount}
+
+    @property
+    def ephemeral_disks(self) -> list[int]:
+        """GB of each ephemeral disk of the server."""
+        return self.ephemerals or ([self.ephemeral_gb] if self.ephemeral_gb else [])
+
+    @property
+    def swap_disk_mb(self) -> int:
+        """MB of the server's swap disk; 0: it has none."""
+        return self.swap_mb if self.requested_swap_mb is None else self.requested_swap_mb
 
 
 @lru_cache(maxsize=1000)  # servers have few different ones, and a list of a thousand decodes a thousand

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 
@@ -39,6 +37,23 @@ class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
         return self.status.startswith("error")
 
 
+class SnapshotState(msgspec.Struct, frozen=True, kw_only=True):
+    """How a snapshot of a volume stands, for whoever waits until it can be used."""
+
+    id: str
+    status: str
+    size: int  # GB
+    reason: str = ""  # why it is in error
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.status.endswith("ing")
+
+    @property
+    def is_broken(self) -> bool:
+        return self.status.startswith("error")
+
+
 class Attached(msgspec.Struct, frozen=True, kw_only=True):
     """One of a server's attachments."""
 
@@ -51,7 +66,6 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     made_here: bool = False  # the volume was made for this server
     delete_on_termination: bool = False
-    connection: dict[str, Any] = {}  # only when it is connected, and only where it is asked for
 
 
 class WantedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,3 +108,6 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     attachment: str
     secret: str
     text: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Content(attachment={self.attachment!r})"

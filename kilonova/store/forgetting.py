@@ -1,5 +1,5 @@
-"""Lines of the ledger and Idempotency-Keys go after their days, in small transactions and by the databases' own clocks
-(law 16). The audit and the purge both do it."""
+"""Lines of the ledger, Idempotency-Keys and records of the failure watch go after their days, in small transactions and
+by the databases' own clocks (law 16). The purge removes all of them, the audit only the first two."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select, tuple_
 
 from kilonova.store.statements import Sql, database_time, in_list
+from kilonova.store.tables.failures import failure_watch, host_failures
 from kilonova.store.tables.journal import idempotency_keys
 from kilonova.store.tables.placement import consumers, ledger
 from kilonova.world import Store, Tx
@@ -34,6 +35,19 @@ _OLD_LINES = Sql(
 _FORGET_LINES = Sql(
     delete(ledger).where(in_list(ledger.c.id, "ids"), ledger.c.consumer.not_in(select(consumers.c.uuid)))
 )
+# Open: the host has not come back. A lie is a finding while it keeps the watch disarmed.
+_IS_FINDING = (host_failures.c.state == "lied") & select(failure_watch.c.id).where(
+    failure_watch.c.until.is_(None)
+).exists()
+_OLD_FAILURES = [
+    host_failures.c.created_at < AGO,  # as it changed later: an index has this one
+    host_failures.c.changed_at < AGO,
+    host_failures.c.open.is_(None),
+    ~_IS_FINDING,
+]
+_FORGET_FAILURES = Sql(
+    delete(host_failures).where(host_failures.c.id.in_(select(host_failures.c.id).where(*_OLD_FAILURES).limit(BATCH)))
+)
 
 
 async def forget_keys(journal: Store) -> int:
@@ -44,6 +58,18 @@ async def forget_keys(journal: Store) -> int:
         return await tx.run(_FORGET_KEYS, seconds=KEY_DAYS * DAY)
 
     while count := await journal.write(body):
+        total += count
+    return total
+
+
+async def forget_failures(control: Store, days: float) -> int:
+    """Records of the failure watch that ended so long ago, at least a day; return how many were removed."""
+    total, seconds = 0, max(days, LEAST_DAYS) * DAY
+
+    async def body(tx: Tx) -> int:
+        return await tx.run(_FORGET_FAILURES, seconds=seconds)
+
+    while count := await control.write(body):
         total += count
     return total
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.hardware import HostClaim
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import copies, host_hardware, servers
+from kilonova.store.tables.cell import copies, host_hardware, migrations, servers
 from kilonova.world import Row, Tx
 
 _TOUCH = Sql(
@@ -23,10 +23,17 @@ _TOUCH = Sql(
 )
 _VERSIONS = Sql(select(host_hardware.c.host, host_hardware.c.version))
 _DOCUMENTS = Sql(select(host_hardware.c.host, host_hardware.c.document).where(in_list(host_hardware.c.host, "hosts")))
-# A copy in the making has told no claim yet; what it asks for is in its server's flavor.
+_ITS_MOVE = and_(
+    migrations.c.server_id == copies.c.server_id, migrations.c.dest_copy == copies.c.copy, migrations.c.open == 1
+)
+# A copy in the making has told no claim yet; what it asks for is in the flavor that its server gets there.
 _CLAIMS = Sql(
-    select(*copies.c["host", "server_id", "copy", "claim"], servers.c.flavor)
+    select(
+        *copies.c["host", "server_id", "copy", "claim"],
+        func.coalesce(migrations.c.new_flavor, servers.c.flavor).label("flavor"),
+    )
     .join(servers, servers.c.id == copies.c.server_id)
+    .outerjoin(migrations, _ITS_MOVE)
     .where(in_list(copies.c.host, "hosts"), or_(copies.c.claim.is_not(None), copies.c.state == "making"))
     .order_by(copies.c.host, copies.c.created_at, copies.c.server_id, copies.c.copy)
 )

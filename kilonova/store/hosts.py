@@ -15,6 +15,7 @@ UNKNOWN_IDENTITY = ""  # its record was made again on an operator's word: the ke
 _ALL_HOSTS = Sql(select(hosts).order_by(hosts.c.name))
 _ALL_OBSERVERS = Sql(select(observers.c.since, observers.c.until))
 _RAISE_EPOCH = Sql(update(hosts).where(hosts.c.name == bindparam("host")).values(epoch=hosts.c.epoch + 1))
+_CALL_BACK = Sql(update(hosts).where(hosts.c.name == bindparam("host")).values(epoch=hosts.c.epoch + 1, returning=1))
 ONE_MORE_FAILED = Sql(
     update(hosts).where(hosts.c.name == bindparam("host")).values(failed_builds=hosts.c.failed_builds + 1)
 )
@@ -64,3 +65,9 @@ async def all_hosts(tx: Tx) -> list[Row]:
 async def raise_epoch(tx: Tx, host: str) -> None:
     """Something was decided about this host while it could not be asked: it must register again before it acts."""
     await tx.run(_RAISE_EPOCH, host=host)
+
+
+async def call_back(tx: Tx, host: str) -> None:
+    """Raise the epoch of a host that owes something: until it has registered and paid it is not a destination, although
+    it may be heard before that (law 7)."""
+    await tx.run(_CALL_BACK, host=host)

@@ -36,7 +36,7 @@ def _is_lost(entry: os.DirEntry[str]) -> bool:
     return entry.name == LOST_FOUND
 
 
-def set_aside(folder: Path, name: str, now: float) -> None:
+def set_aside(folder: Path, name: str, now: float, why: str = "not in the records") -> None:
     """Move the file to today's folder in `lost+found` and say so; one that cannot be moved stays where it is."""
     day = folder / LOST_FOUND / f"{_date(now):%Y-%m-%d}"
     try:
@@ -46,9 +46,9 @@ def set_aside(folder: Path, name: str, now: float) -> None:
     except FileNotFoundError:
         return  # somebody else has moved or removed it
     except OSError as error:
-        logger.warning("file %s: not in the records, and it cannot be moved: %s; left there", folder / name, error)
+        logger.warning("file %s: %s, and it cannot be moved: %s; left there", folder / name, why, error)
         return
-    logger.warning("file %s: not in the records; moved to %s, removed after %d days", folder / name, target, KEPT_DAYS)
+    logger.warning("file %s: %s; moved to %s, removed after %d days", folder / name, why, target, KEPT_DAYS)
 
 
 def remove_expired(folder: Path, now: float) -> None:

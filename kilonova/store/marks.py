@@ -87,6 +87,8 @@ class Marks:
                 await self.look()
             except StoreError as why:
                 logger.debug("marks: %s", why)
+            except Exception:  # whatever it is: who stops looking would not notice that a database was restored
+                logger.exception("marks cannot be kept; they are looked at again in %d s", SECONDS)
 
     async def look(self) -> None:
         if not self.stores.cloud:
@@ -219,7 +221,7 @@ class Marks:
             badge = read_directory_badge(folder)
             if badge is None:
                 continue
-            era = self.badges["control"].era
+            era = self.badges["control"].era if "control" in self.badges else badge.era  # it may be away
             if badge.era < era:
                 keep_longer(folder, self.clock.now())
             merged = {name: max(sighting, badge.seen.get(name, sighting)) for name, sighting in seen.items()}

@@ -10,12 +10,14 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 PRIVATE = 0o077  # what a role makes is for its own user; the umask of every command that runs one
 OPERATORS = ("kilonova.toml", "policy.yaml")  # written by hand; their modes are their writer's
+EXPORTS_NAME, RELAYS_NAME = "exports", "relays"  # sockets of volumes: QEMU's user passes to those that it may open
+INSTANCES_NAME = "instances"  # disks of real guests: QEMU's user passes through it, and finds nothing that it may read
 
 
 def repair_modes(directory: Path) -> None:
     """Everything directly in a data directory that somebody else may read or enter."""
     for entry in os.scandir(directory):
-        if entry.name not in OPERATORS and not entry.is_symlink():
+        if entry.name not in (*OPERATORS, INSTANCES_NAME, EXPORTS_NAME, RELAYS_NAME) and not entry.is_symlink():
             keep_private(Path(entry.path))
 
 

@@ -25,9 +25,7 @@ from kilonova.world import Row, Store, Stores, Tx
 _STEPS = Sql(select(steps).where(steps.c.operation_id == bindparam("id")).order_by(steps.c.ordinal))
 _ACTIONS = Sql(select(actions).where(actions.c.operation_id == bindparam("id")).order_by(actions.c.number))
 _EVENTS = Sql(
-    select(action_events)
-    .where(action_events.c.operation_id == bindparam("id"))
-    .order_by(action_events.c.started_at, action_events.c.event)
+    select(action_events).where(action_events.c.operation_id == bindparam("id")).order_by(action_events.c.position)
 )
 _OF_SERVER = Sql(select(*operations.c["id", "kind", "turn"]).where(operations.c.server_id == bindparam("server")))
 ONE_AFTER_ANOTHER = ("rebuild_in_cell0", "place", "build")  # of one id
@@ -198,9 +196,3 @@ async def _with_ids(journal: Store, ids: list[str]) -> dict[str, Row]:
         return {row["id"]: row for row in await tx.all(_WITH_IDS, ids=ids)}
 
     return await journal.read(body) if ids else {}
-
-
-async def marker_key(stores: Stores, operation_id: str) -> tuple[float, str] | None:
-    """Where a page goes on after this operation."""
-    found = await find(stores, operation_id)
-    return found[-1].key if found else None

@@ -20,7 +20,7 @@ from sqlalchemy import Table, bindparam, delete, select, union
 
 from kilonova.store import rows
 from kilonova.store.findings import OPEN as OPEN_FINDINGS
-from kilonova.store.forgetting import AGO, DAY, LEAST_DAYS, forget_keys, forget_ledger
+from kilonova.store.forgetting import AGO, DAY, LEAST_DAYS, forget_failures, forget_keys, forget_ledger
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control, placement
 from kilonova.store.tables.journal import (
@@ -164,6 +164,7 @@ async def purge(stores: Stores, days: float, *, ledger_days: float | None = None
         await _purge_servers(stores, stores.cell(name), counts)
     await _purge_servers(stores, stores.control, counts)
     await _purge_fences(stores, counts)
+    counts[f"{stores.control.name}.host_failures"] += await forget_failures(stores.control, days)
     lines = days if ledger_days is None else ledger_days
     counts[f"{stores.placement.name}.ledger"] += await forget_ledger(stores.placement, lines)
     return +counts

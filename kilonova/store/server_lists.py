@@ -16,6 +16,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Unreachable
 from kilonova.store import keyset
+from kilonova.store.open import CELL0
 from kilonova.store.server_order import Order, Page, Prune
 from kilonova.store.server_records import FAULTS, Record, from_cell, from_mapping, from_request
 from kilonova.store.statements import Sql, in_list
@@ -153,13 +154,13 @@ async def _listed(
 
 
 async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
-    """Of those not yet handed over: whose request is gone because they were mapped here. They are on their way, for as
+    """Of those on their way: mapped here since their request is gone, or about to leave for cell0. They stay so for as
     long as a conductor may take to come back; the others are still a request, or were deleted as one."""
     if not hidden:
         return set()
 
     async def body(tx: Tx) -> set[str]:
-        return {row["server_id"] for row in await tx.all(_MAPPED, ids=hidden) if row["cell"] == name}
+        return {row["server_id"] for row in await tx.all(_MAPPED, ids=hidden) if row["cell"] in (name, CELL0)}
 
     return await stores.control.read(body)
 

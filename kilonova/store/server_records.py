@@ -68,12 +68,17 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Reco
         unplaced = mapping is not None and mapping["cell"] is None
         return mapping, await rows.fetch(tx, control.build_requests, server_id=server_id) if unplaced else None
 
-    for _ in range(2):  # a build request that just vanished has become a server in a cell
+    left = ""  # the cell where it was not, when its mapping was read before
+    for _ in range(3):  # what vanished where it was read is somewhere else: its mapping says where
         mapping, request = await stores.control.read(body, few=True)
         if mapping is None:
             return None
         if mapping["cell"] is not None:  # whose row says whether it is gone, here as in lists
-            return await _in_cell(stores, mapping["cell"], server_id, deleted)
+            record = await _in_cell(stores, mapping["cell"], server_id, deleted)
+            if record is not None or mapping["cell"] == left:
+                return record
+            left = mapping["cell"]
+            continue
         if mapping["queued_for_delete"] and not deleted:
             return None
         if request is not None:

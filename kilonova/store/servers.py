@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -22,12 +23,7 @@ _REQUESTS = Sql(
     .order_by(control.build_requests.c.server_id)
     .limit(bindparam("limit", type_=Integer))
 )
-_SERVERS = Sql(
-    select(cell.servers)
-    .where(cell.servers.c.deleted == 0, cell.servers.c.id > bindparam("marker"))
-    .order_by(cell.servers.c.id)
-    .limit(bindparam("limit", type_=Integer))
-)
+_ALL_REQUESTS = Sql(select(control.build_requests).where(control.build_requests.c.server_id > bindparam("marker")))
 _FAULT = Sql(
     select(cell.faults.c.message, cell.faults.c.details)
     .where(cell.faults.c.server_id == bindparam("server_id"))
@@ -55,19 +51,37 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None = None
 
 
-async def list_servers(stores: Stores, *, marker: str, limit: int) -> list[ServerView]:
-    """By id. Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
+FILTERS = ("name", "host", "vm_state")
+
+
+@cache
+def _filtered(names: tuple[str, ...]) -> Sql:
+    table = cell.servers.c
+    wanted = [table[name] == bindparam(name) for name in names]
+    page = select(cell.servers).where(table.deleted == 0, table.id > bindparam("marker"), *wanted)
+    return Sql(page.order_by(table.id).limit(bindparam("limit", type_=Integer)))
+
+
+async def list_servers(
+    stores: Stores, *, marker: str, limit: int, by: Mapping[str, str] | None = None
+) -> list[ServerView]:
+    """By id. Requests are read first: one that gets its cell meanwhile is then seen twice, never missed. `by`: values
+    of FILTERS; those of a request are inside a document and compared here."""
+    wanted = dict(by or {})
 
     async def requested(tx: Tx) -> Sequence[Row]:
+        if wanted:
+            return await tx.all(_ALL_REQUESTS, marker=marker)
         return await tx.all(_REQUESTS, marker=marker, limit=limit)
 
     async def placed(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_SERVERS, marker=marker, limit=limit)
+        return await tx.all(_filtered(tuple(sorted(wanted))), marker=marker, limit=limit, **wanted)
 
-    found = {row["server_id"]: _from_request(row) for row in await stores.control.read(requested)}
-    for name in stores.cells():
+    requests = map(_from_request, await stores.control.read(requested))
+    found = {one.id: one for one in requests if all(getattr(one, name) == wanted[name] for name in wanted)}
+    for cell_name in stores.cells():
         with contextlib.suppress(Unreachable):  # `kilonova cell list` names it
-            found |= {row["id"]: _from_cell(name, row) for row in await stores.cell(name).read(placed)}
+            found |= {row["id"]: _from_cell(cell_name, row) for row in await stores.cell(cell_name).read(placed)}
     return sorted(found.values(), key=lambda server: server.id)[:limit]
 
 

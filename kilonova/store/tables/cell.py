@@ -44,7 +44,7 @@ servers = Table(
     Column("network_info", Text),  # JSON: its ports as last allocated or bound, by operations; see changed_ports
     Column("volume_info", Text),  # JSON: domain/volume.py ServerVolume; null: it never had one
     Column("recheck", Integer, nullable=False),  # its host came back meanwhile: look again when the operation ends
-    Column("hidden", Integer, nullable=False),  # inserted by `place`, not yet handed over (law 5)
+    Column("hidden", Integer, nullable=False),  # on its way into this database or out of it: domain/server.py
     Column("cell0_failure", Text),
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53), nullable=False),
@@ -109,7 +109,8 @@ migrations = Table(
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53), nullable=False),
     Column("open", Integer, nullable=False),  # 1 while it still holds resources
-    Column("source_gone", Integer),  # 1: the source was declared gone; nothing is held there, and nothing goes back
+    Column("source_gone", Integer),  # 1: its host was declared gone, or lost the copy; nothing is held there
+    Column("finished_seen_at", Float(53)),  # when a conductor first saw it finished: resize_confirm_window begins
 )
 Index("migrations_server", migrations.c.server_id)
 Index(
@@ -139,6 +140,7 @@ action_events = Table(
     Column("operation_id", Text, nullable=False),
     Column("event", Text, nullable=False),
     Column("server_id", Text, nullable=False),
+    Column("position", Integer, nullable=False),  # among the events of its operation, by their first start
     Column("started_at", Float(53), nullable=False),
     Column("finished_at", Float(53)),
     Column("result", Text),  # Success | Error
@@ -179,6 +181,7 @@ hosts = Table(
     Column("draining", Integer, nullable=False),
     Column("returning", Integer, nullable=False, quote=True),  # reserved in SQLite, which SQLAlchemy does not know
     Column("epoch", BigInteger, nullable=False),  # raised when it is declared down
+    Column("registration", BigInteger),  # the number of the newest; an older one changes nothing
     Column("address", Text),
     Column("storage", Text),  # hosts with the same non-empty value share storage
     Column("hypervisor", Text),  # JSON: domain/guest.py Hypervisor, as its driver reports it

@@ -3,6 +3,7 @@
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text
 
 from kilonova.store.tables import (
+    failures,
     flavors,
     host_aggregates,
     identity,
@@ -17,7 +18,20 @@ from kilonova.store.tables import (
 )
 
 metadata = MetaData()
-_PARTS = (stores, journal, image, flavors, keypairs, quotas, server_groups, identity, network, volume, host_aggregates)
+_PARTS = (
+    stores,
+    journal,
+    image,
+    flavors,
+    keypairs,
+    quotas,
+    server_groups,
+    identity,
+    network,
+    volume,
+    host_aggregates,
+    failures,
+)
 for _part in _PARTS:
     for _table in _part.metadata.sorted_tables:
         _table.to_metadata(metadata)
@@ -104,7 +118,7 @@ request_specs = Table(
     metadata,
     Column("server_id", Text, primary_key=True),
     Column("spec", Text, nullable=False),  # JSON
-    Column("sealed", Text),  # encrypted: password and files of one that found no host, for when it is tried again
+    Column("sealed", Text),  # encrypted: the password of a server in cell0, for when it is tried again
 )
 
 audits = Table(

@@ -145,3 +145,20 @@ findings = Table(
 )
 Index("findings_operation", findings.c.operation_id)
 Index("findings_open", findings.c.id, sqlite_where=findings.c.open == 1, postgresql_where=findings.c.open == 1)
+
+notifications = Table(
+    "notifications",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),  # the order in which they are sent
+    Column("id", Text, nullable=False, unique=True),  # message_id: the same however often it is sent
+    Column("subject", Text, nullable=False),  # the server or host that it is about
+    Column("event_type", Text, nullable=False),
+    Column("priority", Text, nullable=False),
+    Column("body", Text, nullable=False),  # JSON: the whole message
+    Column("attempts", Integer, nullable=False),
+    Column("not_before", Float(53), nullable=False),
+    Column("worker", Text),  # who sends it now
+    Column("taken_until", Float(53)),
+    Column("created_at", Float(53), nullable=False),
+)
+Index("notifications_subject", notifications.c.subject, notifications.c.number)

@@ -90,7 +90,18 @@ ports = Table(
 )
 Index("ports_network_mac", ports.c.network_id, ports.c.mac, unique=True)
 Index("ports_device", ports.c.device_id)
+Index("ports_host", ports.c.host)
 Index("ports_project", ports.c.project_id)
+
+# Hosts that ask for documents of their networks. The one that declared last that it is the network node is it.
+hosts = Table(
+    "network_hosts",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("tunnel_address", Text, nullable=False),
+    Column("is_node", Integer, nullable=False),
+    Column("declared_at", Float(53), nullable=False),
+)
 
 # Servers whose ports changed here after an operation wrote them into the server's own row (servers.network_info). That
 # row is out of date then, and whoever shows the server looks at its ports instead. Gone when the ports are released.

@@ -30,6 +30,7 @@ resource_providers = Table(
     Column("root_id", Integer),
     Column("parent_id", Integer),
     Column("accepting", Integer, nullable=False),  # false before drain, disable or return begins; checked by the claim
+    Column("registration", BigInteger),  # of its host, the newest that said so; null: none
     Column("mark", BigInteger, nullable=False),  # see Tx.watermark
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53), nullable=False),

@@ -13,6 +13,7 @@ def upgrade() -> None:
         sa.Column("operation_id", sa.Text(), nullable=False),
         sa.Column("event", sa.Text(), nullable=False),
         sa.Column("server_id", sa.Text(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("started_at", sa.Float(precision=53), nullable=False),
         sa.Column("finished_at", sa.Float(precision=53), nullable=True),
         sa.Column("result", sa.Text(), nullable=True),
@@ -129,6 +130,7 @@ def upgrade() -> None:
         sa.Column("draining", sa.Integer(), nullable=False),
         sa.Column("returning", quote=True, type_=sa.Integer(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
+        sa.Column("registration", sa.BigInteger(), nullable=True),
         sa.Column("address", sa.Text(), nullable=True),
         sa.Column("storage", sa.Text(), nullable=True),
         sa.Column("hypervisor", sa.Text(), nullable=True),
@@ -192,6 +194,7 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.Float(precision=53), nullable=False),
         sa.Column("open", sa.Integer(), nullable=False),
         sa.Column("source_gone", sa.Integer(), nullable=True),
+        sa.Column("finished_seen_at", sa.Float(precision=53), nullable=True),
         sa.PrimaryKeyConstraint("number"),
         sa.UniqueConstraint("id"),
     )
@@ -203,6 +206,23 @@ def upgrade() -> None:
         postgresql_where=sa.text("open = 1"),
     )
     op.create_index("migrations_server", "migrations", ["server_id"])
+    op.create_table(
+        "notifications",
+        sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("event_type", sa.Text(), nullable=False),
+        sa.Column("priority", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("not_before", sa.Float(precision=53), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("taken_until", sa.Float(precision=53), nullable=True),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("number"),
+        sa.UniqueConstraint("id"),
+    )
+    op.create_index("notifications_subject", "notifications", ["subject", "number"])
     op.create_table(
         "observers",
         sa.Column("id", sa.Text(), nullable=False),

@@ -93,6 +93,15 @@ def upgrade() -> None:
     op.create_index("credentials_project", "credentials", ["project_id"])
     op.create_index("credentials_user", "credentials", ["user_id"])
     op.create_table(
+        "failure_watch",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("until", sa.Float(precision=53), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("user_id", sa.Text(), nullable=False),
+        sa.Column("said_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_table(
         "fences",
         sa.Column("server_id", sa.Text(), nullable=False),
         sa.Column("turn", sa.BigInteger(), nullable=False),
@@ -200,18 +209,6 @@ def upgrade() -> None:
     op.create_index("floating_ips_project", "floating_ips", ["project_id"])
     op.create_index("floating_ips_router", "floating_ips", ["router_id"])
     op.create_table(
-        "host_aggregates",
-        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
-        sa.Column("uuid", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("metadata", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Float(precision=53), nullable=False),
-        sa.Column("updated_at", sa.Float(precision=53), nullable=True),
-        sa.PrimaryKeyConstraint("id"),
-        sa.UniqueConstraint("name"),
-        sa.UniqueConstraint("uuid"),
-    )
-    op.create_table(
         "gone_hosts",
         sa.Column("operation_id", sa.Text(), nullable=False),
         sa.Column("identity", sa.Text(), nullable=False),
@@ -225,6 +222,40 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("operation_id"),
     )
     op.create_index("gone_hosts_identity", "gone_hosts", ["identity"])
+    op.create_table(
+        "host_aggregates",
+        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("uuid", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("metadata", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("updated_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("name"),
+        sa.UniqueConstraint("uuid"),
+    )
+    op.create_table(
+        "host_failures",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("cell", sa.Text(), nullable=False),
+        sa.Column("session", sa.Text(), nullable=True),
+        sa.Column("evidence", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("sentence", sa.Text(), nullable=False),
+        sa.Column("proof", sa.Text(), nullable=False),
+        sa.Column("fenced_at", sa.Float(precision=53), nullable=True),
+        sa.Column("operation_id", sa.Text(), nullable=True),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("taken_until", sa.Float(precision=53), nullable=True),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("changed_at", sa.Float(precision=53), nullable=False),
+        sa.Column("open", sa.Integer(), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("host_failures_newest", "host_failures", ["created_at"])
+    op.create_index("host_failures_open", "host_failures", ["host", "open"], unique=True)
     op.create_table(
         "host_mappings",
         sa.Column("host", sa.Text(), nullable=False),
@@ -307,6 +338,7 @@ def upgrade() -> None:
         sa.Column("checksum", sa.Text(), nullable=True),
         sa.Column("hash_algorithm", sa.Text(), nullable=True),
         sa.Column("hash_value", sa.Text(), nullable=True),
+        sa.Column("marker", sa.Text(), nullable=True),
         sa.Column("file", sa.Text(), nullable=True),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("updated_at", sa.Float(precision=53), nullable=False),
@@ -372,6 +404,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("subnet_id", "first"),
     )
     op.create_table(
+        "network_hosts",
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("tunnel_address", sa.Text(), nullable=False),
+        sa.Column("is_node", sa.Integer(), nullable=False),
+        sa.Column("declared_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("host"),
+    )
+    op.create_table(
         "network_projects",
         sa.Column("project_id", sa.Text(), nullable=False),
         sa.Column("default_group_id", sa.Text(), nullable=False),
@@ -419,6 +459,23 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("networks_project", "networks", ["project_id"])
+    op.create_table(
+        "notifications",
+        sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("event_type", sa.Text(), nullable=False),
+        sa.Column("priority", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("not_before", sa.Float(precision=53), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("taken_until", sa.Float(precision=53), nullable=True),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.PrimaryKeyConstraint("number"),
+        sa.UniqueConstraint("id"),
+    )
+    op.create_index("notifications_subject", "notifications", ["subject", "number"])
     op.create_table(
         "operations",
         sa.Column("id", sa.Text(), nullable=False),
@@ -498,6 +555,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("ports_device", "ports", ["device_id"])
+    op.create_index("ports_host", "ports", ["host"])
     op.create_index("ports_network_mac", "ports", ["network_id", "mac"], unique=True)
     op.create_index("ports_project", "ports", ["project_id"])
     op.create_table(

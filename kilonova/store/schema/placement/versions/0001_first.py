@@ -151,6 +151,7 @@ def upgrade() -> None:
         sa.Column("root_id", sa.Integer(), nullable=True),
         sa.Column("parent_id", sa.Integer(), nullable=True),
         sa.Column("accepting", sa.Integer(), nullable=False),
+        sa.Column("registration", sa.BigInteger(), nullable=True),
         sa.Column("mark", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("updated_at", sa.Float(precision=53), nullable=False),

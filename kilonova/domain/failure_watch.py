@@ -1,0 +1,112 @@
+"""Whether a silent host may be fenced and evacuated without asking anybody: pure rules, each with its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kilonova.domain.host import HostState
+
+WAIT_FACTOR = 2  # times service_down_time that a host must be silent, and others heard
+FIRST_PAUSE = 60.0  # seconds until a fence command that failed is tried again; doubled each time
+LONGEST_PAUSE = 600.0
+EVACUATED_AGAIN = 300.0  # seconds until servers that fitted nowhere are tried again
+
+FAILURE_STATES = {
+    "fencing": "the fence command runs",
+    "fence_failed": "the fence command failed; it is tried again",
+    "fenced": "the host is off; its servers are evacuated in a moment",
+    "evacuating": "its servers are being evacuated",
+    "incomplete": "some servers are still there; they are tried again",
+    "done": "all servers are elsewhere",
+    "returned": "the host answered again",
+    "lied": "the host answered again and had never been off, though the fence command said so",
+    "gone": "the host is no longer recorded",
+}
+OPEN_STATES = ("fencing", "fence_failed", "fenced", "evacuating", "incomplete", "done")
+ASKS, WAITS, HELD, ACTS, KNOWN = "asks", "waits", "held", "acts", "known"
+
+
+class WatchRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator may set, in [ha]."""
+
+    automatic: bool = False
+    storm_percent: float = 10.0
+    storm_hosts: int = 3
+    storm_window: float = 600.0
+    fence_timeout: float = 60.0
+
+
+class Disarmed(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's word that nothing automatic shall happen."""
+
+    until: float | None  # by the control database's clock; None: until somebody arms it
+    reason: str
+    user_id: str
+    said_at: float
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """What the watch knows of the whole cloud."""
+
+    hosts: int  # that count: neither fenced nor declared down
+    silent: int  # of these; and those that it fenced within storm_window and that have not come back
+    came_back: int = 0  # that it fenced within storm_window
+    blind: Sequence[str] = ()  # cells whose databases do not answer
+    listened: float = 0.0  # seconds that this watcher itself has heard hosts without a gap; inf: nobody watches
+    disarmed: Disarmed | None = None
+
+
+class Use(msgspec.Struct, frozen=True):
+    """What a silent host is used for."""
+
+    servers: int
+    is_draining: bool = False
+
+
+class Decision(msgspec.Struct, frozen=True):
+    word: str  # asks | waits | held | acts | known
+    sentence: str
+
+
+def decide(host: HostState, use: Use, sight: Sight, rules: WatchRules, down_after: float) -> Decision:
+    """About a host that is silent and for which nothing was begun."""
+    needed = WAIT_FACTOR * down_after
+    if host.word != "down":
+        return Decision(HELD, host.sentence)
+    if use.is_draining:  # somebody may be writing its firmware
+        return Decision(HELD, "it was drained for maintenance")
+    if not use.servers:
+        return Decision(HELD, "no server is there, so nothing is gained by switching it off")
+    if not rules.automatic:
+        return Decision(ASKS, "automatic evacuation is off; fence or check the host, then evacuate it")
+    if sight.disarmed is not None:
+        return Decision(HELD, f"the watch is disarmed: {sight.disarmed.reason}")
+    if host.silent <= needed:
+        return Decision(WAITS, f"silent for {host.silent:.0f} s of the {needed:.0f} s after which it is fenced")
+    if sight.listened < needed:
+        return Decision(WAITS, f"this watcher has heard hosts for {sight.listened:.0f} s of the {needed:.0f} s needed")
+    storm = storm_sentence(sight, rules)
+    return Decision(HELD, storm) if storm else Decision(ACTS, "it is fenced and evacuated now")
+
+
+def storm_sentence(sight: Sight, rules: WatchRules) -> str:
+    """Why so many silent hosts are no reason to switch them off; "" where they are few. One host is no storm."""
+    silent, hosts, back = sight.silent, sight.hosts, sight.came_back
+    advice = "it is not the hosts then; look at the network, and evacuate those that are dead"
+    if sight.blind:
+        return f"the database of {', '.join(sight.blind)} does not answer, so not all hosts can be seen"
+    if silent + back > rules.storm_hosts:
+        fenced = f", and {back} came back after they were fenced" if back else ""
+        return f"{silent} of {hosts} hosts are silent{fenced}, more than storm_hosts = {rules.storm_hosts}; {advice}"
+    if silent > 1 and silent * 100 > rules.storm_percent * hosts:
+        return f"{silent} of {hosts} hosts are silent, more than storm_percent = {rules.storm_percent:g}; {advice}"
+    if 2 * silent >= hosts:
+        return f"{silent} of {hosts} hosts are silent; most of them must be heard before one is fenced"
+    return ""
+
+
+def pause_after(attempts: int) -> float:
+    """Seconds until a fence command that has failed so many times is tried again."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * float(2 ** min(max(attempts - 1, 0), 10)))

@@ -1,0 +1,7 @@
+"""Traits of our own: known without having been made by a client."""
+
+from __future__ import annotations
+
+BY_KVM = "CUSTOM_KILONOVA_KVM"  # guests run on the CPU itself
+BY_TCG = "CUSTOM_KILONOVA_TCG"  # guests are emulated
+OWN_TRAITS = frozenset({BY_KVM, BY_TCG})

@@ -1,0 +1,40 @@
+"""Text of users on a terminal or in a log: what would steer the terminal, or turn the direction of the line, is written
+as an escape, so that everything that is there can be seen and nothing else happens."""
+
+from __future__ import annotations
+
+import re
+
+# Controls of C0 and C1 (0x9b begins a sequence as ESC [ does), separators of lines, marks of direction, surrogates.
+_BEYOND_ASCII = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_STEERING = re.compile(f"[\x00-\x1f{_BEYOND_ASCII}]")
+_STEERING_IN_CELLS = re.compile(f"[\x00-\x08\x0b-\x1f{_BEYOND_ASCII}]")
+_STEERING_IN_JSON = re.compile(f"[{_BEYOND_ASCII}]")
+
+
+def visible(text: str) -> str:
+    """One line, whatever the text has in it."""
+    return _STEERING.sub(_escaped, text)
+
+
+def visible_cell(text: str) -> str:
+    """A value of CSV, which may have several lines."""
+    return _STEERING_IN_CELLS.sub(_escaped, text)
+
+
+def visible_json(document: str) -> str:
+    """JSON that says the same: its strings have escapes of their own, which every reader takes back."""
+    return _STEERING_IN_JSON.sub(_unicode, document)
+
+
+def is_visible(document: str) -> bool:
+    """Whether a document that escapes the controls of ASCII itself has no others."""
+    return _STEERING_IN_JSON.search(document) is None
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode()
+
+
+def _unicode(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"
