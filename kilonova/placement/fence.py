@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.domain.errors import Superseded
 from kilonova.placement.refusals import ClaimRefused, LostRace
-from kilonova.store.fences import MAPPED_SECONDS, MappingTooOld
+from kilonova.store.fences import MAPPED_SECONDS, MappingTooOld, no_mapping
 from kilonova.store.statements import Sql, database_time
 from kilonova.store.tables.control import server_mappings
 from kilonova.store.tables.placement import claim_fence
@@ -70,7 +70,7 @@ class Fence(msgspec.Struct, frozen=True):
 
         row = await self.control.read(body)
         if row is None:
-            raise Superseded(f"server {self.server}: it has no mapping, it was deleted and purged; nothing is changed")
+            raise no_mapping(self.server)
         return msgspec.structs.replace(self, mapped_at=row["now"])
 
 

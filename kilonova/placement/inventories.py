@@ -7,7 +7,7 @@ anew from the allocations under the provider's lock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import BigInteger, bindparam, delete, func, select, update
 from sqlalchemy import cast as sql_cast
@@ -22,7 +22,7 @@ from kilonova.store.tables.placement import allocations, inventories, resource_c
 from kilonova.world import Row, Store, Tx
 
 _OFFER = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "capacity")
-_MADE_HERE = ("id", "root_id")
+_MADE_HERE = ("id", "root_id", "registration")
 
 INSERT_PROVIDER = Sql(
     insert_unless_there(resource_providers)
@@ -52,6 +52,24 @@ SET_ACCEPTING = Sql(
         updated_at=bindparam("updated_at"),
     )
 )
+# By one registration of the host: what a newer one said stays. The same one may say it again.
+SET_BY_REGISTRATION = Sql(
+    update(resource_providers)
+    .where(
+        resource_providers.c.uuid == bindparam("at_uuid"),
+        func.coalesce(resource_providers.c.registration, 0) <= bindparam("registration"),
+    )
+    .values(
+        accepting=bindparam("accepting"),
+        registration=bindparam("registration"),
+        generation=resource_providers.c.generation
+        + func.abs(resource_providers.c.accepting - bindparam("accepting")),  # where it changes
+        mark=bindparam("mark"),
+        updated_at=bindparam("updated_at"),
+    )
+)
+READ_ACCEPTING = Sql(select(resource_providers.c.accepting).where(resource_providers.c.uuid == bindparam("uuid")))
+READ_REGISTRATION = Sql(select(resource_providers.c.registration).where(resource_providers.c.name == bindparam("name")))
 _HELD = (
     select(func.coalesce(func.sum(allocations.c.used), 0))
     .where(allocations.c.provider_id == inventories.c.provider_id, allocations.c.class_id == inventories.c.class_id)
@@ -135,6 +153,39 @@ async def set_accepting(store: Store, provider: str, accepting: bool) -> bool:
     return await store.write(body)
 
 
+async def is_accepting(store: Store, provider: str) -> bool:
+    async def body(tx: Tx) -> bool:
+        row = await tx.one(READ_ACCEPTING, uuid=provider)
+        return row is not None and bool(row["accepting"])
+
+    return await store.read(body, few=True)
+
+
+async def set_by_registration(store: Store, provider: str, accepting: bool, registration: int) -> bool:
+    """As `set_accepting`, by a registration of the host. Returns False, and changes nothing, if a newer one came first:
+    a conductor that stood still in between must not close a host that is open by now, nor open one that is closed."""
+
+    async def body(tx: Tx) -> bool:
+        values = {"accepting": int(accepting), "registration": registration}
+        mark, now = await tx.mark(), await tx.now()
+        changed = await tx.run(SET_BY_REGISTRATION, at_uuid=provider, **values, mark=mark, updated_at=now)
+        if not changed and await tx.one(READ_PROVIDER, uuid=provider) is None:
+            raise NoSuchProvider(provider)
+        return changed > 0
+
+    return await store.write(body)
+
+
+async def newest_registration(store: Store, host: str) -> int:
+    """The number of the newest registration that placement has seen of a host."""
+
+    async def body(tx: Tx) -> int:
+        row = await tx.one(READ_REGISTRATION, name=host)
+        return int(row["registration"] or 0) if row is not None else 0
+
+    return await store.read(body, few=True)
+
+
 async def set_inventory(store: Store, provider: str, report: Report) -> bool:
     """All this host offers, as it says itself; a class it no longer names is gone, or worth nothing while in use.
 
@@ -151,10 +202,15 @@ async def set_inventory(store: Store, provider: str, report: Report) -> bool:
     return await store.write(body)
 
 
-async def settle_report(tx: Tx, provider: int, ids: Mapping[str, int], report: Report) -> bool:
-    """The caller holds the provider's row."""
+async def settle_report(
+    tx: Tx, provider: int, ids: Mapping[str, int], report: Report, initial: Collection[str] = ()
+) -> bool:
+    """The caller holds the provider's row. The allocation ratio of an `initial` class stays as it is found."""
     found = {offer["class_id"]: offer for offer in await tx.all(READ_OFFERS, provider=provider)}
-    wanted = {ids[name]: _offer(*numbers) for name, numbers in report.items()}
+    kept = {name: found[ids[name]]["allocation_ratio"] for name in initial if name in report and ids[name] in found}
+    wanted = {
+        ids[name]: _offer(total, reserved, kept.get(name, ratio)) for name, (total, reserved, ratio) in report.items()
+    }
     wanted |= {class_: _offer(0, 0, 1.0) for class_, offer in found.items() if offer["held"] and class_ not in wanted}
     if wanted.keys() == found.keys() and all(_is_as(found[class_], offer) for class_, offer in wanted.items()):
         return False

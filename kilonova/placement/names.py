@@ -12,6 +12,7 @@ from functools import cache
 
 from sqlalchemy import select
 
+from kilonova.domain.traits import OWN_TRAITS
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.placement import resource_classes, traits
 from kilonova.world import Tx
@@ -69,7 +70,7 @@ def is_custom(name: str) -> bool:
 
 async def unknown_traits(tx: Tx, names: Iterable[str]) -> list[str]:
     """Those of the names that are neither standard nor written, sorted."""
-    asked = {name for name in names if not is_standard_trait(name)}
+    asked = {name for name in names if not is_standard_trait(name)} - OWN_TRAITS
     if not asked:
         return []
     return sorted(asked - {row["name"] for row in await tx.all(READ_TRAITS, names=sorted(asked))})

@@ -29,7 +29,7 @@ READ_SAME = Sql(
         or_(resource_providers.c.uuid == bindparam("uuid"), resource_providers.c.name == bindparam("name"))
     )
 )
-_MADE_BY_SQL = ("id",)
+_MADE_BY_SQL = ("id", "registration")
 INSERT = Sql(
     insert_unless_there(resource_providers)
     .values({column.name: bindparam(column.name) for column in resource_providers.c if column.name not in _MADE_BY_SQL})

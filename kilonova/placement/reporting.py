@@ -12,8 +12,11 @@ from kilonova.placement.traits import settle_reported, trait_ids
 from kilonova.world import Store, Tx
 
 
-async def take_report(store: Store, provider: str, offers: Report, traits: Collection[str]) -> bool:
-    """Returns whether it changed anything: the same report again writes nothing."""
+async def take_report(
+    store: Store, provider: str, offers: Report, traits: Collection[str], initial: Collection[str] = ()
+) -> bool:
+    """Return whether it changed anything: the same report again writes nothing. `initial`: classes whose allocation
+    ratio an administrator may change in placement."""
 
     async def body(tx: Tx) -> bool:
         classes = await class_ids(tx, offers)  # names before the provider's lock: see the order in ledger.py
@@ -22,7 +25,7 @@ async def take_report(store: Store, provider: str, offers: Report, traits: Colle
         if row is None:
             raise NoSuchProvider(provider)
         can_else = bool(traits) and await settle_reported(tx, row["id"], names, wanted=traits)
-        offers_else = await settle_report(tx, row["id"], classes, offers)
+        offers_else = await settle_report(tx, row["id"], classes, offers, initial)
         if can_else and not offers_else:
             mark, now = await tx.mark(), await tx.now()
             await tx.run(ledger.TOUCH_PROVIDER, provider=row["id"], raised=1, mark=mark, updated_at=now)

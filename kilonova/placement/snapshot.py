@@ -121,6 +121,19 @@ class Snapshot:
             del self.classes[name]  # nobody has it any more, perhaps it does not even exist
         self.watermark = changes.watermark
 
+    def copied(self) -> Snapshot:
+        """One that stays as it is while this one is brought up to date."""
+        same = copy.copy(self)
+        same.index, same._free, same._sets = dict(self.index), list(self._free), dict(self._sets)
+        same.uuids, same.names = list(self.uuids), list(self.names)
+        same.traits, same.aggregates = list(self.traits), list(self.aggregates)
+        for name in COLUMNS:
+            setattr(same, name, getattr(self, name).copy())
+        same.classes = {name: columns.copy() for name, columns in self.classes.items()}
+        same.with_trait, same.in_aggregate = self.with_trait.copy(), self.in_aggregate.copy()
+        same._lock, same._trees = asyncio.Lock(), None
+        return same
+
     def with_own_use(self, names: Iterable[str]) -> Snapshot:
         """One that others never see, to be filled on trial: what is used of these classes is its own, all else is
         shared with this one, which must not change meanwhile."""

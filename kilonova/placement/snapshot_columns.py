@@ -125,6 +125,12 @@ class NameColumns:
             return found
         return sorted(column)
 
+    def copy(self) -> NameColumns:
+        same = NameColumns(self.rows)
+        same._columns = {name: column.copy() for name, column in self._columns.items()}
+        same._counts = dict(self._counts)
+        return same
+
     def grow(self, rows: int) -> None:
         self.rows = rows
         for name, column in self._columns.items():

@@ -12,11 +12,12 @@ from kilonova.placement import ledger, providers
 from kilonova.placement.names import is_standard_trait, standard_traits, unknown_traits
 from kilonova.placement.providers import Provider
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import provider_traits, traits
+from kilonova.store.tables.placement import provider_traits, resource_providers, traits
 from kilonova.world import Store, Tx
 
 DISABLED = "COMPUTE_STATUS_DISABLED"
 REPORTED = ("COMPUTE_", "HW_ARCH_")  # how the names begin that only a host's driver speaks for
+REPORTED_BY_SOME = ("HW_CPU_X86_", "CUSTOM_KILONOVA_")  # the same, of a driver that reports one of these
 READ_ALL = Sql(select(traits.c.name))
 READ_IDS = Sql(select(traits.c.id, traits.c.name).where(in_list(traits.c.name, "names")))
 # Nobody deletes a trait while somebody else is about to give it to a provider.
@@ -31,6 +32,12 @@ READ_OF_PROVIDER = Sql(
     .join(provider_traits, provider_traits.c.trait_id == traits.c.id)
     .where(provider_traits.c.provider_id == bindparam("provider"))
     .order_by(traits.c.name)
+)
+HAS_TRAIT = Sql(
+    select(traits.c.id)
+    .join(provider_traits, provider_traits.c.trait_id == traits.c.id)
+    .join(resource_providers, resource_providers.c.id == provider_traits.c.provider_id)
+    .where(resource_providers.c.name == bindparam("provider"), traits.c.name == bindparam("trait"))
 )
 GIVE = Sql(
     insert_unless_there(provider_traits)
@@ -63,6 +70,11 @@ async def _ids(tx: Tx, names: Sequence[str]) -> dict[str, int]:
 
 
 # -- the traits themselves --------------------------------------------------------------------------------------------
+
+
+async def has_trait(store: Store, provider: str, name: str) -> bool:
+    """Whether the provider of this name has the trait."""
+    return await store.ask(HAS_TRAIT, provider=provider, trait=name) is not None
 
 
 async def list_traits(store: Store, *, associated: bool | None = None) -> list[str]:
@@ -120,7 +132,9 @@ async def settle_reported(tx: Tx, provider: int, ids: Mapping[str, int], *, want
     """Of the names that a host's driver speaks for, exactly the wanted ones; all others are clients' and stay. The
     caller holds the provider's row. Returns whether it changed anything."""
     before = {row["name"]: row["id"] for row in await tx.all(READ_OF_PROVIDER, provider=provider)}
-    gone = [id_ for name, id_ in before.items() if name.startswith(REPORTED) and name not in wanted]
+    some = (prefix for prefix in REPORTED_BY_SOME if any(name.startswith(prefix) for name in wanted))
+    spoken_for = (*REPORTED, *some)
+    gone = [id_ for name, id_ in before.items() if name.startswith(spoken_for) and name not in wanted]
     new = [ids[name] for name in wanted if name not in before]
     for statement, which in ((TAKE, gone), (GIVE, new)):
         if which:

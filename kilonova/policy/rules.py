@@ -26,6 +26,9 @@ BASE = {
 
 OWN = {
     "kilonova:operations": "rule:context_is_admin",
+    "kilonova:operations:list": "rule:project_reader_or_admin",
+    "kilonova:operations:show": "rule:project_reader_or_admin",
+    "kilonova:operations:cancel": "rule:project_member_or_admin",
     "kilonova:operations:resume": "rule:context_is_admin",
     "kilonova:operations:abandon": "rule:context_is_admin",
     "kilonova:findings": "rule:context_is_admin",
@@ -34,6 +37,7 @@ OWN = {
     "kilonova:servers": "rule:context_is_admin",
     "kilonova:servers:show:would_fit": "rule:context_is_admin",
     "kilonova:hosts": "rule:context_is_admin",
+    "kilonova:ha": "rule:context_is_admin",
     "kilonova:cells": "rule:context_is_admin",
     "kilonova:image_quotas": "rule:context_is_admin",
     "kilonova:simulated": "rule:context_is_admin",

@@ -105,6 +105,17 @@ async def exceeded(
     return []
 
 
+async def exceeded_by(
+    tx: Tx, owner: tuple[str, str], more: Mapping[str, int], *, defaults: Limits = EVERYTHING, held: Held = NOTHING
+) -> list[str]:
+    """As `exceeded`, of the resources that grow: a limit that was lowered below the use forbids no other change."""
+    grows = {resource: amount for resource, amount in more.items() if amount > 0}
+    if not grows:
+        return []
+    over = await exceeded(tx, owner[0], grows, user=owner[1], defaults=defaults, held=held)
+    return [sentence for sentence in over if sentence.partition(":")[0] in grows]
+
+
 async def room(
     tx: Tx,
     project: str,

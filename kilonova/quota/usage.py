@@ -112,6 +112,24 @@ async def count_server(tx: Tx, server_id: str) -> None:
         await _add_server(tx, server_id, 1)
 
 
+async def size_of(tx: Tx, server_id: str) -> Amounts:
+    """What the server counts with; nothing if it is not mapped."""
+    server = await rows.fetch(tx, server_mappings, lock=True, server_id=server_id)
+    return {} if server is None else {"cores": server["vcpus"], "ram": server["memory_mb"]}
+
+
+async def set_size(tx: Tx, server_id: str, size: Amounts) -> None:
+    """The server counts with these cores and this ram; again is harmless."""
+    server = await rows.fetch(tx, server_mappings, lock=True, server_id=server_id)
+    if server is None:
+        return
+    more = {"instances": 0, "cores": size["cores"] - server["vcpus"], "ram": size["ram"] - server["memory_mb"]}
+    columns = {"vcpus": size["cores"], "memory_mb": size["ram"]}
+    await rows.change(tx, server_mappings, columns, server_id=server_id)
+    if server["counted"] and any(more.values()):
+        await _add(tx, (server["project_id"], server["user_id"]), more)
+
+
 async def _add_server(tx: Tx, server_id: str, times: int) -> None:
     server = await rows.fetch(tx, server_mappings, server_id=server_id)
     assert server is not None

@@ -13,6 +13,9 @@ from kilonova.scheduler.surroundings import NOBODY, Surroundings
 CAPACITY, USED = range(2)  # of ClassColumns.NAMES
 
 
+FEW = 8  # hosts that are looked up one by one
+
+
 class Field:
     """Every column has one element per host, in the order of their names."""
 
@@ -88,6 +91,9 @@ class Field:
         columns = self.snapshot.classes.get(resource_class)
         if columns is None:
             return self.none()
+        if len(self) <= FEW:
+            found: Bools = columns.fits(amount, self.rows)
+            return found & self.known
         return self.gathered(columns.fits(amount, slice(self.snapshot.rows)))
 
     def free(self, resource_class: str, hosts: Ints | None = None) -> Ints:

@@ -167,6 +167,36 @@ class Hosts:
             self._rows = (snapshot, snapshot.layout, kept)
         return kept
 
+    def copied(self) -> Hosts:
+        """One that stays as it is while this one follows the cells."""
+        same = self.filled()
+        same.odd, same.up, same.failed = dict(self.odd), self.up.copy(), self.failed.copy()
+        same.image_values = {host: dict(counts) for host, counts in self.image_values.items()}
+        return same
+
+    def open(self, names: Iterable[str], snapshot: Snapshot) -> None:
+        """As if these were up and accepting; both are the caller's own."""
+        places = self.rows(snapshot)
+        for at in [self.index[name] for name in names if name in self.index]:
+            self.odd.pop(at, None)
+            self.up[at] = True
+            if places[at] >= 0:
+                snapshot.accepting[places[at]] = True
+
+    def only(self, at: int) -> Hosts:
+        """The one host at this place, as it is now."""
+        same, name = object.__new__(Hosts), self.names[at]
+        one = slice(at, at + 1)
+        of, layout, rows = self._rows
+        same.__dict__ = self.__dict__ | {
+            **{"names": [name], "views": [self.views[at]], "index": {name: 0}},
+            **{"cells": Alike([self.cells[at]]), "makes": Alike([self.makes[at]]), "kinds": Alike([self.kinds[at]])},
+            **{"hypervisors": [self.hypervisor(at)], "odd": {0: self.odd[at]} if at in self.odd else {}},
+            **{column: getattr(self, column)[one] for column in ("up", "failed", "servers", "busy", "devices")},
+            **{"_metrics": {}, "_rows": (of, layout, rows[one])},
+        }
+        return same
+
     def filled(self) -> Hosts:
         """One whose counts are its own, to be filled on trial."""
         same = object.__new__(Hosts)

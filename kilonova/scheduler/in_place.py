@@ -37,7 +37,12 @@ class ImageNeeds(msgspec.Struct, frozen=True):
 
 
 def judge_in_place(
-    filters: Sequence[Filter], settings: Settings, field: Field, request: ResourceRequest, held: Held
+    filters: Sequence[Filter],
+    settings: Settings,
+    field: Field,
+    request: ResourceRequest,
+    needs: ImageNeeds,
+    held: Held,
 ) -> Decision:
     """The field considers one host. `chosen` is that host, or None with the reasons."""
     at = field.hosts.index.get(request.wanted_host or "")
@@ -48,7 +53,6 @@ def judge_in_place(
         matrix.add(filter_stage(filter_, field, request))
     for demand in demands(request, field.hosts.aggregates.values(), settings, rebuilding=True):
         matrix.add(demand_stage(demand, field))
-    needs = image_needs(request)
     matrix.add(_traits_stage(field, at, needs, held))
     matrix.add(_resources_stage(field, needs, held))
     return _decision(request, field, matrix, at)

@@ -24,8 +24,8 @@ def _taken(decision: dict[str, Any]) -> list[str]:
     if not chosen:
         unknown = decision.get("unknown")
         return [f"chosen: none; of {unknown} hosts it is not known whether they fit" if unknown else "chosen: none"]
-    rule = decision.get("rule")
-    lines = [f"chosen: {_weight(chosen)}" + (f"; {rule}" if rule else "")]
+    words = [decision[name] for name in ("rule", "missed") if decision.get(name)]
+    lines = ["; ".join([f"chosen: {_weight(chosen)}", *words])]
     if decision.get("alternates"):
         lines.append(f"alternates: {', '.join(_weight(one) for one in decision['alternates'])}")
     return lines

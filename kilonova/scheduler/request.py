@@ -33,9 +33,12 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     zone: str = ""
     excluded: dict[str, str] = {}  # host: why not
     wanted_host: str | None = None  # no other will do, and it must pass every filter
+    preferred_host: str = ""  # taken if it fits, whatever it weighs: an earlier plan chose it
     forced_host: str | None = None  # no other will do, and only placement is asked
     group: GroupRule | None = None  # the scheduler proposes by it, the claim keeps it
     from_cell: str = ""  # of a server that may move to another one
+    home: str = ""  # the cell of a server that may not
+    rescue: bool = False  # its host is dead: hosts that are reserved for that may be used
 
     def without(self, host: str, why: str = "it is excluded by the request") -> ResourceRequest:
         return msgspec.structs.replace(self, excluded={**self.excluded, host: why})

@@ -16,17 +16,17 @@ from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters import ALWAYS, enabled
 from kilonova.scheduler.filters.accepting import Accepting
 from kilonova.scheduler.hosts import Hosts
-from kilonova.scheduler.in_place import Held, judge_in_place
+from kilonova.scheduler.in_place import Held, ImageNeeds, judge_in_place
 from kilonova.scheduler.matrix import Matrix, capacity_stage
 from kilonova.scheduler.nearest import largest_flavor, smallest_changes
 from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.prefilters import demands
 from kilonova.scheduler.promises import fill, take_hardware
 from kilonova.scheduler.request import ResourceRequest
-from kilonova.scheduler.stages import cell_stage, demand_stage, filter_stage
+from kilonova.scheduler.stages import cell_stage, demand_stage, filter_stage, home_stage
 from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
-from kilonova.scheduler.weighers import Weights, all_weighers, weighed
+from kilonova.scheduler.weighers import Scales, Weights, all_weighers
 from kilonova.scheduler.weighers.base import Floats
 from kilonova.scheduler.weighers.num_instances import NumInstancesWeigher
 from kilonova.settings import Settings
@@ -36,6 +36,7 @@ COUNTED = "num_instances"  # as flavors and queries call it
 NEAREST = 50
 NAMED = 5  # unknown hosts
 WHOLE_MATRIX = 1000
+_PREFERRED = "the host that was planned"
 
 
 class Selector:
@@ -71,18 +72,15 @@ class Selector:
         """One of the best `host_subset_size` hosts at random, and the next best to try when its claim is refused.
         `away`: cells that do not answer. `hoping`: as if every unknown host turned out to fit."""
         field = Field(snapshot, hosts, cells=cells, away=away, around=around)
-        matrix = self._matrix(field, request)
-        if hoping:
-            matrix.fits = matrix.may_fit.copy()
-        offers = Offers(field, request.needs(), among=matrix.fits, limit=self._limit(request))
-        if not (matrix.fits & offers.fits).any() and matrix.may_fit.any():  # what is unknown decides: look there too
-            offers = Offers(field, request.needs(), among=matrix.may_fit, limit=None)
-        matrix.add(capacity_stage(offers))
+        matrix, offers = self.judge(field, request, hoping=hoping)
         fitting: Ints = np.flatnonzero(matrix.fits)
-        weights = weighed(self._weighers, field, request, fitting)
-        places = self._take(field, fitting, weights.total, random, alternates)
+        weights = self.scales(field, request, fitting).weights()
+        places = self.take(field, fitting, weights.total, random, alternates)
+        preferred = _preferred(field, fitting, request)
+        if preferred is not None:
+            places = [preferred, *(place for place in places if place != preferred)][: 1 + alternates]
         taken = [int(fitting[place]) for place in places]
-        choices = [_choice(field, offers, int(fitting[place]), weights, place) for place in places]
+        choices = [choice_of(field, offers, int(fitting[place]), weights, place) for place in places]
         whole = not choices and field.considered <= WHOLE_MATRIX
         others = matrix.nearest(offers, None if whole else NEAREST)
         largest = "" if choices else largest_flavor(matrix, offers, request)
@@ -97,22 +95,41 @@ class Selector:
             complete=len(taken) + len(others) == field.considered,
             changes=() if choices else smallest_changes(matrix, offers, largest),
             unclaimed=_unclaimed(field, [*taken, *others]),
-            rule=self._rule(weights.total, places[0]) if places else "",
+            rule=_PREFERRED if preferred is not None else self.rule(weights.total, places[0]) if places else "",
+            missed="" if preferred is not None else _missed(matrix, request),
             shortage="" if choices else offers.shortage(),
             largest=largest,
             **_unknown(field, matrix),
         )
 
-    def judge_in_place(self, snapshot: Snapshot, hosts: Hosts, request: ResourceRequest, held: Held) -> Decision:
+    def judge(self, field: Field, request: ResourceRequest, *, hoping: bool = False) -> tuple[Matrix, Offers]:
+        """Every stage over the hosts of the field, capacity last."""
+        matrix = self._matrix(field, request)
+        if hoping:
+            matrix.fits = matrix.may_fit.copy()
+        offers = Offers(field, request.needs(), among=matrix.fits, limit=self._limit(request))
+        if not (matrix.fits & offers.fits).any() and matrix.may_fit.any():  # what is unknown decides: look there too
+            offers = Offers(field, request.needs(), among=matrix.may_fit, limit=None)
+        matrix.add(capacity_stage(offers))
+        return matrix, offers
+
+    def scales(self, field: Field, request: ResourceRequest, fitting: Ints) -> Scales:
+        return Scales(self._weighers, field, request, fitting)
+
+    def judge_in_place(
+        self, snapshot: Snapshot, hosts: Hosts, request: ResourceRequest, needs: ImageNeeds, held: Held
+    ) -> Decision:
         """Whether the wanted host, where the server is and stays, may run another image."""
         filters = [filter_ for filter_ in self._filters if filter_.for_rebuild]
         field = Field(snapshot, hosts, host=request.wanted_host or "")
-        return judge_in_place(filters, self.settings, field, request, held)
+        return judge_in_place(filters, self.settings, field, request, needs, held)
 
     def _matrix(self, field: Field, request: ResourceRequest) -> Matrix:
         matrix = Matrix(field)
         if field.lit is not None:
             matrix.add(cell_stage(field, field.lit))
+        if request.home:
+            matrix.add(home_stage(field, request.home))
         chosen = () if request.forced_host else self._filters
         for filter_ in (*self._always, *chosen):
             matrix.add(filter_stage(filter_, field, request))
@@ -126,7 +143,7 @@ class Selector:
         unlimited = request.group is not None or any(request.hints.get(name) for name in NEIGHBOURS)
         return None if unlimited else self.settings.scheduler.max_placement_results
 
-    def _take(self, field: Field, fitting: Ints, weights: Floats, random: random.Random, alternates: int) -> list[int]:
+    def take(self, field: Field, fitting: Ints, weights: Floats, random: random.Random, alternates: int) -> list[int]:
         """Places in `fitting`: the chosen, then its alternates, best first; equals in the order of their names."""
         options = self.settings.filter_scheduler
         subset = options.host_subset_size
@@ -141,7 +158,7 @@ class Selector:
         others = (at for at in order if at != chosen and cells[fitting[at]] == cell)  # there may be thousands
         return [chosen, *islice(others, alternates)]
 
-    def _rule(self, weights: Floats, chosen: int) -> str:
+    def rule(self, weights: Floats, chosen: int) -> str:
         """Say why this host was chosen among those that fit."""
         options, fitting = self.settings.filter_scheduler, len(weights)
         equals = int(np.count_nonzero(weights == weights[chosen])) - 1
@@ -162,7 +179,7 @@ def _best(weights: Floats, count: int, at_least: int) -> list[int]:
     if count >= len(weights):
         found: list[int] = np.argsort(-weights, kind="stable").tolist()
         return found
-    least = np.partition(weights, len(weights) - count)[len(weights) - count]
+    least = np.partition(weights, len(weights) - count)[len(weights) - count] if count > 1 else weights.max()
     near = np.flatnonzero(weights >= least)
     ordered: list[int] = near[np.argsort(-weights[near], kind="stable")].tolist()
     return ordered
@@ -174,7 +191,7 @@ def _shuffled(order: Sequence[int], weights: Floats, random: random.Random, coun
     return [*random.sample(best, len(best)), *order[len(best) :]]
 
 
-def _choice(field: Field, offers: Offers, at: int, weights: Weights, place: int) -> Choice:
+def choice_of(field: Field, offers: Offers, at: int, weights: Weights, place: int) -> Choice:
     allocations, snapshot, view = offers.allocations(at), field.snapshot, field.hosts.views[at]
     others = {uuid: snapshot.names[snapshot.index[uuid]] for uuid in allocations if uuid != view.provider}
     return Choice(
@@ -187,6 +204,24 @@ def _choice(field: Field, offers: Offers, at: int, weights: Weights, place: int)
         mappings=offers.mappings(at),
         weights=weights.of(place),
     )
+
+
+def _preferred(field: Field, fitting: Ints, request: ResourceRequest) -> int | None:
+    """The place in `fitting` of the host that an earlier plan chose for the server; None: there is none, or it does not
+    fit now."""
+    at = field.hosts.index.get(request.preferred_host, -1)
+    place = int(np.searchsorted(fitting, at)) if at >= 0 else len(fitting)
+    return place if place < len(fitting) and fitting[place] == at else None
+
+
+def _missed(matrix: Matrix, request: ResourceRequest) -> str:
+    """Why the preferred host was not taken."""
+    host = request.preferred_host
+    if not host:
+        return ""
+    at = matrix.field.hosts.index.get(host)
+    reasons = ["it is not known any more"] if at is None else [stage.sentence(at) for stage in matrix.rejections(at)]
+    return f"{host} was planned: {'; '.join(reasons) or 'it is not considered now'}"
 
 
 def _unclaimed(field: Field, told_of: Sequence[int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,11 +16,12 @@ from sqlalchemy import select
 
 from kilonova.domain.errors import StoreError, Unreachable
 from kilonova.placement.reading import held_by
-from kilonova.placement.snapshot import snapshot_of
+from kilonova.placement.snapshot import Snapshot, snapshot_of
 from kilonova.scheduler.census import Census
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.in_place import image_needs
-from kilonova.scheduler.promises import Promises, counted, joined
+from kilonova.scheduler.planner import Planner, Seat, in_order, scope_of
+from kilonova.scheduler.promises import Promise, Promises, counted, joined
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector, select_many
 from kilonova.scheduler.surroundings import Surroundings, look_around
@@ -32,6 +33,7 @@ from kilonova.store.tables.control import host_mappings
 from kilonova.world import Clock, Stores, Tx
 
 HOSTS_MAY_BE_OLD = 1.0  # seconds; a claim checks `accepting` anyway, and a silent host is silent for longer
+PIECE = 50  # servers that are planned before others have their turn
 CELL_SECONDS = 2.0  # that a cell may take to tell of its hosts before it counts as away
 _MAPPED = Sql(select(host_mappings))
 
@@ -102,6 +104,55 @@ class Scheduler:
             self._promises.make(placing.decision for placing in placings)  # nobody has decided anything since
         return placings
 
+    async def plan(
+        self,
+        requests: Sequence[ResourceRequest],
+        cells: Sequence[str],
+        ranks: Mapping[str, int],
+        *,
+        at_once: int,
+        opened: Sequence[str] = (),
+    ) -> list[Seat]:
+        """Where all these servers would go together (planner.py). Nothing is promised. Made in pieces, on copies of
+        what is known now: others go on meanwhile. `opened`: hosts that are closed now, planned as if they were open."""
+        if not requests:
+            return []
+        hosts, away = await self._known(requests, cells, fresh=True)
+        ends = self._promises.ends
+        scopes = {scope_of(request): request for request in requests}
+        around = {scope: await look_around(self._stores, request) for scope, request in scopes.items()}
+        await self._snapshot.sync(self._stores.placement)
+        promises = self._promises.since(ends)
+        for request in requests:
+            promises.pop(request.server, None)
+        if _wish(requests):
+            hosts.devices = hosts.hardware.free_devices(hosts.names)
+        away |= {cell for one in around.values() for cell in one.away}
+        where: dict[str, Any] = {"cells": cells, "away": away, "around": around, "at_once": at_once}
+        snapshot, hosts = self._snapshot.copied(), hosts.copied()
+        hosts.open(opened, snapshot)
+        ordered = in_order(requests, ranks)
+        seats = await self._seats(ordered, snapshot.copied(), hosts.copied(), list(promises.values()), where)
+        if promises and any(seat.choice is None for seat in seats):  # they refuse nobody
+            seats = await self._seats(ordered, snapshot, hosts, [], where)
+        return seats
+
+    async def _seats(
+        self,
+        ordered: Sequence[ResourceRequest],
+        snapshot: Snapshot,
+        hosts: Hosts,
+        promises: Sequence[Promise],
+        where: dict[str, Any],
+    ) -> list[Seat]:
+        planner = Planner(self._selector, snapshot, hosts, self._random, **where, promises=promises)
+        seats = []
+        for seat in planner.seats(ordered):
+            seats.append(seat)
+            if len(seats) % PIECE == 0:
+                await asyncio.sleep(0)
+        return seats
+
     async def judge_in_place(self, request: ResourceRequest, cell: str) -> Decision:
         """Whether the wanted host, where the server is, may run the image. Nothing will be claimed or promised. Raise
         `Unreachable` while the cell does not tell of its hosts: nobody knows then."""
@@ -114,9 +165,10 @@ class Scheduler:
         hosts, away = await self._hosts([cell], fresh)
         if away:
             raise Unreachable(f"the database of {cell} does not answer")
-        held = await held_by(self._stores.placement, request.server) if image_needs(request).any else {}
+        needs = image_needs(request)
+        held = await held_by(self._stores.placement, request.server) if needs.any else {}
         await self._snapshot.sync(self._stores.placement)
-        return self._selector.judge_in_place(self._snapshot, hosts, request, held)
+        return self._selector.judge_in_place(self._snapshot, hosts, request, needs, held)
 
     def claim_ended(self, servers: Iterable[str]) -> None:
         """Committed or refused: what was promised to these servers counts no more."""
@@ -128,7 +180,9 @@ class Scheduler:
     async def _choose(
         self, requests: Sequence[ResourceRequest], cells: Sequence[str], alternates: int, *, fresh: bool
     ) -> list[Placing]:
+        foreign = await self._other_cells(cells) if fresh and requests[0].home else []
         hosts, away = await self._known(requests, cells, fresh)
+        cells = [*cells, *foreign]
         ends = self._promises.ends  # who claims from here on may do so after what is read
         around = await look_around(self._stores, requests[0])
         await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
@@ -140,6 +194,12 @@ class Scheduler:
             around = joined(around, requests[0], promises)
             decisions = self._decide(requests, hosts, Cells(cells, away | around.away), around, alternates)
         return [_placing(decision) for decision in decisions]
+
+    async def _other_cells(self, cells: Sequence[str]) -> list[str]:
+        """For a refusal: the cells where the server may not go, as far as they answer. Their hosts are judged too."""
+        return [
+            cell for cell in self._stores.destinations() if cell not in cells and await self._reads_hosts(cell, True)
+        ]
 
     def _decide(
         self,
@@ -168,7 +228,8 @@ class Scheduler:
     ) -> tuple[Hosts, frozenset[str]]:
         """The hosts with all that these requests ask of them, and the cells that do not answer."""
         hosts, away = await self._hosts(cells, fresh)
-        if not self._census.counts_servers and self._selector.counts_servers(requests[0], hosts):
+        distinct = {(id(one.flavor), str(one.hints.get("query"))): one for one in requests}.values()
+        if not self._census.counts_servers and any(self._selector.counts_servers(one, hosts) for one in distinct):
             self._census.counts_servers = True
             hosts, away = await self._hosts(cells, fresh=True)
         if _wish(requests):

@@ -23,6 +23,17 @@ def cell_stage(field: Field, lit: Bools) -> Stage:
     return Stage("cell", lit, sentence, remedy, unknown=~lit)
 
 
+def home_stage(field: Field, home: str) -> Stage:
+    """A server that has a cell stays in it."""
+    inside = field.hosts.cells.judged(lambda cell: cell == home)
+
+    def sentence(at: int) -> str:
+        cell = field.hosts.views[at].cell
+        return f"it is in {cell}" if cell == home else f"it is in another cell, {cell}: the server stays in {home}"
+
+    return Stage("other_cell", inside, sentence, lambda at: None)
+
+
 def filter_stage(filter_: Filter, field: Field, request: ResourceRequest) -> Stage:
     mask, unknown = filter_.passes(field, request), None
     if mask is not None:

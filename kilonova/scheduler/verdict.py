@@ -51,6 +51,7 @@ class Decision(msgspec.Struct, frozen=True):
     changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit, each enough by itself
     unclaimed: dict[str, int] = {}  # by host told of here: servers that were counted there and had not claimed yet
     rule: str = ""  # why the chosen host and not another that fits
+    missed: str = ""  # why not the host that was preferred
     shortage: str = ""  # for a refusal, in words that its owner may read: only the request's own numbers
     largest: str = ""  # for a refusal: the largest flavor that would fit
     unknown: int = 0  # hosts that may fit: nothing that is known speaks against them

@@ -27,6 +27,7 @@ from kilonova.scheduler.filters.metrics import MetricsFilter
 from kilonova.scheduler.filters.num_instances import NumInstancesFilter
 from kilonova.scheduler.filters.numa_topology import NUMATopologyFilter
 from kilonova.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from kilonova.scheduler.filters.reserved import Reserved
 from kilonova.scheduler.filters.same_host import SameHostFilter
 from kilonova.scheduler.filters.server_group_affinity import ServerGroupAffinityFilter
 from kilonova.scheduler.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
@@ -34,7 +35,7 @@ from kilonova.scheduler.filters.simple_cidr_affinity import SimpleCIDRAffinityFi
 from kilonova.scheduler.filters.wanted_host import WantedHost
 from kilonova.settings import Settings
 
-ALWAYS: tuple[type[Filter], ...] = (WantedHost, Excluded)
+ALWAYS: tuple[type[Filter], ...] = (WantedHost, Excluded, Reserved)
 KNOWN: tuple[type[Filter], ...] = (
     ComputeFilter,
     ComputeCapabilitiesFilter,

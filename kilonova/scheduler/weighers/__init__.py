@@ -61,17 +61,48 @@ class Weights:
         return {weigher: round(float(share[place]), 6) + 0.0 for weigher, share in self._shares}
 
 
-def weighed(weighers: list[Weigher], field: Field, request: ResourceRequest, hosts: Ints) -> Weights:
-    """Weigh the hosts that fit; what a full host would weigh says nothing about the others."""
-    weights = Weights(len(hosts))
-    if len(hosts) < 2:
+class Scales:
+    """What the weighers say of the hosts that fit: what a full host would weigh says nothing about the others. Kept
+    while hosts are filled one after the other."""
+
+    def __init__(self, weighers: list[Weigher], field: Field, request: ResourceRequest, hosts: Ints) -> None:
+        self._field, self.request, self.hosts = field, request, hosts
+        by_aggregates = {key for aggregate in field.hosts.aggregates.values() for key in aggregate.metadata}
+        self._weighers = [one for one in weighers if one.multiplier or one.option in by_aggregates]
+        self._values = [self._all(weigher) for weigher in self._weighers]
+
+    def weights(self) -> Weights:
+        weights = Weights(len(self.hosts))
+        if len(self.hosts) < 2:
+            return weights
+        for weigher, values in zip(self._weighers, self._values, strict=True):
+            shares = None if values is None else normalised(values)
+            if shares is not None:
+                weights.add(weigher.name, weigher.multipliers(self._field, self.hosts) * shares)
         return weights
-    by_aggregates = {key for aggregate in field.hosts.aggregates.values() for key in aggregate.metadata}
-    for weigher in weighers:
-        if not weigher.multiplier and weigher.option not in by_aggregates:
-            continue
-        values = weigher.values(field, request, hosts)
-        shares = None if values is None else normalised(values)
-        if shares is not None:
-            weights.add(weigher.name, weigher.multipliers(field, hosts) * shares)
-    return weights
+
+    def weigh_again(self, place: int) -> None:
+        """The host at this place of `hosts` has got a server."""
+        one = self.hosts[place : place + 1]
+        for number, weigher in enumerate(self._weighers):
+            kept = self._values[number]
+            value = weigher.values(self._field, self.request, one) if weigher.is_local else None
+            if kept is not None and value is not None:
+                kept[place] = value[0]
+            elif not weigher.is_local or value is not None:  # it makes a difference since now, or asks about all hosts
+                self._values[number] = self._all(weigher)
+
+    def drop(self, place: int) -> None:
+        """The host at this place does not fit any more."""
+        self.hosts = np.delete(self.hosts, place)
+        for number, (weigher, values) in enumerate(zip(self._weighers, self._values, strict=True)):
+            if values is not None:
+                self._values[number] = np.delete(values, place) if weigher.is_local else self._all(weigher)
+
+    def _all(self, weigher: Weigher) -> Floats | None:
+        values = weigher.values(self._field, self.request, self.hosts) if len(self.hosts) > 1 else None
+        return None if values is None else values.astype(np.float64)
+
+
+def weighed(weighers: list[Weigher], field: Field, request: ResourceRequest, hosts: Ints) -> Weights:
+    return Scales(weighers, field, request, hosts).weights()

@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 class Weigher(ABC):
     name: str
     option: str  # its multiplier: in [filter_scheduler], and as a key of aggregates' metadata
+    is_local: bool = True  # the value of a host depends on no other host
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -48,4 +49,4 @@ def normalised(values: Floats | Ints) -> Floats | None:
     if not len(values):
         return None
     low, high = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
-    return None if high == low else (values.astype(np.float64) - low) / (high - low)
+    return None if high == low else (values.astype(np.float64, copy=False) - low) / (high - low)

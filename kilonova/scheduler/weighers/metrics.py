@@ -15,6 +15,7 @@ from kilonova.scheduler.weighers.ratios import ratios
 
 class MetricsWeigher(Weigher):
     name = "MetricsWeigher"
+    is_local = False  # who has not measured is as bad as the worst who has
     option = "metrics_weight_multiplier"  # as a key of aggregates; the option is [metrics] weight_multiplier
 
     @cached_property
