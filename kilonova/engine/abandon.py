@@ -24,6 +24,7 @@ from kilonova.engine.course import ABANDONED, Go, Problem, after_abandon
 from kilonova.engine.findings import Intervention, Left, put_finding, put_intervention
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Step
+from kilonova.engine.notifications import standing_of
 from kilonova.placement.books import by_consumer, read_allocations
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
@@ -168,8 +169,8 @@ async def _abandon(engine: Engine, tx: Tx, journal: Store, op: Op, row: Row, wor
     await put_intervention(tx, op, word, now)
     problem = _problem(op, step, word)
     await log.end_step(tx, op.id, op.ordinal, ABANDONED, {"by": word.cause.user_id, "reason": word.reason})
-    if step.event and go.way == "do" and has_servers(journal):
-        await records.event_finished(tx, op, step.event, problem, now)
+    if go.way == "do" and has_servers(journal):
+        await records.events_finished(tx, op, step.events, problem, now)
     if step.ends_copy(go.way):
         await leave_to_host(tx, op, step, go, now)
     else:
@@ -178,8 +179,9 @@ async def _abandon(engine: Engine, tx: Tx, journal: Store, op: Op, row: Row, wor
     record = step.record if go.way == "do" else step.record_undo
     if record is not None:
         record(ctx, {"settled": problem.message})
+    stood = standing_of(engine, op)
     move = after_abandon(engine.operation(op.kind), op.course, op.facts, go.way, problem, op.committed)
-    return await advance(engine, tx, journal, op, move, ctx, now)
+    return await advance(engine, tx, journal, op, move, ctx, now, stood=stood)
 
 
 def _problem(op: Op, step: Step, word: Intervention) -> Problem:

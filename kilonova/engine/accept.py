@@ -14,12 +14,14 @@ from kilonova.domain.errors import Conflict, Refused
 from kilonova.domain.operation import FORWARD
 from kilonova.engine import journal as log
 from kilonova.engine import records
+from kilonova.engine.children import require_forward
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import Newborn, ServerRow, Subject
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Begun, Course, End, Go, begin, inherit
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation
+from kilonova.engine.notifications import Teller
 from kilonova.engine.secrets import forget, keep_sealed
 from kilonova.engine.settled import refuse_unless_settled
 from kilonova.engine.waiting import standing
@@ -108,13 +110,13 @@ async def _accept(
     earlier = await _earlier(tx, ask, operation_id, now) if looking else await claim_key(tx, ask, now)
     if earlier is not None:
         return earlier, ""
+    if ask.parent_id is not None:
+        await require_forward(tx, ask.parent_id)
     subject = await gather(engine, tx, ask)
     if subject.live is not None and operation.joins(subject):
         await remember_key(tx, ask, subject.live["id"], now)
         return Accepted(subject.live["id"], joined=True), ""
-    facts = checked(operation, subject)
-    if subject.server is not None and subject.server.turn_floor:
-        await refuse_unless_settled(tx, operation, subject.server)
+    facts = await admitted(tx, operation, subject)
     op = new_operation(operation, ask, subject, facts, operation_id)
     if subject.live is not None:
         old = log.op_from(subject.live)
@@ -124,6 +126,8 @@ async def _accept(
         await records.interrupted(tx, old, f"The operation was superseded by {operation.name}.", now)
         op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
     await _seize(tx, operation, op, subject, now)
+    if subject.live is not None and engine.limits.notifier:
+        await Teller(engine, tx, journal, old).superseded()
     await operation.accepted(tx, op, subject, now)
     first = await store_operation(engine, tx, journal, operation, op, ask, now)
     return Accepted(operation_id), first.target.host
@@ -156,10 +160,12 @@ async def store_operation(
     await log.add_step(tx, op, step, go, taker)
     if operation.action and has_servers(journal) and not has_action:
         await records.action_started(tx, op, operation.action, now)
-    if step.event and go.way == "do" and has_servers(journal):
-        await records.event_started(tx, op, step.event, go.target.host, now)
+    if go.way == "do" and has_servers(journal):
+        await records.events_started(tx, op, step.events, go.target.host, now)
     await engine.seal.put(tx, op.id, ask.secrets)
     await remember_key(tx, ask, op.id, now)
+    if engine.limits.notifier:
+        await Teller(engine, tx, journal, op).begun()
     return go
 
 
@@ -225,22 +231,32 @@ async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subj
     server = ServerRow(row)
     down_after = engine.limits.service_down_time
     named = ask.params.get("host")
+    move = await tx.one(_OPEN_MIGRATION, server_id=ask.server_id)
     return Subject(
         server=server,
         host=await judge_host(tx, server.host, down_after) if server.host else None,
         target=await judge_host(tx, named, down_after) if named else None,
-        migration=await tx.one(_OPEN_MIGRATION, server_id=ask.server_id),
+        migration=move,
         live=live,
         params=ask.params,
         cause=ask.cause,
+        source=await judge_host(tx, move["source_host"], down_after) if move is not None else None,
     )
 
 
-def checked(operation: Operation, subject: Subject) -> dict[str, Any]:
-    """The checks every operation has, then its own."""
+async def admitted(tx: Tx, operation: Operation, subject: Subject) -> dict[str, Any]:
+    """Return the facts that the operation begins with. Raise `Refused` if it may not begin now."""
     server = subject.server
     if server is None:
         raise Refused("not_found", "the server could not be found")
+    _check_state(operation, subject, server)
+    if server.turn_floor:
+        await refuse_unless_settled(tx, operation, server)
+    return operation.check(subject)
+
+
+def _check_state(operation: Operation, subject: Subject, server: ServerRow) -> None:
+    """The checks that every operation has."""
     verb = operation.action or operation.name
     if subject.live is not None and not operation.supersedes:
         state = f"task_state {server.task_state}" if server.task_state else f"operation {subject.live['kind']}"
@@ -256,7 +272,6 @@ def checked(operation: Operation, subject: Subject) -> dict[str, Any]:
         raise Refused(
             "invalid_state", f"Cannot '{verb}' instance {server.id} while it is in vm_state {server.vm_state}"
         )
-    return operation.check(subject)
 
 
 def new_operation(operation: Operation, ask: Ask, subject: Subject, facts: dict[str, Any], operation_id: str) -> Op:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kilonova.domain.errors import Failed, Superseded
+from kilonova.domain.messages import StepOrder
 from kilonova.domain.operation import FORWARD
 from kilonova.domain.server import ERROR
 from kilonova.engine import debts, records
@@ -20,12 +21,16 @@ from kilonova.engine.core import Engine, context_for, has_servers, load_server
 from kilonova.engine.course import ABANDONED, End, Go, Problem, after_failure, after_success, turn_back
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation, Step, Target
+from kilonova.engine.notifications import Stood, Teller, standing_of
+from kilonova.engine.orders import may_run, order_for
 from kilonova.engine.secrets import forget
 from kilonova.engine.waiting import standing, stuck_sentence
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.store.tables import cell
 from kilonova.world import Store, Tx
+
+LONG = ("decision", "plan")  # results that stay in the row of their step
 
 
 @dataclass
@@ -37,6 +42,13 @@ class Outcome:
     settled: str | None = None
 
 
+class Reporter(NamedTuple):
+    """Who has reported a step, and may be given the next one with the answer."""
+
+    host: str
+    session: str
+
+
 @dataclass
 class Next:
     """Where the operation stands after a commit."""
@@ -46,6 +58,7 @@ class Next:
     go: Go | None = None
     server: ServerRow | None = None
     ended: str | None = None
+    order: StepOrder | None = None  # for the host that reported the step before: it has the next one already
 
     @property
     def is_mine(self) -> bool:
@@ -75,9 +88,10 @@ async def conclude(
     done: Go | None = None,
     known: Op | None = None,
     session: str | None = None,
-    guard: Callable[[Tx], Awaitable[None]] | None = None,
+    guard: Callable[[Tx], Awaitable[bool]] | None = None,
 ) -> Next:
-    """Raises `Superseded` when the operation has moved on without this worker.
+    """Raises `Superseded` when the operation has moved on without this worker. So does `guard` when the host is not the
+    same any more; it returns whether the host may be given the next step with the answer.
 
     A conductor that did a CONTROL step itself gives `ctx`, `done` and the operation as it wrote it (`known`), and saves
     reading the operation, the step and the server again: the ordinal says that the step is still the current one, the
@@ -94,12 +108,12 @@ async def conclude(
             op = await log.load(tx, operation_id, lock=True)
         if calls > 1 and op is not None and op.ordinal != ordinal:
             return await _found(engine, tx, journal, op, ordinal)
-        if guard is not None:
-            await guard(tx)
+        goes_on = await guard(tx) if guard is not None else False
         if op is None or not op.is_live or op.ordinal != ordinal:
             raise Superseded(f"operation {operation_id} has moved on from step {ordinal}")
         ended = done or await _open_step(tx, op, session)
-        return await _conclude(engine, tx, journal, op, ended, outcome, ctx)
+        reporter = Reporter(ended.target.host, session) if goes_on and session else None
+        return await _conclude(engine, tx, journal, op, ended, outcome, ctx, reporter)
 
     try:
         return await engine.write(journal, body)
@@ -116,7 +130,7 @@ async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -
     row = await log.fetch_step(tx, op.id, op.ordinal)
     if not op.is_live:
         return Next(op, ended=op.state)
-    if row is None or op.ordinal != ordinal + 1:
+    if row is None or op.ordinal != await _reached(engine, tx, op, ordinal):
         raise Superseded(f"operation {op.id} has moved on from step {ordinal}")
     go = log.go_from(row)
     if not go.target.host and row["worker"] != engine.worker:
@@ -124,6 +138,17 @@ async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -
     owner = await log.load(tx, go.owner) if go.owner else None
     step = engine.operation(owner.kind if owner else op.kind).step(go.step)
     return Next(op, step, go, await load_server(tx, journal, op))
+
+
+async def _reached(engine: Engine, tx: Tx, op: Op, ordinal: int) -> int:
+    """The ordinal after ours, and after the steps that were done at once in the same transaction."""
+    reached = ordinal + 1
+    while reached < op.ordinal:
+        row = await log.fetch_step(tx, op.id, reached)
+        if row is None or row["worker"] != engine.worker or not engine.operation(op.kind).step(row["name"]).at_once:
+            break
+        reached += 1
+    return reached
 
 
 async def _open_step(tx: Tx, op: Op, session: str | None) -> Go:
@@ -134,7 +159,14 @@ async def _open_step(tx: Tx, op: Op, session: str | None) -> Go:
 
 
 async def _conclude(
-    engine: Engine, tx: Tx, journal: Store, op: Op, done: Go, outcome: Outcome, ctx: Context | None
+    engine: Engine,
+    tx: Tx,
+    journal: Store,
+    op: Op,
+    done: Go,
+    outcome: Outcome,
+    ctx: Context | None,
+    reporter: Reporter | None,
 ) -> Next:
     now = engine.world.clock.now()
     owner = await log.load(tx, done.owner) if done.owner else None
@@ -145,11 +177,32 @@ async def _conclude(
     ctx = ctx.copied()  # since this body may run again
     ctx.facts = owner.facts if owner else op.facts
     await _end_step(tx, journal, op, step, done, outcome, now)
-    attempt = op.course.attempt
+    attempt, ordinal = op.course.attempt, op.ordinal
+    stood = standing_of(engine, op)
     move = await _decide(engine, tx, op, step, done, outcome, ctx, now)
     if op.course.attempt != attempt and ctx.server is not None:
         await _next_turn(tx, op, ctx)
-    return await advance(engine, tx, journal, op, move, ctx, now)
+    if engine.worker and outcome.problem is None:
+        move, ctx = await _do_at_once(engine, tx, op, move, ctx)
+    return await advance(engine, tx, journal, op, move, ctx, now, reporter, ordinal, stood=stood)
+
+
+async def _do_at_once(engine: Engine, tx: Tx, op: Op, move: Go | End, ctx: Context) -> tuple[Go | End, Context]:
+    """Steps that need no commit of their own; returns what comes after them. One that fails is left to a worker."""
+    operation = engine.operation(op.kind)
+    while isinstance(move, Go) and move.way == "do" and operation.step(move.step).at_once:
+        step = operation.step(move.step)
+        trial = ctx.copied()
+        trial.ordinal, trial.target = op.ordinal + 1, move.target
+        try:
+            result = await step.do(trial) or {}
+        except Exception:  # it is done as any other step then, and fails as one
+            break
+        ctx, op.ordinal = trial, trial.ordinal
+        await log.add_step(tx, op, step, move, engine.worker, result)
+        _learn(op.facts, result)
+        move = after_success(operation, op.course, op.facts, "do", op.committed)
+    return move, ctx
 
 
 async def _next_turn(tx: Tx, op: Op, ctx: Context) -> None:
@@ -164,8 +217,8 @@ async def _end_step(tx: Tx, journal: Store, op: Op, step: Step, done: Go, outcom
     state = "failed" if outcome.problem else "settled" if outcome.settled else "done"
     result = {"settled": outcome.settled} if outcome.settled else outcome.result
     await log.end_step(tx, op.id, op.ordinal, state, result, outcome.problem)
-    if step.event and done.way == "do" and has_servers(journal):
-        await records.event_finished(tx, op, step.event, outcome.problem, now)
+    if done.way == "do" and has_servers(journal):
+        await records.events_finished(tx, op, step.events, outcome.problem, now)
 
 
 async def _decide(
@@ -203,11 +256,13 @@ async def _decide(
 
 
 def _learn(facts: dict[str, Any], result: dict[str, Any]) -> None:
-    """Take over what a step found out. Its decision stays in the step's row alone: it is long, and facts are written
-    at the end of every step."""
-    if "decision" in result:
-        facts.pop("decision", None)
-    facts.update((name, value) for name, value in result.items() if name != "decision")
+    """Take over what a step found out. Its decision or plan stays in the step's row alone: it is long, and facts are
+    written at the end of every step."""
+    for name, value in result.items():
+        if name in LONG:
+            facts.pop(name, None)
+        else:
+            facts[name] = value
 
 
 async def leave_to_host(tx: Tx, op: Op, step: Step, done: Go, now: float) -> None:
@@ -218,9 +273,41 @@ async def leave_to_host(tx: Tx, op: Op, step: Step, done: Go, now: float) -> Non
         await raise_epoch(tx, done.target.host)
 
 
-async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End, ctx: Context, now: float) -> Next:
-    """Store the next step, or the end."""
-    was, ordinal = op.state, op.ordinal
+async def advance(
+    engine: Engine,
+    tx: Tx,
+    journal: Store,
+    op: Op,
+    move: Go | End,
+    ctx: Context,
+    now: float,
+    reporter: Reporter | None = None,
+    ordinal: int | None = None,
+    *,
+    stood: Stood | None = None,
+) -> Next:
+    """Store the next step, or the end. A step of CONTROL or of the `reporter` is taken in the same transaction.
+    `ordinal`: as it is stored, where steps were done since. `stood`: where the operation was, if others are told."""
+    host_before = ctx.server.row["host"] if ctx.server is not None else None
+    following = await _advance(engine, tx, journal, op, move, ctx, now, reporter, ordinal)
+    if stood is not None:
+        teller = Teller(engine, tx, journal, op, host_before)
+        await teller.moved(stood, move if isinstance(move, End) else None)
+    return following
+
+
+async def _advance(
+    engine: Engine,
+    tx: Tx,
+    journal: Store,
+    op: Op,
+    move: Go | End,
+    ctx: Context,
+    now: float,
+    reporter: Reporter | None,
+    ordinal: int | None,
+) -> Next:
+    was, ordinal = op.state, op.ordinal if ordinal is None else ordinal
     operation = engine.operation(op.kind)
     if isinstance(move, End):
         return await _end(tx, journal, operation, op, move, ctx, now, was, ordinal)
@@ -229,19 +316,36 @@ async def advance(engine: Engine, tx: Tx, journal: Store, op: Op, move: Go | End
     op.ordinal += 1
     op.state, op.waiting_for = standing(op, move.way)
     op.destination = ctx.destination or op.destination
-    following = Next(op, step, move)
-    worker = (engine.worker or None) if following.is_mine else None  # the API's engine drives nothing
-    if worker and step.no_return and move.way == "do":
-        op.committed = True
     if step.task_state and move.way == "do":
         ctx.set_server(task_state=step.task_state)
     await ctx.apply(tx, now)
+    following = Next(op, step, move, ctx.changed_server)
+    if reporter is not None and ctx.wrote_rows:
+        following.server = await load_server(tx, journal, op)  # a host is told all that was written
+    worker = _taker(engine, following, reporter)
+    if worker and move.target.host:
+        try:
+            following.order = await order_for(engine, tx, journal, op, step, move, following.server)
+        except Failed:  # its secrets cannot be read: the host hears of it when it asks
+            worker = None
+    if worker and step.no_return and move.way == "do":
+        op.committed = True
     await log.save(tx, op, was, ordinal)
     await log.add_step(tx, op, step, move, worker)
-    if step.event and move.way == "do" and has_servers(journal):
-        await records.event_started(tx, op, step.event, move.target.host, now)
-    following.server = ctx.changed_server
+    if move.way == "do" and has_servers(journal):
+        await records.events_started(tx, op, step.events, move.target.host, now)
     return following
+
+
+def _taker(engine: Engine, following: Next, reporter: Reporter | None) -> str | None:
+    """Who takes the step in this transaction; None: it is ready, for whoever comes."""
+    step, go = following.step, following.go
+    assert step is not None and go is not None
+    if following.is_mine:
+        return engine.worker or None  # the API's engine drives nothing
+    if reporter is None or reporter.host != go.target.host or go.delay:
+        return None
+    return reporter.session if may_run(following.server, step, go) else None
 
 
 async def _end(
@@ -312,6 +416,7 @@ async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Proble
     if has_servers(journal):
         await records.interrupted(tx, op, records.CANCELLED, now)
     server = await load_server(tx, journal, op, lock=True)
+    stood = standing_of(engine, op)
     move = turn_back(engine.operation(op.kind), op.course, op.facts, problem, op.committed)
     ctx = context_for(engine, journal, op, Target(""), server)
-    return await advance(engine, tx, journal, op, move, ctx, now)
+    return await advance(engine, tx, journal, op, move, ctx, now, stood=stood)

@@ -1,17 +1,52 @@
-"""What a host needs to reach a guest's volumes. It is asked for when a step is handed out, outside of its transaction:
-another database knows it, and the secrets in it stand in no journal."""
+"""What a host needs to reach a guest's volumes, plug its ports and fetch its image. It is asked for when a step is
+handed out, outside of its transaction: another database knows it, and the secrets in it stand in no journal."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import GuestSpec, GuestVolume
+from kilonova.domain.guest_ports import GuestPort
+from kilonova.domain.image_bytes import ImageOrder
+from kilonova.domain.messages import StepOrder
+from kilonova.engine.model import IMAGE_TOKEN
 from kilonova.world import Volume, World
 
 
-async def with_connections(world: World, guest: GuestSpec | None, host: str) -> GuestSpec | None:
-    if guest is None or not guest.volumes or world.volume is None:
+async def with_devices(world: World, order: StepOrder, host: str, *, has_ports: bool, filters: bool) -> StepOrder:
+    """The order with the ports and volumes of its guest, and with its image where the host may fetch that."""
+    if order.guest is None:
+        return order
+    guest = await with_volumes(world, order.guest, host)
+    if has_ports:
+        guest = await with_ports(world, guest, filters=filters)
+    return msgspec.structs.replace(order, guest=guest, image=await _image(world, order))
+
+
+async def _image(world: World, order: StepOrder) -> ImageOrder | None:
+    token = order.secrets.get(IMAGE_TOKEN)
+    if order.guest is None or token is None or world.image is None:
+        return None
+    image = order.guest.image
+    return ImageOrder(image=image, token=token, content=await world.image.content(image))
+
+
+async def with_ports(world: World, guest: GuestSpec, *, filters: bool) -> GuestSpec:
+    """The guest with its ports. `filters`: its host filters their traffic, and needs to know the members of groups."""
+    ports = await ports_of(world, [guest.server], filters=filters)
+    return msgspec.structs.replace(guest, ports=ports.get(guest.server, []))
+
+
+async def ports_of(world: World, servers: Sequence[str], *, filters: bool) -> dict[str, list[GuestPort]]:
+    """By server, as they are now: the server's own row may be out of date."""
+    return {} if world.network is None else await world.network.guest_ports(servers, members=filters)
+
+
+async def with_volumes(world: World, guest: GuestSpec, host: str) -> GuestSpec:
+    if not guest.volumes or world.volume is None:
         return guest
     volumes = [await _connected(world.volume, one, host) for one in guest.volumes]
     return msgspec.structs.replace(guest, volumes=[one for one in volumes if one is not None])

@@ -4,7 +4,7 @@ with its result and the next step, or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,10 @@ import msgspec
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import GuestSpec, GuestVolume
+from kilonova.domain.guest_contents import GuestContents, GuestSecrets, PublicKey, is_mandatory, shutdown_seconds
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.host import HostState
+from kilonova.domain.image_bytes import ImageOrder
 from kilonova.domain.server import Flavor, flavor_from, from_json
 from kilonova.domain.volume import server_volumes
 from kilonova.engine.course import Problem
@@ -25,7 +27,7 @@ from kilonova.scheduler.service import Scheduler
 from kilonova.store import rows
 from kilonova.store.host_hardware import claim_document, touch
 from kilonova.store.tables import cell
-from kilonova.world import Claims, Driver, Row, Store, Tx, World
+from kilonova.world import Claims, Driver, Row, Store, Tx, Uploads, World
 
 if TYPE_CHECKING:
     from kilonova.engine.conclude import Next
@@ -65,6 +67,10 @@ class ServerRow:
     def __post_init__(self) -> None:
         self.flavor = flavor_from(self.row["flavor"])
 
+    @property
+    def has_ports(self) -> bool:
+        return self.row["network_info"] not in (None, "[]")
+
     def __getattr__(self, name: str) -> Any:
         try:
             return self.row[name]
@@ -83,6 +89,7 @@ class Subject:
     live: Row | None  # the live operation of the server
     params: dict[str, Any]
     cause: Cause
+    source: HostState | None = None  # the host that the open migration left
 
 
 @dataclass
@@ -116,6 +123,7 @@ class Context:
     destination: str | None = None  # set when limits shall count this operation there (law 11)
     sealed: str = ""  # the secrets, for a step that hands them on; only hosts get to see them open
     changes: list[Change] = field(default_factory=list)
+    wrote_rows: bool = False  # one of the changes is the operation's own: it may be of the server's record
     server_changes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -138,6 +146,7 @@ class Context:
 
     def in_transaction(self, change: Change) -> None:
         self.changes.append(change)
+        self.wrote_rows = True
 
     def set_migration(self, **columns: Any) -> None:
         migration_id = self.facts["migration"]
@@ -185,13 +194,19 @@ class Context:
 
     def _claims_change(self, host: str) -> None:
         """Whoever chooses a host looks again at this one; most servers ask nothing of its hardware."""
-        wish = self.server.flavor.wish if self.server is not None else None
-        if wish is not None and wish.needs_claim:
+        if self._needs_hardware():
 
             async def change(tx: Tx, now: float) -> None:
                 await touch(tx, host)
 
             self.changes.append(change)
+
+    def _needs_hardware(self) -> bool:
+        """Whether the flavor asks for hardware of a host; of a resize, one of the two."""
+        flavors = [self.server.flavor] if self.server is not None else []
+        if "new_flavor" in self.facts:
+            flavors += [flavor_from(self.facts["old_flavor"]), flavor_from(self.facts["new_flavor"])]
+        return any(flavor.wish is not None and flavor.wish.needs_claim for flavor in flavors)
 
     @property
     def changed_server(self) -> ServerRow | None:
@@ -231,16 +246,30 @@ class HostContext:
     facts: dict[str, Any]
     guest: GuestSpec | None
     secrets: dict[str, Any]
+    uploads: Uploads | None = None
+    guest_secrets: GuestSecrets | None = None
+    image: ImageOrder | None = None
 
     @property
     def spec(self) -> GuestSpec:
         if self.guest is None:
-            raise Superseded(f"server {self.server} is gone")
+            raise Superseded(f"server {self.server} is gone, or its step is not one with a guest")
         return msgspec.structs.replace(self.guest, claim=self.claims.of(self.server, self.copy))
 
 
+def flavor_of_copy(facts: Mapping[str, Any], copy: int) -> Flavor | None:
+    """The flavor that an open resize has for this copy: the old one for the source's, the new one for the
+    destination's. None: the server's own."""
+    if "new_flavor" not in facts:
+        return None
+    if copy == facts.get("source_copy"):
+        return flavor_from(facts["old_flavor"])
+    return flavor_from(facts["new_flavor"]) if copy == facts.get("copy") else None
+
+
 def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> GuestSpec:
-    chosen = flavor or server.flavor
+    """Without what other databases know of it (engine/connections.py)."""
+    chosen, details = flavor or server.flavor, from_json(server.details, {})
     return GuestSpec(
         server=server.id,
         copy=copy,
@@ -248,14 +277,43 @@ def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> Gu
         vcpus=chosen.vcpus,
         memory_mb=chosen.memory_mb,
         disk_gb=chosen.disk_gb,
+        ephemeral_gb=chosen.ephemeral_disks,
+        swap_mb=chosen.swap_disk_mb,
+        disk_tags=details.get("disk_tags", {}),
         image=server.image_ref,
-        image_format=from_json(server.details, {}).get("image_format", ""),
+        image_format=details.get("image_format", ""),
+        image_marker=details.get("image_marker") or "",
         wish=chosen.wish,
         volumes=[
-            GuestVolume(attachment=one.attachment_id, volume=one.volume_id, device=one.device, is_root=one.is_root)
+            GuestVolume(
+                attachment=one.attachment_id,
+                volume=one.volume_id,
+                device=one.device,
+                is_root=one.is_root,
+                tag=one.tag or "",
+            )
             for one in server_volumes(server.volume_info)
             if one.attachment_id
         ],
+        contents=_contents(server, details, chosen),
+        shutdown_seconds=shutdown_seconds(details.get("image_properties", {})),
+    )
+
+
+def _contents(server: ServerRow, details: dict[str, Any], flavor: Flavor) -> GuestContents:
+    key = details.get("public_key")
+    return GuestContents(
+        hostname=details.get("hostname", ""),
+        public_keys=[PublicKey(**key)] if key else [],
+        metadata=details.get("metadata", {}),
+        config_drive=details.get("config_drive", False) or is_mandatory(details.get("image_properties", {})),
+        availability_zone=details.get("availability_zone") or "",
+        launch_index=details.get("launch_index", 0),
+        project_id=server.project_id,
+        user_id=server.user_id,
+        reservation_id=details.get("reservation_id", ""),
+        flavor_name=flavor.name,
+        created_at=server.created_at,
     )
 
 

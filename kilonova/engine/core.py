@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ class Engine:
     scheduler: Scheduler | None = None
     lookout: Lookout = field(default_factory=Lookout)
     on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
+    _waking: set[asyncio.Task[None]] = field(default_factory=set)
 
     def operation(self, kind: str) -> Operation:
         return self.registry[kind]
@@ -49,6 +51,16 @@ class Engine:
         body = msgspec.json.encode(Wake(journal, operation_id))
         subject = in_cell(self.world.db.bus_prefix(journal), host_subject(host)) if host else "conductor.wake"
         await self.world.bus.cast(subject, body)
+
+    def wake_in(self, seconds: float, journal: str, operation_id: str) -> None:
+        """As `wake`, after a while; a process that ends before loses it."""
+        task = asyncio.create_task(self._wake_after(seconds, journal, operation_id))
+        self._waking.add(task)
+        task.add_done_callback(self._waking.discard)
+
+    async def _wake_after(self, seconds: float, journal: str, operation_id: str) -> None:
+        await self.world.clock.sleep(seconds)
+        await self.wake(journal, operation_id)
 
     async def write(self, journal: Store, body: Body[T]) -> T:
         """Until it is known what happened: bodies here find their own earlier commit and say so (law 12).

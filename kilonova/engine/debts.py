@@ -6,7 +6,7 @@ from typing import Any
 
 from kilonova.domain.server import to_json
 from kilonova.store import rows
-from kilonova.store.hosts import raise_epoch
+from kilonova.store.hosts import call_back
 from kilonova.store.tables.cell import debts
 from kilonova.world import Tx
 
@@ -21,4 +21,4 @@ async def owe_removal(
     await rows.put(
         tx, debts, unless_there=True, **keys, after=to_json(after or {}), operation_id=operation_id, created_at=now
     )
-    await raise_epoch(tx, host)
+    await call_back(tx, host)

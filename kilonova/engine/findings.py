@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from kilonova.domain.cause import Cause
@@ -13,6 +14,8 @@ from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.store.tables.journal import findings, interventions, steps
 from kilonova.world import Store, Tx
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,3 +94,4 @@ async def settle(store: Store, finding_id: str, cause: Cause, reason: str, now: 
             await raise_epoch(tx, row["host"])
 
     await store.write(body)
+    logger.warning("finding settled: finding=%s user=%s reason=%s", finding_id, cause.user_id, reason)

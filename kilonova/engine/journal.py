@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.cause import Cause
+from kilonova.domain.details import SEALED
 from kilonova.domain.errors import Superseded
 from kilonova.domain.operation import LIVE_STATES, may_follow
 from kilonova.domain.server import from_json, to_json
@@ -165,29 +166,29 @@ async def save(tx: Tx, op: Op, was: str, was_ordinal: int) -> None:
 
 
 def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
-    """The columns of an ended operation without user data: the server's own row has it (law 13)."""
+    """The columns of an ended operation without user data and files: the server's own row has them (law 13)."""
     # Only these facts can have it; the others may be long, and every operation passes here. An heir may still have to
     # put back what was there before, unless it is the server's last operation.
     names = ("wish",) if op.superseded_by and not is_last else ("wish", "before")
     named = {name: op.facts[name] for name in names if name in op.facts}
     columns = {}
-    if _has_user_data(op.params):
-        columns["params"] = to_json(_without_user_data(op.params))
-    if _has_user_data(named):
-        columns["facts"] = to_json({**op.facts, **_without_user_data(named)})
+    if _has_sealed(op.params):
+        columns["params"] = to_json(without_sealed(op.params))
+    if _has_sealed(named):
+        columns["facts"] = to_json({**op.facts, **without_sealed(named)})
     return columns
 
 
-def _has_user_data(value: Any) -> bool:
+def _has_sealed(value: Any) -> bool:
     if isinstance(value, dict):
-        return bool(value.get("user_data")) or any(map(_has_user_data, value.values()))
-    return isinstance(value, list) and any(map(_has_user_data, value))
+        return any(value.get(name) for name in SEALED) or any(map(_has_sealed, value.values()))
+    return isinstance(value, list) and any(map(_has_sealed, value))
 
 
-def _without_user_data(value: Any) -> Any:
+def without_sealed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_user_data(one) for name, one in value.items() if name != "user_data"}
-    return [_without_user_data(one) for one in value] if isinstance(value, list) else value
+        return {name: without_sealed(one) for name, one in value.items() if name not in SEALED}
+    return [without_sealed(one) for one in value] if isinstance(value, list) else value
 
 
 async def save_taken(tx: Tx, op: Op, was: str) -> None:
@@ -206,12 +207,16 @@ async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, values: d
         ended.append(op)
 
 
-async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None) -> None:
-    """A new row; ordinals only grow (law 1). With a worker it is taken at once."""
+async def add_step(
+    tx: Tx, op: Op, step: Step, go: Go, worker: str | None, result: dict[str, Any] | None = None
+) -> None:
+    """A new row; ordinals only grow (law 1). With a worker it is taken at once, with a result it is done."""
+    is_done = result is not None
+    stamped = ("created_at",) if worker is None else ("created_at", "taken_at")
     await rows.put(
         tx,
         steps,
-        ("created_at",) if worker is None else ("created_at", "taken_at"),
+        (*stamped, "ended_at") if is_done else stamped,
         operation_id=op.id,
         ordinal=op.ordinal,
         name=step.name,
@@ -221,14 +226,13 @@ async def add_step(tx: Tx, op: Op, step: Step, go: Go, worker: str | None) -> No
         heir_of=go.owner or None,
         server_id=op.server_id,
         turn=op.turn,
-        state="ready" if worker is None else "taken",
+        state="ready" if worker is None else "done" if is_done else "taken",
         attempt=go.attempt,
         worker=worker,
         not_before=await due_in(tx, go.delay),
-        ended_at=None,
-        result=None,
+        result=to_json(result) if is_done else None,
         error=None,
-        open=1,
+        open=0 if is_done else 1,
     )
 
 

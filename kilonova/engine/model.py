@@ -52,6 +52,11 @@ WAIT = "wait"  # only an answer, a fence or the operator's word ends it
 FAIL = "fail"  # nothing can be left running there: fail, and go elsewhere
 DEBT = "debt"  # the work is cleaning: leave a debt and go on
 
+# Tokens of a step, by their names among its secrets (engine/tickets.py)
+UPLOAD_TOKEN = "upload_token"  # to upload the image that the facts name
+IMAGE_TOKEN = "image_token"  # to fetch the server's image
+DISK_TOKEN = "disk_token"  # to send the disks of a move, and to let them in
+
 FOREVER = 1_000_000  # retries of a step that only ever cleans up
 
 
@@ -71,16 +76,28 @@ class Step:
     deadline: float = 60.0
     retry: int = 0
     task_state: str | None = None
-    event: str | None = None
+    event: str | tuple[str, ...] | None = None
     starts_guest: bool = False  # needs permission to run (law 3); may leave a guest running
     when_silent: str = WAIT  # when its host is silent (state down, not declared)
     when_declared: str = FAIL  # when its host was fenced or declared down
     undo_starts_guest: bool = False  # so does the undo
     tries_elsewhere: bool = False  # when it fails, another host may do better
     undo_debt: bool = False  # an undo that cannot reach its host leaves the debt "remove this copy"
-    with_secrets: bool = False
+    with_guest: bool = False  # its host is told how the guest shall be, to do it and to undo it
+    with_secrets: bool = False  # it gets those of the operation; a host also what the guest is told in secret
+    tokens: tuple[str, ...] = ()  # that its host gets (engine/tickets.py): UPLOAD_TOKEN, IMAGE_TOKEN, DISK_TOKEN
     only_rows: bool = False  # changes rows of this cloud and nothing else: it waits for a database, nobody refuses it
+    at_once: bool = (
+        False  # CONTROL, cannot fail, shows nothing: done in the transaction that finishes the step before it
+    )
     claims: bool = False  # changes what is held in placement; abandoned, what is held stays the server's
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Names of its events as os-instance-actions shows them; all begin and end with the step."""
+        if self.event is None:
+            return ()
+        return (self.event,) if isinstance(self.event, str) else self.event
 
     def ends_copy(self, way: str) -> bool:
         """Whether it stops or removes a copy: if that is skipped, the host owes it (law 17)."""
@@ -93,6 +110,19 @@ class Retired:
 
     step: Step
     then: str
+
+
+@dataclass(frozen=True)
+class Notification:
+    """What others are told of an operation, by Nova's name `instance.<name>.<phase>` (engine/notifications.py)."""
+
+    name: str
+    begins: str = ""  # the step that begins it; "": the operation's acceptance
+    ends: str = ""  # the step that ends it; "": the operation's end
+    fails_from: str = ""  # failures of this step and later ones are told as its error; "": Nova has no error of it
+    has_phases: bool = True  # else it is told once, when it begins
+    sender: str = "compute"  # | conductor | api: whose word it is
+    on: str = ""  # the fact that names the host that says it; "": the server's own
 
 
 @dataclass(frozen=True)
@@ -111,6 +141,8 @@ class Operation:
     ending: ClassVar[list[Step]] = []  # after everything was undone
     retired: ClassVar[list[Retired]] = []  # of the previous release
     safe_words: ClassVar[str] = "The operation failed."
+    notifications: ClassVar[tuple[Notification, ...]] = ()
+    task: ClassVar[str] = ""  # compute_task.<task>.error tells that no host was found, or none was left
 
     def check(self, subject: Subject) -> Facts:
         """Reads only; raises `Refused`, or returns the first facts."""

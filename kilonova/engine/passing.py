@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from kilonova.domain.errors import KilonovaError
+from kilonova.domain.messages import StepOrder
 from kilonova.engine import journal as log
 from kilonova.engine.children import tell_parent
 from kilonova.engine.conclude import Next
+from kilonova.engine.connections import with_devices
 from kilonova.engine.core import Engine, load_server
 from kilonova.world import Store, Tx
 
@@ -19,6 +22,22 @@ async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
         await engine.wake(journal.name, following.op.id)
     elif following.ended is not None and following.op.parent_id:
         await tell_parent(engine, journal, following.op.parent_id)
+
+
+async def answer_with(engine: Engine, journal: Store, following: Next, *, filters: bool) -> StepOrder | None:
+    """The order that goes with the answer to the host that reported the step before; any other step is passed on.
+    `filters`: the host filters the traffic of ports."""
+    order, server = following.order, following.server
+    if order is not None and following.go is not None:
+        has_ports = server is not None and server.has_ports
+        try:
+            return await with_devices(
+                engine.world, order, following.go.target.host, has_ports=has_ports, filters=filters
+            )
+        except KilonovaError:  # the step is the host's: it is told when it asks
+            pass
+    await pass_on(engine, journal, following)
+    return None
 
 
 async def find_begun(engine: Engine, tx: Tx, journal: Store, operation_id: str) -> Next | None:

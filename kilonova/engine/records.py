@@ -3,6 +3,8 @@ so that no operation file repeats them. Only cells have these tables; `place` in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.store import rows
@@ -10,6 +12,7 @@ from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 FAULT_LENGTH = 255
+MOST_EVENTS = 10  # of one step
 CANCELLED = "The operation was cancelled."
 ABANDONED = "The operation was abandoned by an administrator."
 
@@ -34,30 +37,38 @@ async def action_failed(tx: Tx, op: Op, now: float) -> None:
     await rows.change(tx, cell.actions, {"message": "Error", "updated_at": now}, operation_id=op.id)
 
 
-async def event_started(tx: Tx, op: Op, event: str, host: str, now: float) -> None:
-    """A step tried again keeps its first start and opens the event anew."""
-    await rows.put_or_change(
-        tx,
-        cell.action_events,
-        ("finished_at", "result", "host", "details"),
-        operation_id=op.id,
-        event=event,
-        server_id=op.server_id,
-        started_at=now,
-        finished_at=None,
-        result=None,
-        host=host or None,
-        details=None,
-    )
+def event_position(ordinal: int, nth: int = 0) -> int:
+    """Of the nth event of the step with this ordinal. Two events may begin at the same time, and clocks go back."""
+    return ordinal * MOST_EVENTS + nth
 
 
-async def event_finished(tx: Tx, op: Op, event: str, problem: Problem | None, now: float) -> None:
+async def events_started(tx: Tx, op: Op, events: Sequence[str], host: str, now: float) -> None:
+    """A step tried again keeps its first start and opens its events anew."""
+    for nth, event in enumerate(events):
+        await rows.put_or_change(
+            tx,
+            cell.action_events,
+            ("finished_at", "result", "host", "details"),
+            operation_id=op.id,
+            event=event,
+            server_id=op.server_id,
+            position=event_position(op.ordinal, nth),
+            started_at=now,
+            finished_at=None,
+            result=None,
+            host=host or None,
+            details=None,
+        )
+
+
+async def events_finished(tx: Tx, op: Op, events: Sequence[str], problem: Problem | None, now: float) -> None:
     values = {
         "finished_at": now,
         "result": "Success" if problem is None else "Error",
         "details": None if problem is None else problem.message,
     }
-    await rows.change(tx, cell.action_events, values, operation_id=op.id, event=event)
+    for event in events:
+        await rows.change(tx, cell.action_events, values, operation_id=op.id, event=event)
 
 
 async def interrupted(tx: Tx, op: Op, why: str, now: float) -> None:

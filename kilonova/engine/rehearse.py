@@ -8,7 +8,7 @@ import msgspec
 
 from kilonova.domain.errors import Failed, NotYet
 from kilonova.engine import journal as log
-from kilonova.engine.accept import Ask, checked, gather, new_operation
+from kilonova.engine.accept import Ask, admitted, gather, new_operation
 from kilonova.engine.context import ServerRow, Subject
 from kilonova.engine.core import Engine, context_for
 from kilonova.engine.course import Problem
@@ -42,15 +42,18 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
     """Raises `Refused` exactly when the real request would be refused."""
 
-    async def body(tx: Tx) -> Subject:
-        return await gather(engine, tx, ask, lock=False)
-
-    subject = await journal.read(body)
     operation = engine.operation(ask.kind)
-    if subject.live is not None and operation.joins(subject):
+
+    async def body(tx: Tx) -> tuple[Subject, Facts | None]:
+        subject = await gather(engine, tx, ask, lock=False)
+        joins = subject.live is not None and operation.joins(subject)
+        return subject, None if joins else await admitted(tx, operation, subject)
+
+    subject, facts = await journal.read(body)
+    if facts is None:
+        assert subject.live is not None
         live = log.op_from(subject.live)
         return _told(operation, ask, live.facts, joins=live.id)
-    facts = checked(operation, subject)
     op = new_operation(operation, ask, subject, facts, REHEARSAL)
     found, problem = await plan_only(engine, journal, operation, op, subject.server)
     superseded = None if subject.live is None else subject.live["id"]

@@ -2,7 +2,9 @@
 
 Things may have happened that the records do not know any more: servers were made, deleted, moved. So no operation goes
 on, turns begin above all that were ever given out, every host has to report its copies again, and no copy is removed or
-started because of records from before. It may be repeated: a run that was cut off is done again with the next era.
+started because of records from before. Nor is a file of a volume or image made, replaced or removed
+(restored_files.py), nor a volume deleted with its server (restored_volumes.py). It may be repeated: a run that was cut
+off is done again with the next era.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, or_, select, update
 
-from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
+from kilonova.domain.server import BUILDING, ERROR, RESIZED, from_json, to_json
 from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.core import has_servers
 from kilonova.engine.course import Problem
+from kilonova.engine.restored_files import end_file_work
+from kilonova.engine.restored_gone import settle_gone_hosts
 from kilonova.engine.restored_hosts import record_hosts
 from kilonova.engine.restored_records import (
     Whereabouts,
@@ -24,8 +28,9 @@ from kilonova.engine.restored_records import (
     map_recorded,
     record_attachments,
     record_missing,
-    unhide,
+    settle_homes,
 )
+from kilonova.engine.restored_volumes import keep_volumes_in_control, keep_volumes_of_servers
 from kilonova.engine.secrets import forget
 from kilonova.store import rows
 from kilonova.store.badges import read_badge
@@ -66,7 +71,8 @@ _FOLLOW_RUNNER = Sql(
     )
     .values(host=cell.servers.c.runner_host, copy=cell.servers.c.runner_copy, claimed=None)
 )
-_HOSTS = Sql(update(cell.hosts).values(epoch=cell.hosts.c.epoch + 1, session=None, returning=1))
+# A fence that was set before the backup proves nothing: the host may have been switched on since.
+_HOSTS = Sql(update(cell.hosts).values(epoch=cell.hosts.c.epoch + 1, session=None, returning=1, fenced=None))
 _CLOSE_MOVE = Sql(
     update(cell.migrations)
     .where(
@@ -74,6 +80,22 @@ _CLOSE_MOVE = Sql(
         or_(cell.migrations.c.open == 1, cell.migrations.c.status == "accepted"),
     )
     .values(status="error", open=0)
+)
+_REOPEN_MOVE = Sql(  # its owner's word was abandoned: it may be given again
+    update(cell.migrations)
+    .where(
+        cell.migrations.c.server_id == bindparam("server"),
+        cell.migrations.c.open == 1,
+        or_(cell.migrations.c.status == "confirming", cell.migrations.c.status == "reverting"),
+    )
+    .values(status="finished")
+)
+# A revert that had given permission back to the source: the server is there, with its old flavor, and is what it was
+# before the move. Nothing waits for the destination's copy.
+_REVERTED = Sql(
+    select(*cell.migrations.c["id", "server_id", "old_vm_state"])
+    .where(cell.migrations.c.open == 1, cell.migrations.c.status == "reverted")
+    .order_by(cell.migrations.c.number)
 )
 _REQUESTS = Sql(select(control.build_requests))
 _WORKERS = Sql(delete(control.workers))
@@ -90,6 +112,8 @@ class Account(NamedTuple):
     recorded: int = 0  # servers that control knew and the cell did not
     attached: int = 0  # volumes that control had attached and the servers' records did not name
     mapped: int = 0  # servers that a cell knew and control did not
+    files: tuple[str, ...] = ()  # a sentence for each volume, snapshot and image whose work on files was ended
+    kept: tuple[str, ...] = ()  # a sentence for each volume that went with its server
 
 
 async def begin_era(stores: OpenStores) -> list[Account]:
@@ -97,16 +121,21 @@ async def begin_era(stores: OpenStores) -> list[Account]:
     era = await latest_era(*(_store(stores, name) for name in stores.databases())) + 1
     accounts = [await _begin(stores, name, era) for name in (*stores.cells(), "placement")]
     servers = await find_servers(stores)
-    await unhide(stores, servers)
+    await settle_homes(stores, servers)
     for position, name in enumerate(stores.cells()):
         recorded = await record_missing(stores, name, servers.missing_in(name), era * TURNS)
         attached = await record_attachments(stores, name)
         await record_hosts(stores, name)
+        await settle_gone_hosts(stores, name)
         accounts[position] = accounts[position]._replace(recorded=recorded, attached=attached)
     accounts.append(await _begin(stores, CONTROL, era, servers))
     abandoned, compared = sum(one.abandoned for one in accounts), sum(one.servers for one in accounts)
     text = "databases restored: era=%d operations_abandoned=%d servers_to_compare=%d"
     logger.warning(text, era, abandoned, compared)
+    for sentence in accounts[-1].files:
+        logger.warning("file work ended: %s", sentence)
+    for sentence in (sentence for one in accounts for sentence in one.kept):
+        logger.warning("volume kept: %s", sentence)
     return accounts
 
 
@@ -123,14 +152,16 @@ async def _begin(stores: OpenStores, name: str, era: int, found: Whereabouts | N
         before = badge.era if badge is not None else 0
         abandoned = await _abandon_all(tx, store, now) if name != "placement" else 0
         servers = await _protect_servers(tx, era) if name not in (CONTROL, "placement") else 0
-        mapped = 0
+        kept = await keep_volumes_of_servers(tx) if name not in (CONTROL, "placement") else []
+        mapped, files = 0, list[str]()
         if found is not None:
             mapped = await map_recorded(tx, found, now)
             await _fail_unplaced(tx, era)
+            files, kept = await end_file_work(tx, now), await keep_volumes_in_control(tx)
             await tx.run(_WORKERS)
         values = {"era": era, "mark": 1, "restored": "", "restored_at": now}
         await rows.change(tx, this_store, values, id=1)
-        return Account(name, before, era, abandoned, servers, mapped=mapped)
+        return Account(name, before, era, abandoned, servers, mapped=mapped, files=tuple(files), kept=tuple(kept))
 
     return await store.write(body)
 
@@ -152,9 +183,18 @@ async def _abandon(tx: Tx, store: Store, row: Row, now: float) -> None:
     if has_servers(store):
         await records.interrupted(tx, op, WHY, now)
         await tx.run(_CLOSE_MOVE, operation=op.id)
+        await tx.run(_REOPEN_MOVE, server=op.server_id)
+
+
+async def _end_reverted(tx: Tx) -> None:
+    for move in await tx.all(_REVERTED):
+        await rows.change(tx, cell.migrations, {"open": 0}, id=move["id"])
+        of_server = {"id": move["server_id"], "vm_state": RESIZED, "deleted": 0}
+        await rows.change(tx, cell.servers, {"vm_state": move["old_vm_state"]}, **of_server)
 
 
 async def _protect_servers(tx: Tx, era: int) -> int:
+    await _end_reverted(tx)
     await tx.run(_INCOMPLETE)
     await tx.run(_FOLLOW_RUNNER)
     await tx.run(_HOSTS)

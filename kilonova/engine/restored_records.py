@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from sqlalchemy import select
 
 from kilonova.domain.server import (
@@ -18,14 +19,14 @@ from kilonova.domain.server import (
     LOST,
     LOST_IN_MOVE,
     SETTLED,
-    SOFT_DELETED,
+    SHOWN,
     flavor_from,
     from_json,
     to_json,
 )
 from kilonova.domain.volume import ServerVolume, server_volumes
 from kilonova.placement.books import Held, by_consumer, read_allocations
-from kilonova.quota.usage import count_server, map_server, unmap_server
+from kilonova.quota.usage import count_server, map_server, set_size, unmap_server
 from kilonova.services.network.servers import vifs_of
 from kilonova.store import rows
 from kilonova.store.new_server import new_server
@@ -38,7 +39,7 @@ from kilonova.world import Row, Tx
 
 MISSING = "The record of the server was lost, and was made again of what was asked for."
 ADVICE = "adopt its guest from quarantine (`kilonova quarantine list`), or delete the server"
-_COLUMNS = ("id", "project_id", "user_id", "flavor", "vm_state", "hidden", "deleted", "created_at")
+_COLUMNS = ("id", "project_id", "user_id", "flavor", "vm_state", "hidden", "deleted", "created_at", "launched_at")
 _SERVERS = Sql(select(*cell.servers.c[_COLUMNS]))
 _MAPPINGS = Sql(select(control.server_mappings).where(control.server_mappings.c.queued_for_delete == 0))
 _SPECS = Sql(select(control.request_specs).where(in_list(control.request_specs.c.server_id, "servers")))
@@ -73,6 +74,16 @@ class Whereabouts:
         return sorted(
             server for server, row in self.mapped.items() if row["cell"] == name and server not in self.recorded
         )
+
+    def home_of(self, server: str) -> str | None:
+        """The cell whose record of the server counts: one that has had a guest, else the one that control maps it to.
+        A server comes into cell0 and out of it, and one of the databases may be from before that."""
+        records = {name: row for name, row in self.recorded.get(server, {}).items() if not row["deleted"]}
+        launched = {name for name, row in records.items() if row["launched_at"] is not None}
+        mapping = self.mapped.get(server)
+        if mapping is not None and mapping["cell"] in (launched or records):
+            return str(mapping["cell"])
+        return max(launched or records, key=lambda one: (one != CELL0, one), default=None)
 
 
 async def find_servers(stores: OpenStores) -> Whereabouts:
@@ -218,8 +229,11 @@ async def record_attachments(stores: OpenStores, name: str) -> int:
 
 
 async def map_recorded(tx: Tx, found: Whereabouts, now: float) -> int:
-    """In control: every record is mapped to its cell, and a deleted server to none. Returns how many were changed."""
+    """In control: every record is mapped to its cell, and a deleted server to none. Returns how many were changed.
+    Each server counts: one that is soft-deleted by the records may have been restored, and is not reclaimed."""
     changed = 0
+    for row in await tx.all(_SPECS, servers=sorted(found.mapped.keys() - found.recorded.keys())):
+        await count_server(tx, row["server_id"])  # its record was made again just now, in ERROR
     for server, records in found.recorded.items():
         there = {name: row for name, row in records.items() if not row["deleted"]}
         mapping = await rows.fetch(tx, control.server_mappings, server_id=server)
@@ -230,6 +244,7 @@ async def map_recorded(tx: Tx, found: Whereabouts, now: float) -> int:
                 changed += 1
             continue
         if is_mapped and mapping is not None and mapping["cell"] in there:
+            await _count_with(tx, server, there[mapping["cell"]])
             continue
         name = max(there, key=lambda one: (one != CELL0, one))
         if await _map_to(tx, server, mapping, name, there[name], now):
@@ -248,25 +263,47 @@ async def _map_to(tx: Tx, server: str, mapping: Row | None, name: str, row: Row,
         await map_server(tx, server, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
     await rows.remove(tx, control.build_requests, server_id=server)
     await rows.change(tx, control.server_mappings, {"cell": name, "queued_for_delete": 0}, server_id=server)
-    if row["vm_state"] != SOFT_DELETED:
-        await count_server(tx, server)
+    await _count_with(tx, server, row)
     return True
 
 
-async def unhide(stores: OpenStores, found: Whereabouts) -> None:
-    """Rows that `place` had inserted and not handed over, and whose build request is gone: their owners see them."""
+async def _count_with(tx: Tx, server: str, row: Row) -> None:
+    """The record's flavor counts against the quota, and the request names it: the server may have been resized, or have
+    lost its resize, since one of the two was written."""
+    flavor = flavor_from(row["flavor"])
+    await count_server(tx, server)
+    await set_size(tx, server, {"cores": flavor.vcpus, "ram": flavor.memory_mb})
+    request = await rows.fetch(tx, control.request_specs, server_id=server)
+    spec = from_json(request["spec"], {}) if request is not None else {}
+    wanted = msgspec.to_builtins(flavor)
+    if spec and spec.get("flavor") != wanted:
+        await rows.change(tx, control.request_specs, {"spec": to_json({**spec, "flavor": wanted})}, server_id=server)
+
+
+async def settle_homes(stores: OpenStores, found: Whereabouts) -> None:
+    """A server without a build request is in one cell alone, and its owner sees it: records on their way between two
+    databases are shown, and where two cells have one, the other than its home's is dropped. A copy of it that a host
+    has goes to quarantine then."""
 
     async def requests(tx: Tx) -> set[str]:
         return {row["server_id"] for row in await rows.fetch_all(tx, control.build_requests)}
 
     waiting = await stores.control.read(requests)
     for name in stores.cells():
-        hidden = [server for server, records in found.recorded.items() if name in records and records[name]["hidden"]]
-        orphans = sorted(set(hidden) - waiting)
+        here = {server: records[name] for server, records in found.recorded.items() if name in records}
+        concerned = sorted(here.keys() - waiting)
+        strays = [one for one in concerned if not here[one]["deleted"] and found.home_of(one) != name]
+        hidden = [one for one in concerned if here[one]["hidden"] and one not in strays]
 
-        async def body(tx: Tx, orphans: list[str] = orphans) -> None:
-            for server in orphans:
-                await rows.change(tx, cell.servers, {"hidden": 0, "vm_state": ERROR}, id=server, hidden=1)
+        async def body(tx: Tx, strays: list[str] = strays, hidden: list[str] = hidden) -> None:
+            for server in strays:
+                await rows.remove(tx, cell.servers, id=server)
+                await rows.remove(tx, cell.copies, server_id=server)
+                await rows.remove(tx, cell.debts, server_id=server)
+            for server in hidden:
+                await rows.change(tx, cell.servers, {"hidden": SHOWN, "vm_state": ERROR}, id=server)
 
-        if orphans:
+        if strays or hidden:
             await stores.cell(name).write(body)
+        for server in strays:
+            del found.recorded[server][name]

@@ -22,7 +22,7 @@ from kilonova.domain.errors import (
 )
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Ask, accept, begin_operation
-from kilonova.engine.children import tell_parent
+from kilonova.engine.children import MOMENT, SOON, tell_parent, was_called
 from kilonova.engine.conclude import Next, Outcome, conclude, problem_of
 from kilonova.engine.context import Context
 from kilonova.engine.core import TRIES, Engine, context_for
@@ -152,17 +152,23 @@ async def _until_known(work: ControlWork, ctx: Context) -> dict[str, Any]:
 async def postpone(engine: Engine, journal: Store, operation_id: str, ordinal: int, wait: NotYet) -> None:
     """The same step again later; until then the operation says what it waits for."""
 
-    async def body(tx: Tx) -> None:
+    async def body(tx: Tx) -> bool:
         op = await log.load(tx, operation_id, lock=True)
         if op is None or not op.is_live or op.ordinal != ordinal:
-            return
+            return False
         was = op.state
         op.state, op.waiting_for = "waiting", wait.waiting_for
         op.facts.update(wait.facts)
         await log.save(tx, op, was, ordinal)
-        values = {"state": "ready", "worker": None, "not_before": await log.due_in(tx, wait.seconds)}
+        step = await rows.fetch(tx, steps, operation_id=operation_id, ordinal=ordinal)
+        is_called = step is not None and was_called(step)
+        values: dict[str, Any] = {"state": "ready", "worker": None}
+        if not is_called:
+            values["not_before"] = await log.due_in(tx, wait.seconds)
         await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal, open=1)
+        return is_called
 
-    await engine.write(journal, body)
+    if await engine.write(journal, body):
+        engine.wake_in(SOON + MOMENT, journal.name, operation_id)
     if wait.for_answer:
         engine.lookout.add(journal, operation_id, ordinal)

@@ -9,9 +9,9 @@ from kilonova.domain.server import POWER_RUNNING
 from kilonova.engine.context import ServerRow
 from kilonova.engine.model import Operation
 from kilonova.store import rows
+from kilonova.store.restored_at import restored_at
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell
-from kilonova.store.tables.stores import this_store
 from kilonova.world import Tx
 
 HARMLESS = frozenset({"adopt", "delete", "soft_delete"})  # these start no guest of the older copy
@@ -20,7 +20,9 @@ _HOSTS = Sql(select(cell.hosts.c.name, cell.hosts.c.reported_at, cell.hosts.c.fo
 
 async def refuse_unless_settled(tx: Tx, operation: Operation, server: ServerRow) -> None:
     """Raises `Refused` while a copy from before the restore is in quarantine, or a host that may have one has not
-    reported and is not declared down. A stop starts nothing, but would not reach the copy in quarantine."""
+    reported and is not declared down. A stop starts nothing, but would not reach the copy in quarantine. A confirm
+    removes the source's copy. That is the only one if the move was reverted since the backup: the destination has to
+    report first. A revert removes the destination's copy, and that is the only one if the move was confirmed since."""
     if operation.name in HARMLESS or (server.runner_copy or 0) > server.turn_floor:
         return
     copies = await rows.fetch_all(tx, cell.quarantine, server_id=server.id, ended_at=None)
@@ -28,10 +30,12 @@ async def refuse_unless_settled(tx: Tx, operation: Operation, server: ServerRow)
         where = ", ".join(f"copy {row['copy']} on {row['host']}" for row in copies)
         text = f"server {server.id}: the records were restored, and {where} may be newer; adopt or remove it first"
         raise Refused("quarantined", f"{text} (`kilonova quarantine list`)")
-    if operation.name == "stop" or server.power_state == POWER_RUNNING:
+    if operation.name == "confirm_resize" and server.unsettled:
+        text = f"server {server.id}: the records were restored, and {server.runner_host} has not reported since"
+        raise Refused("unsettled", f"{text}; start its agent, then confirm")
+    if operation.name == "stop" or (server.power_state == POWER_RUNNING and operation.name != "revert_resize"):
         return
-    this = await rows.fetch(tx, this_store, id=1)
-    since = (this["restored_at"] if this is not None else None) or 0.0
+    since = await restored_at(tx)
     for host in await tx.all(_HOSTS):
         if host["reported_at"] < since and not host["forced_down"] and not host["fenced"]:
             text = (

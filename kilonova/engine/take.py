@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import msgspec
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Superseded
 from kilonova.domain.messages import Beat, StepOrder
 from kilonova.engine import journal as log
 from kilonova.engine.conclude import Next
-from kilonova.engine.connections import with_connections
-from kilonova.engine.context import ServerRow, guest_spec
+from kilonova.engine.connections import with_devices
 from kilonova.engine.core import Engine, load_server
 from kilonova.engine.course import Go
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Step
+from kilonova.engine.orders import may_run, order_for
 from kilonova.engine.waiting import standing
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -97,7 +96,7 @@ async def take_for_host(
     """`guard` raises `Superseded` when the host is no longer who it was when it asked."""
     host, session = beat.host, beat.session
 
-    async def body(tx: Tx) -> StepOrder | None:
+    async def body(tx: Tx) -> tuple[StepOrder, bool] | None:
         await guard(tx)
         op = await log.load(tx, operation_id, lock=True)
         if op is None or not op.is_live or op.ordinal != ordinal:
@@ -107,18 +106,19 @@ async def take_for_host(
             return None
         go, step = await _step(engine, tx, op, row)
         server = await load_server(tx, journal, op)
-        if step.starts_guest if go.way == "do" else step.undo_starts_guest:
-            _require_permission(server, host, go.target.copy)
+        if not may_run(server, step, go):
+            raise RuntimeError(f"host {host} has no permission to run copy {go.target.copy} of {op.server_id}")
         await _mark_taken(tx, op, step, row, session)
-        return await _order(engine, tx, journal, op, step, go, server)
+        return await order_for(engine, tx, journal, op, step, go, server), server is not None and server.has_ports
 
     try:
-        order = await engine.write(journal, body)
+        taken = await engine.write(journal, body)
     except Superseded:
         return None
-    if order is None:
+    if taken is None:
         return None
-    return msgspec.structs.replace(order, guest=await with_connections(engine.world, order.guest, host))
+    order, has_ports = taken
+    return await with_devices(engine.world, order, host, has_ports=has_ports, filters=beat.filters)
 
 
 async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, Step]:
@@ -136,29 +136,3 @@ async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str) -> None
     held = {"operation_id": op.id, "ordinal": op.ordinal, "open": 1}
     if not await rows.change(tx, steps, {"state": "taken", "worker": worker}, ("taken_at",), **held):
         raise Superseded(f"operation {op.id}: step {op.ordinal} has ended")
-
-
-def _require_permission(server: ServerRow | None, host: str, copy: int) -> None:
-    """Law 3: permission to run is committed before the step that powers on is handed out."""
-    if server is None or (server.runner_host, server.runner_copy) != (host, copy):
-        raise RuntimeError(f"host {host} has no permission to run copy {copy} of {server.id if server else 'nothing'}")
-
-
-async def _order(
-    engine: Engine, tx: Tx, journal: Store, op: Op, step: Step, go: Go, server: ServerRow | None
-) -> StepOrder:
-    owner = await log.load(tx, go.owner) if go.owner else None
-    return StepOrder(
-        journal=journal.name,
-        operation=op.id,
-        kind=owner.kind if owner else op.kind,
-        name=step.name,
-        way=go.way,
-        ordinal=op.ordinal,
-        server=op.server_id or "",
-        turn=op.turn,
-        copy=go.target.copy,
-        facts=owner.facts if owner else op.facts,
-        guest=None if server is None else guest_spec(server, go.target.copy),
-        secrets=await engine.seal.open(tx, op.id) if step.with_secrets else {},
-    )

@@ -1,0 +1,221 @@
+"""What an operation tells others, by Nova's names. Each notification is a row of the journal's database, written in the
+transaction that makes it true: nothing is told that did not happen, and what happened is told although a process dies.
+The senders beside the conductors do the rest (kilonova/notifications).
+
+Where an operation stood before and where it stands now says what to tell, so that nothing has to be remembered."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from kilonova.domain.operation import FORWARD, REWIND
+from kilonova.domain.server import BUILDING, DELETED, ERROR, to_json
+from kilonova.engine.core import Engine, has_servers
+from kilonova.engine.course import INHERIT, Course, End, Problem
+from kilonova.engine.journal import Op
+from kilonova.engine.model import Notification, Operation
+from kilonova.engine.notification_payloads import Payload, compute_task_payload, instance_payload, service_payload
+from kilonova.store import rows
+from kilonova.store.new_server import new_server
+from kilonova.store.notifications import put_notification
+from kilonova.store.tables import cell
+from kilonova.world import Row, Store, Tx
+
+START, END, FAILURE = "start", "end", "error"
+INFO, SEVERE = "INFO", "ERROR"
+REQUESTED = "build_request"  # the fact: what was asked for, of a server that is in no cell
+_NAMESPACE = uuid.UUID("5b2d4a3e-6a4f-5d0b-9d51-7c1f3c2f8e10")  # of message ids
+
+
+class Stood(NamedTuple):
+    """Where an operation stood before a transaction."""
+
+    mode: str
+    at: str
+    attempt: int
+
+
+def standing_of(engine: Engine, op: Op) -> Stood | None:
+    """None: nothing is told to anybody."""
+    return _stood(op.course) if engine.limits.notifier else None
+
+
+def _stood(course: Course) -> Stood:
+    return Stood(course.mode, course.at, course.attempt)
+
+
+class Teller:
+    """Of one operation in one transaction."""
+
+    def __init__(self, engine: Engine, tx: Tx, journal: Store, op: Op, host_before: str | None = None) -> None:
+        self.engine, self.tx, self.journal, self.op = engine, tx, journal, op
+        self.operation: Operation = engine.operation(op.kind)
+        self.host_before = host_before
+        self._row: Row | Mapping[str, Any] | None = None
+
+    async def begun(self) -> None:
+        """The operation was stored."""
+        for one in self.operation.notifications:
+            if not one.begins:
+                await self.tell(one, START)
+        await self._begin(-1)
+
+    async def moved(self, was: Stood, end: End | None) -> None:
+        """A step has ended: the next one was stored, or the operation has ended."""
+        now = _stood(self.op.course)
+        before = self._position(was.at) if was.mode == FORWARD else -1
+        again = now.attempt > was.attempt
+        if was.mode in (FORWARD, INHERIT) and (again or now.mode not in (FORWARD, INHERIT)):
+            await self._fail(before, self.op.course.problem, is_last=not again and now.mode != REWIND)
+        elif now.mode == FORWARD:
+            await self._finish(before, self._position(now.at), end)
+        if now.mode == FORWARD:
+            await self._begin(-1 if again else before)
+        if end is not None:
+            await self._end(end)
+
+    async def superseded(self) -> None:
+        """Another operation has taken over, and this one will not end by itself."""
+        course = self.op.course
+        if course.mode == FORWARD:
+            text = f"The operation was superseded by operation {self.op.superseded_by}."
+            problem = Problem(code="superseded", message=text, step=course.at)
+            await self._fail(self._position(course.at), problem, is_last=False)
+
+    async def _begin(self, before: int) -> None:
+        now = self._position(self.op.course.at) if self.op.course.mode == FORWARD else -1
+        for one in self.operation.notifications:
+            if one.begins and before < self._position(one.begins) <= now:
+                await self.tell(one, START)
+
+    async def _finish(self, before: int, now: int, end: End | None) -> None:
+        """Steps that are told of by themselves."""
+        for one in self.operation.notifications:
+            if one.ends and before <= self._position(one.ends) < (now if end is None else now + 1):
+                await self.tell(one, END)
+
+    async def _fail(self, position: int, problem: Problem | None, *, is_last: bool) -> None:
+        """Failed on a host, or before one was found: that is told when no other is tried. An operation that has more
+        to do then tells it at its end."""
+        if problem is None:
+            return
+        failing = [one for one in self.operation.notifications if one.fails_from]
+        on_host = [one for one in failing if position >= self._position(one.fails_from)]
+        for one in on_host:
+            await self.tell(one, FAILURE, problem)
+        has_task = bool(self.operation.task) and not self.operation.ending
+        if has_task and is_last and not on_host and problem.code != "cancelled":
+            await self._tell_task(problem)
+
+    async def _end(self, end: End) -> None:
+        problem = self.op.course.problem
+        if self.op.course.mode != FORWARD:
+            was_deleted = self.op.facts.get("deleted")
+            if self.operation.ending and self.operation.task and problem is not None and not was_deleted:
+                await self._tell_task(problem, state=ERROR)
+            return
+        position = self._position(self.op.course.at)
+        for one in self.operation.notifications:
+            if one.ends or not one.has_phases or position < self._position(one.begins):
+                continue
+            failed = end.state != "done" and bool(one.fails_from)  # a step was abandoned on the way
+            await self.tell(one, FAILURE if failed else END, problem if failed else None)
+
+    def _position(self, step: str) -> int:
+        return self.operation.position_of(step) if step else -1
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    async def tell(self, one: Notification, phase: str, problem: Problem | None = None) -> None:
+        row = await self._server()
+        if row is None:
+            return
+        event = f"instance.{one.name}.{phase}" if one.has_phases else f"instance.{one.name}"
+        payload = instance_payload(row, self.op.cause, one.name, problem)
+        await self._put(event, self._publisher(one, row), payload, SEVERE if phase == FAILURE else INFO)
+
+    async def _tell_task(self, problem: Problem, state: str = "") -> None:
+        row = await self._server()
+        if row is None:
+            row = self._requested(ERROR)
+        if row is None:
+            return
+        payload = compute_task_payload(row, problem)
+        if state:
+            payload["nova_object.data"]["state"] = state
+        publisher = f"nova-conductor:{self.engine.limits.notifier}"
+        await self._put(f"compute_task.{self.operation.task}.error", publisher, payload, SEVERE)
+
+    async def _server(self) -> Row | Mapping[str, Any] | None:
+        """As this transaction leaves it."""
+        if self._row is None:
+            self._row = await self._read()
+        return self._row
+
+    async def _read(self) -> Row | Mapping[str, Any] | None:
+        if not has_servers(self.journal):
+            return self._requested(BUILDING if self.op.is_live else DELETED)
+        row = await rows.fetch(self.tx, cell.servers, id=self.op.server_id)
+        if row is None or not row["deleted"] or not self.host_before:
+            return row
+        # a deleted server is nowhere; its last word is that of the host that it was on
+        return {**{name: row[name] for name in row.keys()}, "host": self.host_before}  # noqa: SIM118 - not a dict
+
+    def _requested(self, state: str) -> dict[str, Any] | None:
+        """The row of a server that was never on a host."""
+        asked = self.op.facts.get(REQUESTED) or (self.op.params if "flavor" in self.op.params else None)
+        if asked is None or self.op.server_id is None:
+            return None
+        task_state = "deleting" if state == BUILDING else None
+        row = new_server(self.op.server_id, self.op.turn, asked, vm_state=state, task_state=task_state, hidden=0)
+        if state == DELETED:
+            row |= {"deleted": 1, "terminated_at": self.engine.world.clock.now()}
+        return row
+
+    def _publisher(self, one: Notification, row: Row | Mapping[str, Any]) -> str:
+        host = self.op.facts.get(one.on) if one.on else None
+        host = host or row["host"]
+        if one.sender == "compute" and host:
+            return f"nova-compute:{host}"
+        sender = "api" if one.sender == "compute" else one.sender
+        return f"nova-{sender}:{self.engine.limits.notifier}"
+
+    async def _put(self, event: str, publisher: str, payload: Payload, priority: str) -> None:
+        message_id = str(uuid.uuid5(_NAMESPACE, f"{self.op.id}:{self.op.ordinal}:{event}"))
+        await _put(self.engine, self.tx, message_id, self.op.server_id or "", event, publisher, payload, priority)
+
+
+def new_message_id(engine: Engine) -> str:
+    """Of what is told without an operation, made before the transaction since that may run again; "": nothing is."""
+    return engine.world.ids.uuid() if engine.limits.notifier else ""
+
+
+async def tell_service(engine: Engine, tx: Tx, host: str, message_id: str) -> None:
+    """The record of a host was changed by an administrator's word."""
+    if not message_id:
+        return
+    row = await rows.fetch(tx, cell.hosts, name=host)
+    if row is not None:
+        payload = service_payload(row)
+        await _put(engine, tx, message_id, host, "service.update", f"nova-compute:{host}", payload, INFO)
+
+
+async def _put(
+    engine: Engine, tx: Tx, message_id: str, subject: str, event: str, publisher: str, payload: Payload, priority: str
+) -> None:
+    """The envelope is that of oslo.messaging."""
+    told_at = datetime.fromtimestamp(engine.world.clock.now(), UTC)
+    message = {
+        "message_id": message_id,
+        "publisher_id": publisher,
+        "event_type": event,
+        "priority": priority,
+        "payload": payload,
+        "timestamp": told_at.strftime("%Y-%m-%d %H:%M:%S.%f"),
+    }
+    await put_notification(
+        tx, id=message_id, subject=subject, event_type=event, priority=priority, body=to_json(message)
+    )

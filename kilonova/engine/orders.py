@@ -1,0 +1,74 @@
+"""A step as its host gets it, and whether the host may have it."""
+
+from __future__ import annotations
+
+from kilonova.domain.guest_contents import GuestSecrets
+from kilonova.domain.messages import StepOrder
+from kilonova.engine import journal as log
+from kilonova.engine.context import ServerRow, flavor_of_copy, guest_spec
+from kilonova.engine.core import Engine
+from kilonova.engine.course import Go
+from kilonova.engine.journal import Op
+from kilonova.engine.model import DISK_TOKEN, IMAGE_TOKEN, UPLOAD_TOKEN, Step
+from kilonova.engine.server_secrets import server_secrets
+from kilonova.engine.tickets import FETCH, SEND, Ticket, disk_token, issue
+from kilonova.world import Store, Tx
+
+NOT_FOR_HOSTS = ("before", "wish")  # facts about the server's record, with sealed texts in them
+
+
+def may_run(server: ServerRow | None, step: Step, go: Go) -> bool:
+    """Law 3: permission to run is committed before the step that powers on is handed out."""
+    if not (step.starts_guest if go.way == "do" else step.undo_starts_guest):
+        return True
+    return server is not None and (server.runner_host, server.runner_copy) == (go.target.host, go.target.copy)
+
+
+async def order_for(
+    engine: Engine, tx: Tx, journal: Store, op: Op, step: Step, go: Go, server: ServerRow | None
+) -> StepOrder:
+    """Of a step that is taken in this transaction, to be sent once it is committed."""
+    owner = await log.load(tx, go.owner) if go.owner else None
+    facts = owner.facts if owner else op.facts
+    copy = go.target.copy
+    told = server if step.with_guest else None
+    return StepOrder(
+        journal=journal.name,
+        operation=op.id,
+        kind=owner.kind if owner else op.kind,
+        name=step.name,
+        way=go.way,
+        ordinal=op.ordinal,
+        server=op.server_id or "",
+        turn=op.turn,
+        copy=copy,
+        facts={name: value for name, value in facts.items() if name not in NOT_FOR_HOSTS},
+        guest=None if told is None else guest_spec(told, copy, flavor_of_copy(facts, copy)),
+        guest_secrets=await _guest_secrets(engine, tx, op, server) if step.with_secrets and go.way == "do" else None,
+        secrets=_tokens(engine, journal, op, step, go, server),
+    )
+
+
+async def _guest_secrets(engine: Engine, tx: Tx, op: Op, server: ServerRow | None) -> GuestSecrets:
+    """The server's own user data and files, and the password if the operation sets one."""
+    password = (await engine.seal.open(tx, op.id)).get("admin_pass", "")
+    return GuestSecrets(admin_password=password) if server is None else server_secrets(engine.seal, server, password)
+
+
+def _tokens(engine: Engine, journal: Store, op: Op, step: Step, go: Go, server: ServerRow | None) -> dict[str, str]:
+    """What lets the host have or give bytes, while it does this step."""
+    if go.way != "do":
+        return {}
+    seal, host, facts = engine.seal, go.target.host, op.facts
+
+    def ticket(image: str, verb: str) -> str:
+        return issue(seal, Ticket(journal.name, op.id, op.ordinal, host, image, verb))
+
+    found: dict[str, str] = {}
+    if UPLOAD_TOKEN in step.tokens:
+        found[UPLOAD_TOKEN] = ticket(facts["snapshot_image"], SEND)
+    if IMAGE_TOKEN in step.tokens and server is not None and server.image_ref:
+        found[IMAGE_TOKEN] = ticket(server.image_ref, FETCH)
+    if DISK_TOKEN in step.tokens:
+        found[DISK_TOKEN] = disk_token(seal, op.id, op.server_id or "", facts["destination"], facts["copy"])
+    return found

@@ -1,0 +1,73 @@
+"""Volumes that go with their servers by old records (`delete_on_termination`) are kept (law 15).
+
+Since the backup such a volume may have been detached, attached to another server, or its owner may have decided to keep
+it. So none is deleted with its server because of a record from before; the owner may decide again, or delete it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import select
+
+from kilonova.domain.server import from_json, to_json
+from kilonova.domain.volume import server_volumes
+from kilonova.store import rows
+from kilonova.store.statements import Sql
+from kilonova.store.tables import cell, control
+from kilonova.store.tables.volume import attachments, volumes
+from kilonova.world import Row, Tx
+
+_SERVERS = Sql(
+    select(cell.servers.c.id, cell.servers.c.volume_info)
+    .where(cell.servers.c.deleted == 0, cell.servers.c.volume_info.is_not(None))
+    .order_by(cell.servers.c.id)
+)
+_SPECS = Sql(select(control.request_specs.c.server_id, control.request_specs.c.spec))
+_MADE = Sql(
+    select(volumes.c.id, volumes.c.made_for.label("server_id"))
+    .where(volumes.c.goes_with_server == 1)
+    .order_by(volumes.c.id)
+)
+_ATTACHED = Sql(
+    select(attachments.c.volume_id.label("id"), attachments.c.server_id)
+    .where(attachments.c.goes_with_server == 1)
+    .order_by(attachments.c.volume_id)
+)
+ADVICE = "set delete_on_termination again, or delete the volume when it is unused"
+
+
+async def keep_volumes_of_servers(tx: Tx) -> list[str]:
+    """In a cell: returns a sentence for each volume. Repeating it is harmless."""
+    kept = []
+    for row in await tx.all(_SERVERS):
+        there = server_volumes(row["volume_info"])
+        going = [one.volume_id for one in there if one.delete_on_termination]
+        if going:
+            staying = [msgspec.structs.replace(one, delete_on_termination=False) for one in there]
+            await rows.change(tx, cell.servers, {"volume_info": to_json(staying)}, id=row["id"])
+        kept += [_sentence(volume, row["id"]) for volume in going]
+    return kept
+
+
+async def keep_volumes_in_control(tx: Tx) -> list[str]:
+    """In control: those of servers that were being built, and what is wanted of servers that may be built again."""
+    found = {(row["id"], row["server_id"]) for row in (*await tx.all(_MADE), *await tx.all(_ATTACHED))}
+    for table in (volumes, attachments):
+        await rows.change(tx, table, {"goes_with_server": 0}, goes_with_server=1)
+    for row in await tx.all(_SPECS):
+        await _keep_wanted(tx, row)
+    return [_sentence(volume, server or "") for volume, server in sorted(found, key=str)]
+
+
+async def _keep_wanted(tx: Tx, row: Row) -> None:
+    spec: dict[str, Any] = from_json(row["spec"], {})
+    if any(one.get("delete_on_termination") for one in spec.get("volumes", ())):
+        staying = [{**one, "delete_on_termination": False} for one in spec["volumes"]]
+        values = {"spec": to_json({**spec, "volumes": staying})}
+        await rows.change(tx, control.request_specs, values, server_id=row["server_id"])
+
+
+def _sentence(volume: str, server: str) -> str:
+    return f"volume {volume}: went with server {server} by the old records; it is kept; {ADVICE}"

@@ -1,0 +1,37 @@
+"""What belongs to a server and only its guest shall read: user data and files, sealed in the server's row (law 13)."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from kilonova.domain.errors import Failed
+from kilonova.domain.guest_contents import GuestFile, GuestSecrets
+from kilonova.domain.server import from_json
+from kilonova.engine.context import ServerRow
+from kilonova.engine.secrets import Seal
+
+logger = logging.getLogger(__name__)
+_FILES = msgspec.json.Decoder(list[tuple[str, str]])
+
+
+def server_secrets(seal: Seal, server: ServerRow, password: str = "") -> GuestSecrets:
+    """Open them for an order. What was sealed with a key that is lost is left out, so that the server can still leave a
+    dead host."""
+    details = from_json(server.details, {})
+    files = _opened(seal, server, details, "personality")
+    return GuestSecrets(
+        user_data=_opened(seal, server, details, "user_data"),
+        files=[GuestFile(*one) for one in _FILES.decode(files)] if files else [],
+        admin_password=password,
+    )
+
+
+def _opened(seal: Seal, server: ServerRow, details: dict[str, str | None], name: str) -> str:
+    sealed = details.get(name)
+    try:
+        return seal.open_text(sealed) if sealed else ""
+    except Failed as why:
+        logger.warning("guest goes without its %s: server=%s reason=%s", name, server.id, why.message)
+        return ""
