@@ -5,8 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+    summarize_address_range,
+)
 from itertools import pairwise
+from socket import AF_INET, AF_INET6, inet_pton
 
 from kilonova.domain.errors import Refused
 
@@ -167,6 +176,33 @@ def ranges_of(pools: Iterable[Pool], taken: Iterable[Address] = ()) -> list[Rang
         if first <= last and len(first) == len(last):
             free.append((first, last))
     return free
+
+
+def covering(texts: Iterable[str]) -> list[str]:
+    """The fewest prefixes that cover these addresses and CIDRs, and no others; those of IPv4 first."""
+    spans: dict[int, list[tuple[int, int]]] = {4: [], 6: []}
+    for text in texts:
+        version = 6 if ":" in text else 4
+        if "/" in text:
+            net = ip_network(text, strict=False)
+            spans[version].append((int(net.network_address), int(net.broadcast_address)))
+        else:  # not by `ip_address`: a group may have thousands of members
+            number = int.from_bytes(inet_pton(AF_INET6 if version == 6 else AF_INET, text), "big")
+            spans[version].append((number, number))
+    ranges = [
+        (kind, span) for kind, version in ((IPv4Address, 4), (IPv6Address, 6)) for span in _merged(spans[version])
+    ]
+    return [str(net) for kind, (first, last) in ranges for net in summarize_address_range(kind(first), kind(last))]
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
 
 
 # -- MACs -------------------------------------------------------------------------------------------------------------

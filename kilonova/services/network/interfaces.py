@@ -21,7 +21,7 @@ from kilonova.services.network.routers import Routers, connected
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.network import fixed_ips, floating_ips, ports
-from kilonova.world import Row, Tx
+from kilonova.world import Body, Row, Tx
 
 _FLOATING_BEHIND = Sql(
     select(floating_ips.c.id)
@@ -49,7 +49,12 @@ class Interfaces:
                 return await self._add_port(tx, viewer, router, port_id)
             return await self._add_subnet(tx, viewer, router, subnet_id, new_id, now)
 
-        return await self._parts.control.write(body)
+        return await self._write(body)
+
+    async def _write(self, body: Body[Thing]) -> Thing:
+        joined = await self._parts.control.write(body)
+        self._parts.touched(SUBNET.name, [joined])
+        return joined
 
     async def _add_subnet(
         self, tx: Tx, viewer: str | None, router: Row, subnet_id: str, new_id: str, now: float
@@ -123,7 +128,7 @@ class Interfaces:
             await self._take_out(tx, found, mine)
             return _told(router, found[0]["port_id"], found[0]["network_id"], [each["subnet_id"] for each in found])
 
-        return await self._parts.control.write(body)
+        return await self._write(body)
 
     async def _take_out(self, tx: Tx, found: Sequence[Row], mine: Sequence[Row]) -> None:
         """The port, or only one of its addresses while it has others."""

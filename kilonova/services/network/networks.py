@@ -21,6 +21,7 @@ from kilonova.store.tables.network import floating_ips, free_ranges, networks, p
 from kilonova.world import Row, Tx
 
 MTU = 1500
+TUNNELLED_MTU = 1450  # what VXLAN leaves of it
 LEAST_MTU = {4: 68, 6: 1280}
 ZONE = "nova"
 WITH_PHYSICAL = ("flat", "vlan")
@@ -76,12 +77,13 @@ class NetworkRecords(Noun):
             "status": "ACTIVE",
             "shared": False,
             "router:external": False,
-            "mtu": MTU,
             "port_security_enabled": True,
             "dns_domain": "",
             "availability_zone_hints": [],
         }
-        columns = NETWORK.columns_of({**default, **wish, **_segment(wish)})
+        segment = _segment(wish)
+        default["mtu"] = TUNNELLED_MTU if segment["provider:network_type"] == "vxlan" else MTU
+        columns = NETWORK.columns_of({**default, **wish, **segment})
         if columns["network_type"] in SEGMENTS:
             await lock_project(tx, "")  # segments belong to no project: whoever takes one waits for the others
             if columns["segmentation_id"] == -1:
@@ -154,8 +156,9 @@ class NetworkRecords(Noun):
 
 
 def _segment(wish: Wish) -> dict[str, Any]:
-    """The provider's attributes, complete; what does not go together is refused."""
-    kind = wish.get("provider:network_type") or "local"
+    """The provider's attributes, complete; what does not go together is refused. Servers of one network are on many
+    hosts, so it is a tunnel between them unless the request says otherwise; routers have the external ones on one."""
+    kind = wish.get("provider:network_type") or ("local" if wish.get("router:external") else "vxlan")
     physical = wish.get("provider:physical_network") or ""
     number = wish.get("provider:segmentation_id")
     if bool(physical) is not (kind in WITH_PHYSICAL):

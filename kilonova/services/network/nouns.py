@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from kilonova.services.network.kinds import Kind, Thing
 from kilonova.services.network.listing import ALL, Search, find, find_by_ids, find_one
 from kilonova.services.network.locks import lock_project
 from kilonova.services.network.quotas import Quotas
+from kilonova.services.network.wakeups import Wakeups
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.store.tables.network import tags
@@ -31,6 +32,13 @@ class Parts:
     clock: Clock
     ids: Ids
     quotas: Quotas
+    wakeups: Wakeups | None = None
+
+    def touched(self, kind: str, things: Iterable[Mapping[str, Any]]) -> None:
+        """After the commit."""
+        if self.wakeups is not None:
+            for thing in things:
+                self.wakeups.touch_thing(kind, thing)
 
 
 class Noun(ABC):
@@ -79,7 +87,9 @@ class Noun(ABC):
                 await add_tags(tx, thing_id, wish.get("tags", ()))
             return await self.told(tx, await find_by_ids(tx, self.kind, ids))
 
-        return await self.control.write(body)
+        things = await self.control.write(body)
+        self.parts.touched(self.kind.name, things)
+        return things
 
     @abstractmethod
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
@@ -105,7 +115,9 @@ class Noun(ABC):
             await self.save(tx, row, columns, now)
             return (await self.told(tx, [await find_one(tx, self.kind, None, thing_id)]))[0]
 
-        return await self.control.write(body)
+        thing = await self.control.write(body)
+        self.parts.touched(self.kind.name, [thing])
+        return thing
 
     async def locked(self, tx: Tx, thing_id: str) -> Row:
         row = await rows.fetch(tx, self.kind.table, lock=True, id=thing_id)
@@ -122,13 +134,14 @@ class Noun(ABC):
         await rows.change(tx, self.kind.table, stamped, id=row["id"])
 
     async def delete(self, viewer: str | None, thing_id: str) -> None:
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> dict[str, Any]:
             row = await self.locked(tx, thing_id)
             await self.remove(tx, viewer, row)
             await rows.remove(tx, tags, thing_id=thing_id)
             await rows.remove(tx, self.kind.table, id=thing_id)
+            return {name: row[name] for name in row.keys()}  # noqa: SIM118 - a row is no dictionary
 
-        await self.control.write(body)
+        self.parts.touched(self.kind.name, [await self.control.write(body)])
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:  # noqa: B027 - may be nothing
         """Check that it may go, and take along what goes with it."""

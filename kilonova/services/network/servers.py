@@ -18,7 +18,7 @@ from kilonova.services.network.making import UNBOUND, NewPort, binding, drop_por
 from kilonova.services.network.nouns import Parts
 from kilonova.services.network.owners import of_a_server
 from kilonova.store import rows
-from kilonova.store.fences import pass_fence
+from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.network import (
     STANDS_FOR_A_PORT,
@@ -108,7 +108,7 @@ class ServerPorts:
         }
 
         async def body(tx: Tx) -> list[Vif]:
-            await pass_fence(tx, *fence)
+            await pass_fence_in_control(tx, *fence)
             there = {row["slot"] for row in await tx.all(_OF_SERVER, server_id=server_id)}
             if there:
                 await self._bind(tx, server_id, host, now)
@@ -118,9 +118,15 @@ class ServerPorts:
             return (await vifs_of(tx, [server_id])).get(server_id, [])
 
         try:
-            return await self._with_default_group(project_id, body)
+            found = await self._with_default_group(project_id, body)
         except Refused as why:
             raise Failed(why.code, why.message, final=True) from why
+        self._touch([{"project_id": project_id, "network_id": vif.network_id} for vif in found])
+        return found
+
+    def _touch(self, changed: Sequence[Mapping[str, Any]]) -> None:
+        """Other hosts learn of new members of groups and of new peers; this one is told by its orders."""
+        self._parts.touched(PORT.name, changed)
 
     async def _with_default_group(self, project_id: str, body: Body[list[Vif]]) -> list[Vif]:
         try:
@@ -186,11 +192,13 @@ class ServerPorts:
         now = self._parts.clock.now()
 
         async def body(tx: Tx) -> list[Vif]:
-            await pass_fence(tx, *fence)
+            await pass_fence_in_control(tx, *fence)
             await self._bind(tx, server_id, host, now)
             return (await vifs_of(tx, [server_id])).get(server_id, [])
 
-        return await self._parts.control.write(body)
+        found = await self._parts.control.write(body)
+        self._touch([{"project_id": "", "network_id": vif.network_id} for vif in found])
+        return found
 
     async def _bind(self, tx: Tx, server_id: str, host: str, now: float) -> None:
         columns = {f"new_{name}": value for name, value in binding(host).items()}
@@ -199,12 +207,12 @@ class ServerPorts:
     async def release(self, fence: FenceKey, *, server_id: str) -> None:
         now = self._parts.clock.now()
 
-        async def body(tx: Tx) -> None:
-            await pass_fence(tx, *fence)
+        async def body(tx: Tx) -> list[dict[str, Any]]:
+            await pass_fence_in_control(tx, *fence)
             await unmark(tx, server_id)
             there = await tx.all(_OF_SERVER, server_id=server_id)
             if not there:
-                return
+                return []
             await lock_networks(tx, [port["network_id"] for port in there])
             there = await tx.all(_OF_SERVER, server_id=server_id)
             await drop_ports(tx, [port for port in there if port["made_here"]])
@@ -212,8 +220,9 @@ class ServerPorts:
             for port in there:
                 if not port["made_here"]:
                     await rows.change(tx, ports, {**free, "revision": port["revision"] + 1}, id=port["id"])
+            return [{name: port[name] for name in ("project_id", "network_id")} for port in there]
 
-        await self._parts.control.write(body)
+        self._touch(await self._parts.control.write(body))
 
     async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         async def body(tx: Tx) -> dict[str, list[Vif]]:

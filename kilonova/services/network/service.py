@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kilonova.domain.caller import Caller
+from kilonova.domain.guest_ports import GuestPort
+from kilonova.domain.host_network import NetworkDocument
 from kilonova.domain.network import Vif, WantedPort
+from kilonova.services.network.changed import marked_among
 from kilonova.services.network.choosing import Choice
 from kilonova.services.network.floating import FloatingIps
 from kilonova.services.network.groups import Groups
+from kilonova.services.network.guest_ports import GuestPorts
+from kilonova.services.network.host_documents import HostDocuments
 from kilonova.services.network.interfaces import Interfaces
 from kilonova.services.network.networks import NetworkRecords
 from kilonova.services.network.nouns import Noun, Parts
@@ -19,15 +24,22 @@ from kilonova.services.network.rules import Rules
 from kilonova.services.network.seeds import prepare
 from kilonova.services.network.servers import ServerPorts
 from kilonova.services.network.subnets import Subnets
-from kilonova.world import Clock, Ids, Store
+from kilonova.services.network.wakeups import Wakeups
+from kilonova.world import Clock, Ids, Store, Tx
 
 
 class Networks:
     def __init__(
-        self, control: Store, clock: Clock, ids: Ids, *, quota_defaults: Mapping[str, int] | None = None
+        self,
+        control: Store,
+        clock: Clock,
+        ids: Ids,
+        *,
+        quota_defaults: Mapping[str, int] | None = None,
+        wakeups: Wakeups | None = None,
     ) -> None:
         self.quotas = Quotas(control, quota_defaults)
-        self._parts = Parts(control, clock, ids, self.quotas)
+        self._parts = Parts(control, clock, ids, self.quotas, wakeups)
         self.networks = NetworkRecords(self._parts)
         self.subnets = Subnets(self._parts)
         self.groups = Groups(self._parts)
@@ -39,6 +51,8 @@ class Networks:
         every: Sequence[Noun] = (self.networks, self.subnets, self.ports, self.groups, self.rules)
         self.nouns = {noun.kind.name: noun for noun in (*every, self.routers, self.floating_ips)}
         self._servers = ServerPorts(self._parts, self.groups)
+        self._guests = GuestPorts(self._parts)
+        self._documents = HostDocuments(self._parts)
         self._choice = Choice(self._parts, self.groups)
 
     async def prepare(self, *, owner: str) -> None:
@@ -98,3 +112,17 @@ class Networks:
     async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         """Only of those among them whose record is out of date (changed.py); one may have no ports left."""
         return await self._servers.changed_vifs(server_ids)
+
+    async def guest_ports(self, server_ids: Sequence[str], *, members: bool = True) -> dict[str, list[GuestPort]]:
+        return await self._guests.of_servers(server_ids, members=members)
+
+    async def changed_ports(self, server_ids: Sequence[str]) -> set[str]:
+        async def body(tx: Tx) -> set[str]:
+            return set(await marked_among(tx, server_ids))
+
+        return await self._parts.control.read(body) if server_ids else set()
+
+    # -- for hosts ----------------------------------------------------------------------------------------------------
+
+    async def host_document(self, host: str, *, tunnel_address: str, is_node: bool) -> NetworkDocument:
+        return await self._documents.document(host, tunnel_address=tunnel_address, is_node=is_node)

@@ -1,0 +1,214 @@
+"""The network of a host where the agent is root: a tap for each port on the bridge of its network.
+
+What shall be is computed from the plugged ports and the conductor's document (layout.py, filters.py); `_converge`
+compares it with what is there and changes the difference, so that a restart or a second call changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from pathlib import Path
+
+from kilonova.compute.network import sockets
+from kilonova.compute.network.filters import no_rules, ruleset
+from kilonova.compute.network.layout import Namespace, Place, Plugged, effective_mtu, layout
+from kilonova.compute.network.links import changes, flood_entries, inside, present
+from kilonova.compute.network.names import TAP, link, namespaces_of, service_namespace
+from kilonova.compute.network.plugged import PluggedPorts, Record
+from kilonova.compute.network.programs import Programs
+from kilonova.compute.network.services import Services
+from kilonova.domain.errors import Failed
+from kilonova.domain.guest_ports import GuestPort
+from kilonova.domain.host_network import NetworkDocument, Plug
+
+logger = logging.getLogger(__name__)
+FORWARDING = ("net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
+
+
+class BridgedNetwork:
+    filters = True
+
+    def __init__(self, place: Place, folder: Path, programs: Programs, services: Services) -> None:
+        self._place = place
+        self._programs = programs
+        self._services = services
+        self._ports = PluggedPorts(folder)
+        self._document = NetworkDocument()
+        self._unbound: set[str] = set()  # ports with a tap here that the document does not name
+        self._plugged_at: dict[str, int] = {}  # by port: when, counted in calls
+        self._calls = 0
+        self._rules = ""  # as they were written last
+        self._configured: dict[str, Namespace] = {}
+        self._lock = asyncio.Lock()
+
+    @property
+    def moment(self) -> int:
+        """Now, for `update`: what is plugged later is not judged by a document that was asked for earlier."""
+        return self._calls
+
+    async def start(self) -> None:
+        """What ran before goes on: links stay, rules are replaced by the same."""
+        missing = self._programs.missing()
+        if missing:
+            raise Failed("network_programs_missing", f"not installed: {', '.join(missing)}", final=True)
+        self._ports.load()
+        self._document = self._ports.load_document()
+        async with self._lock:
+            _warn(await self._converge())
+
+    async def stop(self) -> None:
+        await self._services.stop()
+
+    async def ensure_plugged(self, server: str, copy: int, port: GuestPort) -> Plug:
+        async with self._lock:
+            self._calls += 1
+            self._plugged_at[port.port_id] = self._calls
+            self._unbound.discard(port.port_id)
+            self._services.forget(server)
+            self._ports.keep(Record(server=server, copy=copy, port=port))
+            failed = await self._converge()
+        if (why := failed.pop(self._service_of(Plugged(server, copy, port)), None)) is not None:
+            raise why
+        _warn(failed)
+        _warn_of_ipv6(server, port)
+        mtu = effective_mtu(self._place, port.network_type, port.mtu)
+        return Plug(kind="tap", device=link(TAP, port.port_id), mtu=mtu)
+
+    async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
+        """One port of this copy, or all. A port that another copy has been given meanwhile stays."""
+        async with self._lock:
+            going = [
+                record.port.port_id
+                for record in self._ports.records.values()
+                if (record.server, record.copy) == (server, copy) and port_id in ("", record.port.port_id)
+            ]
+            for each in going:
+                await self._remove_tap(each)
+                self._ports.drop(each)
+                self._unbound.discard(each)
+                self._plugged_at.pop(each, None)
+            if going:
+                _warn(await self._converge())
+
+    async def update(self, document: NetworkDocument, asked_at: int) -> None:
+        """The ports as the conductor knew them after `asked_at` (see `moment`)."""
+        async with self._lock:
+            if (document.peers, document.routers) != (self._document.peers, self._document.routers):
+                self._ports.keep_document(document)
+            self._document = document
+            bound = {one.port.port_id: one.port for one in document.ports}
+            for port_id, record in list(self._ports.records.items()):
+                if port_id in bound:
+                    self._unbound.discard(port_id)
+                    self._ports.keep(Record(server=record.server, copy=record.copy, port=bound[port_id]))
+                elif self._plugged_at.get(port_id, 0) <= asked_at:
+                    self._unbound.add(port_id)
+            failed = await self._converge()
+        for why in failed.values():
+            raise why  # whoever follows the conductor tries again soon
+
+    # -- making it so -------------------------------------------------------------------------------------------------
+
+    def _plugged(self) -> list[Plugged]:
+        return [
+            Plugged(record.server, record.copy, record.port, is_bound=record.port.port_id not in self._unbound)
+            for record in self._ports.records.values()
+        ]
+
+    async def _converge(self) -> dict[str, Failed]:
+        """Return what could not be configured, by the name of its namespace: a router or network of one project does
+        not keep those of others from being made."""
+        plugged = self._plugged()
+        wanted = layout(self._place, plugged, self._document.peers, self._document.routers)
+        links = present(await self._programs.shown("ip", "-j", "-d", "link", "show"))
+        floods = flood_entries(await self._programs.shown("bridge", "-j", "fdb", "show")) if wanted.floods else {}
+        namespaces = await self._namespaces()
+        if self._place.external_bridge not in links and any(one.gateway for one in self._document.routers):
+            await self._programs.batch("ip", [f"link add {self._place.external_bridge} type bridge"])
+            await self._programs.batch("ip", [f"link set {self._place.external_bridge} up"])
+        todo = changes(wanted, links, namespaces, floods)
+        # Rules first: no tap is open before its rules are there.
+        is_idle = not plugged and not self._document.routers and not any(name.startswith(TAP) for name in links)
+        await self._write_rules(no_rules() if is_idle else self._rules_for(plugged))
+        for name in todo.new_namespaces:
+            self._configured.pop(name, None)
+            await self._programs.run("ip", "netns", "add", name)
+        await self._programs.batch("ip", todo.links)
+        await self._programs.batch("bridge", todo.floods)
+        failed = dict[str, Failed]()
+        for namespace in wanted.namespaces:
+            try:
+                await self._configure(namespace)
+            except Failed as why:
+                failed[namespace.name] = why
+        served = [one for one in plugged if one.is_bound and self._service_of(one) not in failed]
+        await self._services.update(self._place, served, set(todo.new_namespaces))
+        for name in todo.old_namespaces:
+            self._configured.pop(name, None)
+            await self._programs.run("ip", "netns", "delete", name)
+        return failed
+
+    def _service_of(self, plugged: Plugged) -> str:
+        return service_namespace(self._place.host, plugged.port.network_id)
+
+    async def _namespaces(self) -> list[str]:
+        """This host's. A name that is left of a namespace which is gone would stand in the way of a new one."""
+        shown = await self._programs.shown("ip", "-j", "netns", "list")
+        mine = [one["name"] for one in shown if one["name"].startswith(namespaces_of(self._place.host))]
+        for name in [name for name in mine if not sockets.is_namespace(name)]:
+            mine.remove(name)
+            await self._programs.run("ip", "netns", "delete", name)
+        return mine
+
+    def _rules_for(self, plugged: list[Plugged]) -> str:
+        networks = {leg.network_id for router in self._document.routers for leg in router.legs}
+        ports = [one.port for one in plugged if one.is_bound]
+        return ruleset(sorted(ports, key=lambda port: port.port_id), networks)
+
+    async def _write_rules(self, rules: str) -> None:
+        if rules != self._rules:
+            await self._programs.run("nft", "-f", "-", given=rules)
+            self._rules = rules
+
+    async def _configure(self, namespace: Namespace) -> None:
+        if self._configured.get(namespace.name) == namespace:
+            return
+        name = namespace.name
+        if namespace.forwards:
+            await self._programs.run("ip", "netns", "exec", name, "sysctl", "-q", "-w", *FORWARDING)
+        if namespace.rules:
+            await self._programs.run("ip", "netns", "exec", name, "nft", "-f", "-", given=namespace.rules)
+        addresses = await self._programs.shown("ip", "-n", name, "-j", "address", "show")
+        routes = await self._programs.shown("ip", "-n", name, "-j", "-4", "route", "show")
+        await self._programs.batch("ip", inside(namespace, addresses, routes), "-n", name)
+        self._announce(namespace, self._configured.get(name))
+        self._configured[name] = namespace
+
+    def _announce(self, namespace: Namespace, before: Namespace | None) -> None:
+        """A floating address may have been another router's: its neighbours would send there for a while."""
+        known = set(before.addresses) if before is not None else set()
+        new = [(each, address.split("/")[0]) for each, address in namespace.addresses if (each, address) not in known]
+        for each, mac in namespace.macs:
+            mine = [address for owner, address in new if owner == each]
+            if mine:
+                sockets.within(namespace.name, partial(sockets.announce, each, mac, mine))
+
+    async def _remove_tap(self, port_id: str) -> None:
+        name = link(TAP, port_id)
+        if name in present(await self._programs.shown("ip", "-j", "link", "show")):
+            await self._programs.batch("ip", [f"link delete {name}"])
+
+
+def _warn_of_ipv6(server: str, port: GuestPort) -> None:
+    for one in port.addresses:
+        if one.version == 6 and one.address_mode:
+            text = "the guest does not get its IPv6 address: server=%s port=%s address=%s reason=no %s yet"
+            missing = "router advertisements" if one.address_mode == "slaac" else "DHCPv6"
+            logger.warning(text, server, port.port_id, one.address, missing)
+
+
+def _warn(failed: dict[str, Failed]) -> None:
+    for name, why in failed.items():
+        logger.warning("namespace %s is not configured: %s", name, why.message)

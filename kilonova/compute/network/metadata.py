@@ -1,0 +1,84 @@
+"""The metadata service of one network on one host: small HTTP on a socket in the network's namespace.
+
+A guest is known by its address, which it cannot forge (filters.py); it reads its own metadata and nothing else. The
+conductor is asked for it when the guest asks: user data is on no disk of the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from urllib.parse import unquote, urlsplit
+
+from kilonova.compute.config_drive import Files, find
+from kilonova.domain.errors import Failed, NoAnswer
+
+logger = logging.getLogger(__name__)
+REQUEST_SECONDS = 10.0
+MOST_BYTES = 16384  # of a request
+MOST_CONNECTIONS = 256  # of one network
+MOST_OF_ONE = 16  # of one guest: it does not keep the others of its network from being answered
+Find = Callable[[str], Awaitable[Files | None]]  # by address; None: nobody has it
+
+
+class MetadataServer:
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._server: asyncio.Server | None = None
+        self._open: Counter[str] = Counter()  # by address
+
+    async def start(self, listening: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._on_connection, sock=listening, limit=MOST_BYTES)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address = writer.get_extra_info("peername")[0]
+        self._open[address] += 1
+        try:
+            if self._open[address] <= MOST_OF_ONE and self._open.total() <= MOST_CONNECTIONS:
+                await asyncio.wait_for(self._answer(reader, writer), REQUEST_SECONDS)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it went away, or never said what it wants
+        except Exception:
+            logger.exception("metadata request failed")
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        lines = head.split("\r\n")
+        status, body = await self._result(lines[0], lines[1:], writer.get_extra_info("peername")[0])
+        kind = "application/json" if body[:1] in (b"{", b"[") else "text/plain; charset=utf-8"
+        reply = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{reply}Connection: close\r\n\r\n".encode())
+        if not lines[0].startswith("HEAD "):
+            writer.write(body)
+        await writer.drain()
+
+    async def _result(self, line: str, headers: list[str], address: str) -> tuple[HTTPStatus, bytes]:
+        words = line.split(" ")
+        if len(words) != 3:
+            return HTTPStatus.BAD_REQUEST, b""
+        if words[0] not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, b""
+        if any(header.lower().startswith("x-forwarded-for:") for header in headers):
+            return HTTPStatus.FORBIDDEN, b""  # a proxy in the guest: whoever asks there is not the guest
+        try:
+            tree = await self._find(address)
+        except (NoAnswer, Failed) as why:
+            logger.warning("metadata for %s is not available: %s", address, why)
+            return HTTPStatus.SERVICE_UNAVAILABLE, b""
+        if tree is None:
+            return HTTPStatus.NOT_FOUND, b""
+        found = find(tree, unquote(urlsplit(words[1]).path))
+        return (HTTPStatus.OK, found) if found is not None else (HTTPStatus.NOT_FOUND, b"")

@@ -1,0 +1,64 @@
+"""Names of links and namespaces, derived from ids: whoever restarts finds what is there. A link has 15 characters."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from uuid import UUID
+
+BRIDGE, TAP, VXLAN, SERVICE, ROUTER = "knb", "knt", "knv", "kns", "knr"  # three letters each: links of ours
+LINKS = (BRIDGE, TAP, VXLAN, SERVICE, ROUTER)
+INSIDE = "port"  # the other end of a service's link, in its namespace
+DIGITS = 11
+
+
+def short(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def link(kind: str, thing_id: str) -> str:
+    return kind + short(thing_id)
+
+
+def is_ours(name: str) -> bool:
+    return len(name) == len(BRIDGE) + DIGITS and name.startswith(LINKS)
+
+
+def namespaces_of(host: str) -> str:
+    """What the names of this host's namespaces begin with: hosts that share a file system see each other's."""
+    return f"kn-{short(host)[:6]}-"
+
+
+def service_namespace(host: str, network_id: str) -> str:
+    return f"{namespaces_of(host)}{short(network_id)}"
+
+
+def router_namespace(host: str, router_id: str) -> str:
+    return f"{namespaces_of(host)}{ROUTER}{short(router_id)}"
+
+
+def router_leg_inside(port_id: str) -> str:
+    return f"leg{short(port_id)}"
+
+
+def mac_of(text: str) -> str:
+    """A locally administered address that is no port's: those begin with fa."""
+    digest = sha256(text.encode()).digest()
+    return ":".join(f"{byte:02x}" for byte in (0x0A, *digest[:5]))
+
+
+def numbers(ids: set[str], most: int) -> dict[str, int]:
+    """A number from 1 to `most` for each id; the same after a restart, unless two ids collide and one goes."""
+    taken: dict[int, str] = {}
+    for thing_id in sorted(ids):
+        number = _digits(thing_id) % most + 1
+        while number in taken:
+            number = number % most + 1
+        taken[number] = thing_id
+    return {thing_id: number for number, thing_id in taken.items()}
+
+
+def _digits(thing_id: str) -> int:
+    try:
+        return UUID(thing_id).int
+    except ValueError:
+        return int(short(thing_id), 16)

@@ -1,0 +1,71 @@
+"""Running ip, bridge and nft: with a time limit, as many lines at once as there are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+from kilonova.domain.errors import Failed
+
+SECONDS = 30.0
+SYSTEM = "/usr/sbin:/sbin"  # an ordinary user's PATH lacks them
+NEEDED = ("ip", "bridge", "nft", "sysctl")
+
+
+class Programs:
+    """`within` are the words before each command: what it takes to run it in the host's namespace."""
+
+    def __init__(self, within: Sequence[str] = ()) -> None:
+        self._within = tuple(within)
+        self._path = f"{os.environ.get('PATH', '/usr/bin:/bin')}:{SYSTEM}"
+
+    def missing(self) -> list[str]:
+        return [name for name in NEEDED if shutil.which(name, path=self._path) is None]
+
+    async def run(self, *words: str, given: str = "") -> str:
+        """What it prints. Raises Failed with its own last words."""
+        with _file(given) as file:
+            process = await asyncio.create_subprocess_exec(
+                *self._within,
+                *words,
+                stdin=file,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "PATH": self._path},
+            )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+        except TimeoutError:
+            raise Failed("program_hangs", f"{' '.join(words[:3])}: no end after {SECONDS:.0f} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            lines = [line.strip() for line in err.decode(errors="replace").splitlines() if line.strip()]
+            raise Failed("network_program_failed", f"{' '.join(words[:3])}: {'; '.join(lines[:4])}")
+        return out.decode(errors="replace")
+
+    async def shown(self, *words: str) -> list[dict[str, Any]]:
+        """What it prints as JSON; ip prints nothing instead of an empty list."""
+        text = await self.run(*words)
+        found: list[dict[str, Any]] = json.loads(text) if text.strip() else []
+        return found
+
+    async def batch(self, program: str, lines: Sequence[str], *options: str) -> None:
+        if lines:
+            await self.run(program, *options, "-batch", "-", given="\n".join(lines) + "\n")
+
+
+@contextlib.contextmanager
+def _file(text: str) -> Iterator[BinaryIO]:
+    """Not a pipe: a program that has ended before it was written to would be an error, whatever it printed."""
+    with open(os.memfd_create("given"), "w+b") as file:
+        file.write(text.encode())
+        file.seek(0)
+        yield file
