@@ -27,6 +27,7 @@ from kilonova.services.volume.volume import (
     Attachment,
     Volume,
     bad_volume,
+    places,
 )
 from kilonova.store import rows
 from kilonova.store.tables.volume import attachments
@@ -100,6 +101,19 @@ async def complete(tx: Tx, volume: Volume, attachment: Attachment, now: float) -
         await change_volume(tx, volume, {"status": IN_USE, "updated_at": now})
 
 
+async def cut(tx: Tx, volume: Volume, gone: Sequence[Attachment]) -> list[tuple[str, str]]:
+    """Void the connections of attachments that shall go. Returns where they are to be dropped: the attachments go, and
+    the volume is free for others, only after that (`Parts.detach`). Empty: nothing of them is connected."""
+    closing = places(volume, gone)
+    for attachment in gone:
+        if attachment.is_connected:
+            await rows.change(tx, attachments, {"status": DETACHING}, id=attachment.id)
+    if closing and volume.status in _HELD:
+        left = [one for one in volume.attachments if one.id not in {gone_one.id for gone_one in gone}]
+        await change_volume(tx, volume, {"status": status_by(left) if left else DETACHING})
+    return closing
+
+
 async def detach(tx: Tx, parts: Parts, volume: Volume, gone: Sequence[Attachment]) -> Volume:
     """Their secrets go with them. The volume is what those that remain make it."""
     for attachment in gone:
@@ -117,7 +131,7 @@ def status_by(there: Sequence[Attachment]) -> str:
     states = {attachment.status for attachment in there}
     if ATTACHED in states:
         return IN_USE
-    return next((status for status in (ATTACHING, RESERVED) if status in states), AVAILABLE)
+    return next((status for status in (ATTACHING, RESERVED, DETACHING) if status in states), AVAILABLE)
 
 
 def connection_of(seal: Seal, volume: Volume, attachment: Attachment, *, with_secret: bool = True) -> dict[str, Any]:
@@ -128,6 +142,8 @@ def connection_of(seal: Seal, volume: Volume, attachment: Attachment, *, with_se
         "volume_id": volume.id,
         "attachment_id": attachment.id,
         "pool": pool_of(volume.backend),
+        "backend": volume.backend,
+        "multiattach": volume.multiattach,
         "host": attachment.host,
         "size": volume.size,
         "access_mode": attachment.mode,
@@ -143,6 +159,11 @@ def connection_of(seal: Seal, volume: Volume, attachment: Attachment, *, with_se
 def secret_of(seal: Seal, attachment: Attachment) -> str:
     """Made from the key of the cloud, so that it lies nowhere; worth something while its attachment is connected."""
     return seal.derive(f"volume attachment {attachment.id} {attachment.connected_at!r}").hex()
+
+
+def connection_closed(attachment_id: str) -> Refused:
+    text = f"Attachment {attachment_id[:80]} is not connected with this secret; connect it again."
+    return Refused("volume_connection_closed", text)
 
 
 def _mode(volume: Volume, wanted: str) -> str:

@@ -84,7 +84,9 @@ class Attachments:
             made = await attaching.connect(tx, volume, attachment, host_of(connector), connector, now)
             return await fetch_volume(tx, volume.id), made
 
-        return await self._parts.control.write(body)
+        volume, made = await self._parts.control.write(body)
+        await self._parts.close([(volume.backend, volume.id)])
+        return volume, made
 
     async def complete(self, caller: Caller, attachment_id: str) -> None:
         now = self._parts.clock.now()
@@ -99,12 +101,17 @@ class Attachments:
     async def delete(self, caller: Caller, attachment_id: str) -> list[Attachment]:
         """Those of the volume that remain."""
 
-        async def body(tx: Tx) -> list[Attachment]:
+        left: list[Attachment] = []
+
+        async def body(tx: Tx) -> list[tuple[str, str]]:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
             _check_free(caller, [attachment])
-            return list((await attaching.detach(tx, self._parts, volume, [attachment])).attachments)
+            if not (closing := await attaching.cut(tx, volume, [attachment])):
+                left[:] = (await attaching.detach(tx, self._parts, volume, [attachment])).attachments
+            return closing
 
-        return await self._parts.control.write(body)
+        await self._parts.detach(self._parts.control.write, body)
+        return left
 
     async def _both(self, tx: Tx, caller: Caller, attachment_id: str, *, lock: bool = False) -> Both:
         found = await fetch_attachment(tx, attachment_id)
@@ -150,7 +157,7 @@ class Attachments:
         """A connection for whoever attaches afterwards; the same host again finds its own."""
         attachment_id, now, host = self._parts.ids.uuid(), self._parts.clock.now(), host_of(connector)
 
-        async def body(tx: Tx) -> dict[str, Any]:
+        async def body(tx: Tx) -> Both:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             _refuse_maintenance(volume)
             _check_unused(volume)
@@ -158,24 +165,29 @@ class Attachments:
             if found is None:
                 found = _new(volume, attachment_id, now, status=ATTACHING)
                 await insert(tx, attachments, found)
-            made = await attaching.connect(tx, volume, found, host, connector, now)
-            return attaching.connection_of(self._parts.seal, volume, made)
+            return volume, await attaching.connect(tx, volume, found, host, connector, now)
 
-        return await self._parts.control.write(body)
+        volume, made = await self._parts.control.write(body)
+        await self._parts.close([(volume.backend, volume.id)])
+        return attaching.connection_of(self._parts.seal, volume, made)
 
     async def terminate(self, caller: Caller, volume_id: str, connector: Mapping[str, Any] | None) -> None:
         """Connections that nobody attached by: of that host, or all."""
 
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> list[tuple[str, str]]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             _check_free(caller, volume.attachments)
             host = host_of(connector) if connector else None
-            gone = [one for one in volume.attachments if one.status == ATTACHING and host in (None, one.host)]
+            begun = [one for one in volume.attachments if one.status in (ATTACHING, DETACHING)]
+            gone = [one for one in begun if host in (None, one.host)]
+            if closing := await attaching.cut(tx, volume, gone):
+                return closing
             left = await attaching.detach(tx, self._parts, volume, gone)
             if left.status == ATTACHING:
                 await change_volume(tx, left, {"status": attaching.status_by(left.attachments)})
+            return []
 
-        await self._parts.control.write(body)
+        await self._parts.detach(self._parts.control.write, body)
 
     async def attach(self, caller: Caller, volume_id: str, told: Mapping[str, Any]) -> None:
         """`told`: server_id or host, device, mode. What was connected before is what gets attached."""
@@ -203,7 +215,7 @@ class Attachments:
     async def detach(self, caller: Caller, volume_id: str, attachment_id: str | None, *, force: bool = False) -> None:
         """Without an id: the only one there is. `force`: an administrator knows that nobody has it open."""
 
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> list[tuple[str, str]]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             _refuse_maintenance(volume)
             gone = [one for one in volume.attachments if attachment_id in (None, one.id)]
@@ -214,9 +226,11 @@ class Attachments:
                 raise bad_volume(text)
             if not force:
                 _check_free(caller, gone)
-            await attaching.detach(tx, self._parts, volume, gone)
+            if not (closing := await attaching.cut(tx, volume, gone)):
+                await attaching.detach(tx, self._parts, volume, gone)
+            return closing
 
-        await self._parts.control.write(body)
+        await self._parts.detach(self._parts.control.write, body)
 
 
 def _new(volume: Volume, attachment_id: str, now: float, **more: Any) -> Attachment:

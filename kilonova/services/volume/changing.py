@@ -11,6 +11,7 @@ import msgspec
 from kilonova.domain.caller import Caller
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import insert_image
+from kilonova.services.volume import attaching
 from kilonova.services.volume.creating import check_image
 from kilonova.services.volume.parts import Parts, change_volume, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
@@ -175,10 +176,12 @@ class Changes:
         """An administrator's word. It changes what is shown; work under way goes on."""
         now = self._parts.clock.now()
 
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> list[tuple[str, str]]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             if not volume.attachments and (said.status == IN_USE or said.attach_status == ATTACHED):
                 raise bad_input(f"Cannot reset-state to in-use: volume {volume_id} does not have any attachments.")
+            if said.attach_status == DETACHED and (closing := await attaching.cut(tx, volume, volume.attachments)):
+                return closing
             values: dict[str, Any] = {"updated_at": now}
             if said.status:
                 values |= {"status": said.status, "reason": ""}
@@ -188,8 +191,9 @@ class Changes:
             await change_volume(tx, volume, values)
             if said.attach_status == DETACHED:
                 await rows.remove(tx, attachments, volume_id=volume_id)
+            return []
 
-        await self._parts.control.write(body)
+        await self._parts.detach(self._parts.control.write, body)
 
     async def _begin(self, tx: Tx, volume: Volume, status: str, work: dict[str, Any]) -> Volume:
         return await change_volume(tx, volume, {"status": status, "previous_status": volume.status, **work})

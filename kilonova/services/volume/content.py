@@ -14,6 +14,7 @@ import msgspec
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import Content
 from kilonova.services.volume import attaching
+from kilonova.services.volume.attaching import connection_closed
 from kilonova.services.volume.parts import Parts, change_volume
 from kilonova.services.volume.records import attachment_of, fetch_volume
 from kilonova.services.volume.volume import READ_ONLY
@@ -41,11 +42,11 @@ class Contents:
         async def body(tx: Tx) -> str:
             row = await rows.fetch(tx, attachments, id=asked.attachment)
             if row is None:
-                raise _closed(asked.attachment)
+                raise connection_closed(asked.attachment)
             attachment, volume = attachment_of(row), await fetch_volume(tx, row["volume_id"], lock=True)
             right = attachment.is_connected and attaching.secret_of(self._parts.seal, attachment)
             if not right or not hmac.compare_digest(right.encode(), asked.secret.encode()):
-                raise _closed(asked.attachment)
+                raise connection_closed(asked.attachment)
             if asked.text is None:
                 return volume.marker
             if attachment.mode == READ_ONLY:
@@ -76,8 +77,3 @@ async def ask(bus: Bus, asked: Content) -> str:
         raise Refused(told["code"], told["message"])
     marker: str = told["marker"]
     return marker
-
-
-def _closed(attachment_id: str) -> Refused:
-    text = f"Attachment {attachment_id[:80]} is not connected with this secret; connect it again."
-    return Refused("volume_connection_closed", text)

@@ -151,7 +151,8 @@ def _from_image(image: Image) -> _Source:
     if image.disk_format not in FORMATS:
         text = f"Image {image.id} is a {image.disk_format}; volumes are made from {', '.join(FORMATS)}: convert it."
         raise bad_input(text)
-    columns = {"image_id": image.id, "marker": f"image:{image.id}", "bootable": True}
+    image.require_data()
+    columns = {"image_id": image.id, "marker": image.content, "bootable": True}
     return _Source(columns={**columns, "image_metadata": image_facts(image)})
 
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.errors import KilonovaError
 from kilonova.services.volume.backends import Backends
+from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.files import UNFINISHED, Backing
 from kilonova.services.volume.records import whole_snapshots, whole_volumes
 from kilonova.services.volume.slots import FairSlots
-from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, Snapshot, Volume
+from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REVERT, UPLOAD, Snapshot, Volume
 from kilonova.services.volume.works import Works
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -74,12 +76,13 @@ class Keeper:
         backends: Backends,
         backing: Backing,
         works: Works,
+        exports: Exports | None = None,
         *,
         tasks: int = TASKS,
         seconds: float = TASK_SECONDS,
     ) -> None:
         self._control, self._clock, self._backends = control, clock, backends
-        self._backing, self._works, self._seconds = backing, works, seconds
+        self._backing, self._works, self._exports, self._seconds = backing, works, exports, seconds
         self._busy: dict[str, _Running] = {}  # by thing
         self._slots, self._quick_slots = FairSlots(tasks), FairSlots(tasks)
         self._looking: asyncio.Task[None] | None = None
@@ -92,6 +95,8 @@ class Keeper:
         await self._begin_day()
         if bus is not None:
             await bus.serve(SUBJECT, self._on_wake)
+            if self._exports is not None:
+                await self._exports.start(bus)
         self._looking = asyncio.create_task(self._look())
 
     async def stop(self) -> None:
@@ -100,6 +105,8 @@ class Keeper:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._exports is not None:
+            await self._exports.stop()
 
     async def settle(self) -> None:
         """All that is to be done, now, one after the other; for simulated clouds, where nothing runs by itself."""
@@ -127,6 +134,8 @@ class Keeper:
                     await self._beat()
                 if self._clock.monotonic() - self._expired_at >= EXPIRE_SECONDS:
                     await self._remove_expired()
+                if self._exports is not None:
+                    await self._exports.settle()
                 for thing in await self._pending():
                     self._begin(thing)
                 await self._end_copies_of_deleted_images()
@@ -183,7 +192,7 @@ class Keeper:
         async with slots.taken(thing.project_id):
             try:
                 if not self._is_halted() and await self._is_wanted(thing):
-                    async with asyncio.timeout(self._seconds):
+                    async with asyncio.timeout(self._seconds), self._exclusive(thing):
                         await self._works.do(thing)
             except asyncio.CancelledError:
                 running, task = self._busy.get(thing.id), asyncio.current_task()
@@ -198,6 +207,24 @@ class Keeper:
                 await self._clock.sleep(LOOK_SECONDS)
             except Exception as error:
                 await self._count(thing, error)
+
+    @contextlib.asynccontextmanager
+    async def _exclusive(self, thing: Thing) -> AsyncIterator[None]:
+        """Nobody who lost the volume writes to it any more. Nobody at all has it open while its file is replaced or
+        grows, and nobody writes while it is copied."""
+        if self._exports is None:
+            yield
+            return
+        volume_id = source_of(thing)
+        await self._exports.close(volume_id)
+        if isinstance(thing, Volume) and thing.work in (EXTEND, REIMAGE, REVERT, DELETE):
+            async with self._exports.held(volume_id):
+                yield
+        elif (isinstance(thing, Volume) and thing.work == UPLOAD) or thing.work == DELETE:
+            yield  # as long as it takes to send; the owner asked for it with `force`
+        else:
+            async with self._exports.still(volume_id):
+                yield
 
     async def _count(self, thing: Thing, error: Exception) -> None:
         """A piece that fails for an unknown reason fails again: a few tries are enough. The record counts them, as the
@@ -268,6 +295,13 @@ class Keeper:
     async def _remove_expired(self) -> None:
         self._expired_at = self._clock.monotonic()
         await self._works.remove_expired(self._clock.now())
+
+
+def source_of(thing: Thing) -> str:
+    """The volume whose file is used."""
+    if isinstance(thing, Snapshot):
+        return thing.volume_id
+    return thing.source_id if thing.work == CREATE and thing.source_id else thing.id
 
 
 def image_of(thing: Thing) -> str:

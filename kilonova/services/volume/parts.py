@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,10 @@ from kilonova.services.volume.volume import Snapshot, Volume, no_such_snapshot, 
 from kilonova.store import rows
 from kilonova.store.tables.volume import snapshots, volumes
 from kilonova.world import Clock, Ids, Store, Tx
+
+Closing = list[tuple[str, str]]  # backends and volumes
+Close = Callable[[Iterable[tuple[str, str]]], Awaitable[None]]
+Body = Callable[[Tx], Awaitable[Closing]]
 
 
 class Seal(Protocol):
@@ -32,6 +36,14 @@ class Parts:
     types: Types
     backends: Backends
     wake: Callable[[], Awaitable[None]]  # tells the backends that there is work; lost, they find it by looking
+    close: Close  # drops connections of these (backend, volume) that the records do not have any more
+
+    async def detach(self, write: Callable[[Body], Awaitable[Closing]], body: Body) -> None:
+        """Let attachments go: `body` voids their connections first (`attaching.cut`) and is called again once those are
+        dropped. Whoever sees the volume free finds nobody else writing to it. After a crash in between the same request
+        goes on."""
+        while closing := await write(body):
+            await self.close(closing)
 
     def work(self, kind: str, value: str = "") -> dict[str, Any]:
         """Columns of a volume whose backend shall do something."""

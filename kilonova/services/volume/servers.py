@@ -5,12 +5,13 @@ volume that is made for a server, by the server and the slot."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import select
 
 from kilonova.domain.caller import Caller, Named
-from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.errors import Refused
 from kilonova.domain.volume import Attached, BootSource, VolumeState
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
@@ -24,6 +25,7 @@ from kilonova.services.volume.records import (
     fetch_volume,
     fetch_volumes,
 )
+from kilonova.services.volume.server_snapshots import FenceKey, ServerSnapshots
 from kilonova.services.volume.volume import (
     ATTACHING,
     IN_USE,
@@ -34,16 +36,15 @@ from kilonova.services.volume.volume import (
     bad_volume,
     no_such_attachment,
     no_such_volume,
+    places,
     require_status,
 )
 from kilonova.services.volume.volumes import accept_delete
 from kilonova.store import rows
-from kilonova.store.fences import pass_fence
+from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables.volume import attachments, volumes
-from kilonova.world import Body, Row, T, Tx
-
-FenceKey = tuple[str, int, int]  # server, turn, ordinal
+from kilonova.world import Row, Tx
 
 # Only those that compute made: a client may have made one in the server's name, and that one is the client's business.
 _OF_SERVERS = Sql(
@@ -53,10 +54,7 @@ _OF_SERVERS = Sql(
 )
 
 
-class ServerVolumes:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-
+class ServerVolumes(ServerSnapshots):
     async def check(self, caller: Caller, volume_id: str) -> VolumeState:
         """Before a request is accepted: the volume is the caller's and could be attached now. Raises `Refused`."""
 
@@ -116,7 +114,7 @@ class ServerVolumes:
         return made
 
     async def hold(self, tx: Tx, fence: FenceKey, *, project_id: str, devices: Mapping[str, str]) -> None:
-        await pass_fence(tx, *fence)
+        await pass_fence_in_control(tx, *fence)
         for volume_id in sorted(devices):  # as whoever releases several locks them
             await self._reserve(tx, fence, volume_id, project_id=project_id, device=devices[volume_id] or None)
 
@@ -153,13 +151,16 @@ class ServerVolumes:
     async def connect(self, fence: FenceKey, *, attachment_id: str, host: str) -> dict[str, Any]:
         now = self._parts.clock.now()
 
-        async def body(tx: Tx) -> dict[str, Any]:
+        async def body(tx: Tx) -> tuple[Volume, Attachment, list[tuple[str, str]]]:
             volume, attachment = await _held(tx, fence[0], attachment_id)
-            if attachment.host != host or not attachment.is_connected:
-                attachment = await attaching.connect(tx, volume, attachment, host, {"host": host}, now)
-            return attaching.connection_of(self._parts.seal, volume, attachment)
+            if attachment.host == host and attachment.is_connected:
+                return volume, attachment, []
+            made = await attaching.connect(tx, volume, attachment, host, {"host": host}, now)
+            return volume, made, places(volume, [attachment])
 
-        return await self._fenced(fence, body)
+        volume, attachment, closing = await self._fenced(fence, body)
+        await self._parts.close(closing)
+        return attaching.connection_of(self._parts.seal, volume, attachment)
 
     async def reimage(self, fence: FenceKey, *, attachment_id: str, image_id: str) -> None:
         work = self._parts.work(REIMAGE, image_id)
@@ -187,36 +188,42 @@ class ServerVolumes:
         await self._fenced(fence, body)
 
     async def disconnect(self, fence: FenceKey, *, attachment_id: str) -> None:
-        async def body(tx: Tx) -> None:
-            for gone in await self._release(tx, fence, attachment_id):
-                try:
-                    more: dict[str, Any] = {"mode": gone.mode, "device": gone.device}
-                    await self._reserve(tx, fence, gone.volume_id, project_id=gone.project_id, **more)
-                except Refused:  # it is broken by now: nothing to hold
-                    return
+        async def body(tx: Tx) -> list[tuple[str, str]]:
+            gone, closing = await self._release(tx, fence, attachment_id)
+            if gone is None or closing:
+                return closing
+            try:
+                more: dict[str, Any] = {"mode": gone.mode, "device": gone.device}
+                await self._reserve(tx, fence, gone.volume_id, project_id=gone.project_id, **more)
+            except Refused:  # it is broken by now: nothing to hold
+                pass
+            return []
 
-        await self._fenced(fence, body)
+        await self._parts.detach(partial(self._fenced, fence), body)
 
     async def release(self, fence: FenceKey, *, attachment_id: str) -> None:
-        async def body(tx: Tx) -> None:
-            await self._release(tx, fence, attachment_id)
+        async def body(tx: Tx) -> list[tuple[str, str]]:
+            return (await self._release(tx, fence, attachment_id))[1]
 
-        await self._fenced(fence, body)
+        await self._parts.detach(partial(self._fenced, fence), body)
 
-    async def _release(self, tx: Tx, fence: FenceKey, attachment_id: str) -> list[Attachment]:
-        """What was there."""
+    async def _release(
+        self, tx: Tx, fence: FenceKey, attachment_id: str
+    ) -> tuple[Attachment | None, list[tuple[str, str]]]:
+        """What was there, and where its connection is to be dropped before it goes."""
         row = await _own_row(tx, fence[0], attachment_id)
         if row is None:
-            return []
+            return None, []
         volume = await fetch_volume(tx, row["volume_id"], lock=True)
         gone = [one for one in volume.attachments if one.id == attachment_id]
-        await attaching.detach(tx, self._parts, volume, gone)
-        return gone
+        if not (closing := await attaching.cut(tx, volume, gone)):
+            await attaching.detach(tx, self._parts, volume, gone)
+        return next(iter(gone), None), closing
 
     async def release_all(self, fence: FenceKey, *, delete: Sequence[str] = (), slots: Sequence[int] = ()) -> None:
         server_id = fence[0]
 
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> list[tuple[str, str]]:
             there = await tx.all(_OF_SERVERS, servers=[server_id])
             made = await rows.fetch_all(tx, volumes, made_for=server_id)
             going = {row["id"] for row in made if row["goes_with_server"] or row["made_slot"] in slots} | {*delete}
@@ -224,13 +231,16 @@ class ServerVolumes:
             ids = sorted({row["volume_id"] for row in there} | going)
             # All are locked before the quota is: whoever grows one of them takes the two in the same order.
             held = [volume_id for volume_id in ids if await rows.fetch(tx, volumes, lock=True, id=volume_id)]
-            for volume in (await fetch_volumes(tx, held)).values():
-                gone = [one for one in volume.attachments if one.server_id == server_id and one.is_computes]
+            found = [(volume, _of_compute(volume, server_id)) for volume in (await fetch_volumes(tx, held)).values()]
+            if closing := [place for volume, gone in found for place in await attaching.cut(tx, volume, gone)]:
+                return closing
+            for volume, gone in found:
                 left = await attaching.detach(tx, self._parts, volume, gone)
                 if volume.id in going:
                     await _delete(tx, self._parts, left)
+            return []
 
-        await self._fenced(fence, body)
+        await self._parts.detach(partial(self._fenced, fence), body)
         await self._parts.wake()
 
     async def set_delete_on_termination(self, fence: FenceKey, *, attachment_id: str, delete: bool) -> None:
@@ -263,15 +273,9 @@ class ServerVolumes:
 
         return await self._parts.control.read(body, few=True)
 
-    async def _fenced(self, fence: FenceKey, body: Body[T]) -> T:
-        async def whole(tx: Tx) -> T:
-            await pass_fence(tx, *fence)
-            return await body(tx)
 
-        try:
-            return await self._parts.control.write(whole)
-        except Refused as why:
-            raise Failed(why.code, why.message, final=True) from why
+def _of_compute(volume: Volume, server_id: str) -> list[Attachment]:
+    return [one for one in volume.attachments if one.server_id == server_id and one.is_computes]
 
 
 async def _image(tx: Tx, caller: Caller, image_id: str) -> Image:

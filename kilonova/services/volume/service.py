@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from kilonova.services.image.service import Images
@@ -10,9 +10,10 @@ from kilonova.services.volume.attachments import Attachments
 from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.changing import Changes
 from kilonova.services.volume.content import Contents
+from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.files import Backing
 from kilonova.services.volume.keeper import SUBJECT, Keeper
-from kilonova.services.volume.parts import Parts, Seal
+from kilonova.services.volume.parts import Close, Parts, Seal
 from kilonova.services.volume.quotas import Quotas
 from kilonova.services.volume.servers import ServerVolumes
 from kilonova.services.volume.snapshots import Snapshots
@@ -25,6 +26,10 @@ from kilonova.world import Bus, Clock, Ids, Store
 
 async def _nobody() -> None:
     """Nobody to be woken."""
+
+
+async def _nothing_open(_: Iterable[tuple[str, str]]) -> None:
+    """Simulated hosts ask with their secret every time: a connection that is gone opens nothing."""
 
 
 class Volumes:
@@ -41,14 +46,15 @@ class Volumes:
         backend: str = "",
         default_type: str = DEFAULT_TYPE,
         quota_defaults: Mapping[str, int] | None = None,
+        close: Close = _nothing_open,
     ) -> None:
-        """`backend`: the one whose files this process keeps, if it keeps some (`keeper`)."""
+        """`backend`: the one whose files this process keeps, if it keeps some (`keeper`). `close`: see `Parts`."""
         self._control, self._clock = control, clock
         self.quotas = Quotas(control, quota_defaults)
         self.types = Types(control, clock, ids, default_type)
         self.backends = Backends(control, backend)
         wake = _waking(bus) if bus is not None else _nobody
-        self.parts = Parts(control, clock, ids, seal, self.quotas, self.types, self.backends, wake)
+        self.parts = Parts(control, clock, ids, seal, self.quotas, self.types, self.backends, wake, close)
         self.volumes = VolumeRecords(self.parts)
         self.changes = Changes(self.parts)
         self.snapshots = Snapshots(self.parts)
@@ -60,10 +66,10 @@ class Volumes:
         """The first type, once in a cloud's life."""
         await self.types.prepare()
 
-    def keeper(self, backing: Backing, images: Images | None, **limits: Any) -> Keeper:
+    def keeper(self, backing: Backing, images: Images | None, exports: Exports | None = None, **limits: Any) -> Keeper:
         """Who does the work on this backend's files; `limits`: see there."""
         works = Works(self._control, self._clock, self.quotas, backing, images)
-        return Keeper(self._control, self._clock, self.backends, backing, works, **limits)
+        return Keeper(self._control, self._clock, self.backends, backing, works, exports, **limits)
 
 
 def _waking(bus: Bus) -> Callable[[], Awaitable[None]]:

@@ -54,7 +54,10 @@ class Snapshots:
         async def body(tx: Tx) -> Snapshot:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             require_status(volume, (AVAILABLE, IN_USE) if in_use else (AVAILABLE,), "be snapshotted")
-            new = _new(volume, caller, id=snapshot_id, work_id=work_id, created_at=now, metadata=metadata, **told)
+            owner = {"project_id": caller.project_id, "user_id": caller.user_id}
+            new = new_snapshot(
+                volume, **owner, id=snapshot_id, work_id=work_id, created_at=now, metadata=metadata, **told
+            )
             await insert(tx, snapshots, new)
             charged = {SNAPSHOTS: 1, GIGABYTES: volume.size}
             await self._parts.quotas.charge(tx, new.project_id, volume.type_id, charged)
@@ -104,12 +107,10 @@ class Snapshots:
         await self._parts.wake()
 
 
-def _new(volume: Volume, caller: Caller, **told: Any) -> Snapshot:
-    """The volume's content is what the marker says at this moment."""
+def new_snapshot(volume: Volume, **told: Any) -> Snapshot:
+    """The volume's content is what the marker says at this moment. `told`: its id, its owner, its name."""
     return Snapshot(
         volume_id=volume.id,
-        project_id=caller.project_id,
-        user_id=caller.user_id,
         size=volume.size,
         type_id=volume.type_id,
         backend=volume.backend,

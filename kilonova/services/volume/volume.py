@@ -49,6 +49,15 @@ MAY_DELETE_SNAPSHOT = (AVAILABLE, ERROR)
 
 CREATE, EXTEND, UPLOAD, REVERT, DELETE = "create", "extend", "upload", "revert", "delete"  # works
 REIMAGE = "reimage"  # the same
+UNDER_WAY = {  # the status while each piece of work is under way
+    CREATE: CREATING,
+    EXTEND: EXTENDING,
+    UPLOAD: UPLOADING,
+    REVERT: REVERTING,
+    REIMAGE: DOWNLOADING,
+    DELETE: DELETING,
+}
+NO_WORK: dict[str, Any] = {"work": "", "work_id": "", "work_value": ""}
 USER, IMAGE = "user", "image"  # kinds of metadata
 READ_WRITE, READ_ONLY = "rw", "ro"
 
@@ -148,7 +157,8 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_connected(self) -> bool:
-        return self.connected_at is not None
+        """One that is about to go is not: its secret is void."""
+        return self.connected_at is not None and self.status != DETACHING
 
     @property
     def is_computes(self) -> bool:
@@ -177,6 +187,11 @@ class VolumeType(msgspec.Struct, frozen=True, kw_only=True):
 def file_of(thing: Volume | Snapshot) -> str:
     """Its name in the backend's folder."""
     return f"{'volume' if isinstance(thing, Volume) else 'snapshot'}-{thing.id}"
+
+
+def places(volume: Volume, gone: Collection[Attachment]) -> list[tuple[str, str]]:
+    """The backend and the volume, if a connection of it is gone with these attachments."""
+    return [(volume.backend, volume.id)] if any(one.is_connected for one in gone) else []
 
 
 def require_status(volume: Volume, allowed: Collection[str], verb: str) -> None:

@@ -19,20 +19,16 @@ from kilonova.services.volume.records import fetch_volume, remove_snapshot, remo
 from kilonova.services.volume.volume import (
     AVAILABLE,
     CREATE,
-    CREATING,
     DELETE,
-    DELETING,
-    DOWNLOADING,
     ERROR,
     ERROR_EXTENDING,
     EXTEND,
-    EXTENDING,
     IMAGE,
+    NO_WORK,
     REIMAGE,
     REVERT,
-    REVERTING,
+    UNDER_WAY,
     UPLOAD,
-    UPLOADING,
     Snapshot,
     Volume,
     file_of,
@@ -40,16 +36,6 @@ from kilonova.services.volume.volume import (
 from kilonova.store import rows
 from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Clock, Store, Tx
-
-_UNDER_WAY = {
-    CREATE: CREATING,
-    EXTEND: EXTENDING,
-    UPLOAD: UPLOADING,
-    REVERT: REVERTING,
-    REIMAGE: DOWNLOADING,
-    DELETE: DELETING,
-}
-_FREE: dict[str, Any] = {"work": "", "work_id": "", "work_value": ""}
 
 
 class Works:
@@ -166,18 +152,19 @@ class Works:
     async def _reimage(self, volume: Volume) -> None:
         """The old content stays until the new one is whole: if that fails, the volume is as it was, and says why."""
         name, image_id = file_of(volume), volume.work_value
-        facts = {"image_id": image_id}
+        facts, marker = {"image_id": image_id}, f"image:{image_id}"
         try:
             if self._images is None:
                 await self._backing.make(name, volume.size)
             else:
-                facts = image_facts(await self._images.find(_owner(volume), image_id))
+                image = await self._images.find(_owner(volume), image_id)
+                facts, marker = image_facts(image), image.content
                 await self._backing.make(name, volume.size, image=await self._images.file(image_id))
         except (Failed, Refused) as why:
             _go_on_later(why)
             await self._end(volume, {"status": None, "reason": f"It could not be re-imaged: {why.message}"})
             return
-        content = {"image_id": image_id, "marker": f"image:{image_id}", "bootable": 1, "reason": ""}
+        content = {"image_id": image_id, "marker": marker, "bootable": 1, "reason": ""}
         status = AVAILABLE if volume.previous_status == ERROR else None
         await self._end(volume, {"status": status, **content}, image=facts)
 
@@ -206,8 +193,8 @@ class Works:
             if await rows.fetch(tx, volumes, lock=True, id=volume.id, work_id=volume.work_id) is None:
                 return False
             fresh = await fetch_volume(tx, volume.id)
-            told = {**values, **_FREE, "previous_status": "", "updated_at": now}
-            if fresh.status == _UNDER_WAY[volume.work]:
+            told = {**values, **NO_WORK, "previous_status": "", "updated_at": now}
+            if fresh.status == UNDER_WAY[volume.work]:
                 told["status"] = values["status"] or fresh.previous_status or AVAILABLE
             else:
                 told["status"] = fresh.status

@@ -1,0 +1,64 @@
+"""What hosts and those who change records ask of the keeper of a volume's file: to serve it, and to serve it no more
+(exports.py)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from kilonova.domain.errors import Failed, NoAnswer
+from kilonova.domain.volume_opening import OpenedVolume, VolumeOpening
+from kilonova.world import Bus
+
+logger = logging.getLogger(__name__)
+OPEN, CLOSE, GROWN = "volume.open", "volume.close", "volume.grown"
+OPEN_SECONDS, CLOSE_SECONDS = 30.0, 12.0
+
+
+def name_of(attachment: str, secret: str) -> str:
+    """Of an export: another one for every connection, and short, for it is part of a socket's path."""
+    return hashlib.blake2b(f"{attachment} {secret}".encode(), digest_size=8).hexdigest()
+
+
+async def ask_to_close(bus: Bus, closing: Iterable[tuple[str, str]]) -> None:
+    """Drop the connections of these (backend, volume) that the records do not have any more. A keeper that is away does
+    it before it serves anybody, so nothing waits for it here."""
+    for backend, volume_id in closing:
+        try:
+            answer = await bus.call(f"{CLOSE}.{backend}", msgspec.json.encode(volume_id), timeout=CLOSE_SECONDS)
+            why = msgspec.json.decode(answer, type=str)
+        except NoAnswer as error:
+            why = str(error)
+        if why:
+            logger.warning("volume %s: its old connections are not closed yet: %s", volume_id, why)
+
+
+async def ask_to_open(bus: Bus, backend: str, asked: VolumeOpening) -> OpenedVolume:
+    """As a host does it. Raises `Failed`."""
+    try:
+        body = await bus.call(f"{OPEN}.{backend}", msgspec.json.encode(asked), timeout=OPEN_SECONDS)
+    except NoAnswer as why:
+        text = f"attachment {asked.attachment}: the service that has the volume does not answer: {why}"
+        raise Failed("volume_unreachable", text) from why
+    opened = msgspec.json.decode(body, type=OpenedVolume)
+    if opened.code:
+        raise Failed(opened.code, opened.message, final=opened.final)
+    return opened
+
+
+def escaped(path: Path) -> str:
+    """As a value among QEMU's options."""
+    return str(path).replace(",", ",,")
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """For the owner alone from its first moment; whole or not there."""
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    part.write_bytes(content)
+    part.rename(path)

@@ -1,0 +1,374 @@
+"""Volumes of one backend as they are served over NBD: one qemu-nbd process for each connected attachment that a host
+has opened.
+
+The records are the truth. A host shows the secret of its connection and gets an address. An export whose attachment is
+gone, or was connected again and has another secret, is ended: at once where the one who changed the record asks for it
+(`close`), at the next look otherwise, and always before another host opens the volume or anything is done to its file.
+All of a volume's exports are processes of the one keeper of its file, so nobody else can be served meanwhile, and a
+keeper that dies between a record and its process finds both when it starts again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
+from kilonova.domain.volume_opening import GrownVolume, OpenedVolume, VolumeOpening
+from kilonova.services.volume.attaching import connection_closed, secret_of
+from kilonova.services.volume.export_requests import CLOSE, GROWN, OPEN, escaped, name_of, write_private
+from kilonova.services.volume.nbd import KEYS, SOCKET, Nbd, Served
+from kilonova.services.volume.parts import Seal
+from kilonova.services.volume.records import attachment_of, fetch_volumes
+from kilonova.services.volume.volume import DELETE, DETACHING, READ_ONLY, REIMAGE, REVERT, Attachment, Volume
+from kilonova.store import rows
+from kilonova.store.reserve import LOOK_SECONDS, VOLUMES, DiskReserve
+from kilonova.store.statements import Sql
+from kilonova.store.tables.volume import attachments, volumes
+from kilonova.threads import FILES
+from kilonova.world import Bus, Store, Tx
+
+logger = logging.getLogger(__name__)
+GROWN_SECONDS = 60.0
+TELL_SECONDS = 5.0  # between two tries to tell a host
+EXPORT_FILE = "export.json"
+REPLACED = (REIMAGE, REVERT, DELETE)  # works after which a file is another one, or gone
+
+_OF_BACKEND = Sql(
+    select(attachments)
+    .join(volumes, volumes.c.id == attachments.c.volume_id)
+    .where(
+        volumes.c.backend == bindparam("backend"),
+        attachments.c.connected_at.is_not(None),
+        attachments.c.status != DETACHING,
+    )
+)
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is served, as its directory remembers it; the key is in a file beside it."""
+
+    attachment: str
+    volume: str
+    host: str
+    read_only: bool = False
+    shared: bool = False  # several attachments may write
+    port: int = 0  # 0: by a socket
+    size: int = 0  # GB, as its host knows it
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where hosts other than `local` reach the exports."""
+
+    address: str = "127.0.0.1"
+    ports: tuple[int, int] = (10809, 11832)
+    local: Collection[str] = field(default_factory=tuple)  # hosts that are this machine: they get sockets
+
+
+class Exports:
+    def __init__(
+        self, control: Store, seal: Seal, backend: str, files: Path, folder: Path, listening: Listening | None = None
+    ) -> None:
+        self._control, self._seal, self._backend = control, seal, backend
+        self._files, self._listening = files.absolute(), listening or Listening()
+        self._nbd = Nbd(folder)
+        self._known: dict[str, Export] = {}
+        self._held: set[str] = set()  # volumes whose files are worked on
+        self._paused: set[str] = set()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._bus: Bus | None = None
+
+    async def start(self, bus: Bus) -> None:
+        """What a former process left is served on, or ended, as the records say now."""
+        self._bus = bus
+        if not self._halted:
+            await self.settle()
+        await bus.serve(f"{OPEN}.{self._backend}", self._on_open)
+        await bus.serve(f"{CLOSE}.{self._backend}", self._on_close)
+
+    async def stop(self) -> None:
+        """What is served is served on: guests do not end with this process."""
+        for task in self._telling.values():
+            task.cancel()
+        await self._nbd.stop()
+
+    @property
+    def _halted(self) -> str:
+        """An older copy of the records was put back: nothing is opened or ended as they say (law 15)."""
+        return str(getattr(self._control, "halted", ""))
+
+    # -- verbs --------------------------------------------------------------------------------------------------------
+
+    async def open(self, asked: VolumeOpening) -> OpenedVolume:
+        """Serve the volume to whoever has the secret of its connection, and to nobody of an earlier one."""
+        if self._halted:
+            raise Failed("halted", self._halted)
+        volume_id = await self._volume_of(asked.attachment)
+        async with self._lock(volume_id):
+            volume, live = await self._live(volume_id)
+            await self._end_all(volume_id, live)  # before somebody else is served
+            name = name_of(asked.attachment, asked.secret)
+            if name not in live or volume is None or not self._is_right(live[name], asked.secret):
+                raise connection_closed(asked.attachment)
+            if volume_id in self._held or volume.work in REPLACED:
+                raise Failed("volume_busy", f"volume {volume_id} is {volume.status}; try again when that is done")
+            export = self._known.get(name)
+            if export is None:
+                export = await FILES.run(self._new, name, volume, live[name], asked)
+            await self._ensure(name, export)
+            if name not in (await self._live(volume_id))[1]:  # removed meanwhile
+                await self._end(name)
+                raise connection_closed(asked.attachment)
+        return self._told(name, export)
+
+    async def settle(self, volume_id: str | None = None) -> None:
+        """End what the records do not ask for any more, and serve what they do. One that cannot be ended now, or not
+        be served, is tried again at the next look."""
+        await self._recall()
+        volumes_served = {one.volume for one in self._known.values()} if volume_id is None else {volume_id}
+        asked = None if len(volumes_served) < 2 else await self._control.read(self._connected)
+        for one in sorted(volumes_served):
+            names = {name for name, export in self._known.items() if export.volume == one}
+            if asked is not None and names <= asked and names <= self._nbd.watched:
+                continue  # nothing to do, and no lock to wait for
+            try:
+                async with self._lock(one):
+                    await self._settle(one)
+            except Failed as why:
+                logger.warning("volume %s: %s", one, why.message)
+
+    async def close(self, volume_id: str) -> None:
+        """End what the records do not ask for any more. Raises `Failed` while that does not succeed."""
+        await self._recall()
+        async with self._lock(volume_id):
+            _, live = await self._live(volume_id)
+            await self._end_all(volume_id, live)  # before the request is answered
+
+    @contextlib.asynccontextmanager
+    async def held(self, volume_id: str) -> AsyncIterator[None]:
+        """While its file grows or is replaced, nobody has the volume open; afterwards who had it finds it again."""
+        await self._recall()
+        self._held.add(volume_id)
+        try:
+            async with self._lock(volume_id):
+                for name in self._of(volume_id):
+                    await self._nbd.kill(name)
+            yield
+        finally:
+            self._held.discard(volume_id)
+            with contextlib.suppress(KilonovaError):  # the next look tries again
+                await self.settle(volume_id)
+
+    @contextlib.asynccontextmanager
+    async def still(self, volume_id: str) -> AsyncIterator[None]:
+        """While its file is copied, nothing is written to the volume: writes wait."""
+        names = self._of(volume_id)
+        for name in names:
+            await self._nbd.send(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for name in names:
+                if name not in self._paused:
+                    await self._nbd.send(name, signal.SIGCONT)
+
+    async def mind(self, reserve: DiskReserve) -> None:
+        """Guests do not write the reserve of the disk full: their writes wait until it is there again."""
+        while True:
+            try:
+                reserve.refuse(VOLUMES)
+                await self.pause(False)
+            except Refused:
+                await self.pause(True)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def pause(self, short: bool) -> None:
+        """`short`: the disk of the volumes has only its reserve left. Writes wait until it has more."""
+        names = {name for name, export in self._known.items() if not export.read_only}
+        for name in names - self._paused if short else self._paused:
+            await self._nbd.send(name, signal.SIGSTOP if short else signal.SIGCONT)
+        self._paused = names if short else set()
+
+    # -- the records --------------------------------------------------------------------------------------------------
+
+    async def _volume_of(self, attachment_id: str) -> str:
+        async def body(tx: Tx) -> str:
+            row = await rows.fetch(tx, attachments, id=attachment_id)
+            return "" if row is None else str(row["volume_id"])
+
+        if not (found := await self._control.read(body, few=True)):
+            raise connection_closed(attachment_id)
+        return found
+
+    async def _live(self, volume_id: str) -> tuple[Volume | None, dict[str, Attachment]]:
+        """The volume, and its connected attachments by the names of their exports."""
+
+        async def body(tx: Tx) -> Volume | None:
+            return (await fetch_volumes(tx, [volume_id])).get(volume_id)
+
+        volume = await self._control.read(body, few=True)
+        return volume, {self._name(one): one for one in (volume.attachments if volume else ()) if one.is_connected}
+
+    async def _connected(self, tx: Tx) -> set[str]:
+        return {self._name(attachment_of(row)) for row in await tx.all(_OF_BACKEND, backend=self._backend)}
+
+    def _name(self, attachment: Attachment) -> str:
+        return name_of(attachment.id, secret_of(self._seal, attachment))
+
+    def _is_right(self, attachment: Attachment, secret: str) -> bool:
+        return hmac.compare_digest(secret_of(self._seal, attachment).encode(), secret.encode())
+
+    # -- one volume, whose lock is held -------------------------------------------------------------------------------
+
+    def _lock(self, volume_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(volume_id, asyncio.Lock())
+
+    def _of(self, volume_id: str) -> list[str]:
+        return [name for name, export in self._known.items() if export.volume == volume_id]
+
+    async def _settle(self, volume_id: str) -> None:
+        volume, live = await self._live(volume_id)
+        await self._end_all(volume_id, live)
+        if volume is None or volume_id in self._held or volume.work in REPLACED:
+            return
+        for name in self._of(volume_id):
+            await self._ensure(name, self._known[name])
+            if self._known[name].size < volume.size and self._bus is not None:
+                if (before := self._telling.get(name)) is not None:
+                    before.cancel()  # it has grown once more
+                self._telling[name] = asyncio.create_task(self._tell(self._bus, name, volume.size))
+
+    async def _tell(self, bus: Bus, name: str, size: int) -> None:
+        """Tell the host that its volume has grown, until it has shown the guest."""
+        while (export := self._known.get(name)) is not None:
+            news = msgspec.json.encode(GrownVolume(export.attachment, size))
+            try:
+                why = msgspec.json.decode(await bus.call(f"{GROWN}.{export.host}", news, timeout=GROWN_SECONDS))
+            except NoAnswer as error:
+                why = str(error)
+            if not why and name in self._known:
+                self._known[name] = msgspec.structs.replace(self._known[name], size=size)
+                await FILES.run(self._write, name, self._known[name])
+                return
+            logger.warning("volume %s: host %s does not show its new size yet: %s", export.volume, export.host, why)
+            await asyncio.sleep(TELL_SECONDS)
+
+    async def _end_all(self, volume_id: str, live: Collection[str]) -> None:
+        for name in self._of(volume_id):
+            if name not in live:
+                await self._end(name)
+
+    async def _end(self, name: str) -> None:
+        await self._nbd.end(name)
+        export = self._known.pop(name, None)
+        self._paused.discard(name)
+        if export is not None:
+            text = "volume connection closed: volume=%s attachment=%s host=%s"
+            logger.info(text, export.volume, export.attachment, export.host)
+
+    async def _ensure(self, name: str, export: Export) -> None:
+        await self._nbd.ensure(name, self._served(name, export))
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    async def _recall(self) -> None:
+        """What directories remember, of this process or of a former one."""
+        for name in await FILES.run(self._nbd.names):
+            if name in self._known:
+                continue
+            if (export := await FILES.run(self._read, name)) is None:
+                await self._nbd.end(name)  # it was never served: the file is written before the process is started
+            else:
+                self._known[name] = export
+
+    def _read(self, name: str) -> Export | None:
+        try:
+            return msgspec.json.decode((self._nbd.place(name) / EXPORT_FILE).read_bytes(), type=Export)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def _new(self, name: str, volume: Volume, attachment: Attachment, asked: VolumeOpening) -> Export:
+        local = attachment.host in self._listening.local
+        export = Export(
+            attachment=attachment.id,
+            volume=volume.id,
+            host=attachment.host or "",
+            read_only=attachment.mode == READ_ONLY,
+            shared=volume.multiattach,
+            port=0 if local else self._free_port(),
+            size=volume.size,
+        )
+        place = self._nbd.prepare(name)
+        if export.port:
+            write_private(place / KEYS, f"{attachment.id}:{asked.secret}\n".encode())
+        self._write(name, export)
+        self._known[name] = export
+        return export
+
+    def _write(self, name: str, export: Export) -> None:
+        if (place := self._nbd.place(name)).is_dir():
+            write_private(place / EXPORT_FILE, msgspec.json.encode(export))
+
+    def _served(self, name: str, export: Export) -> Served:
+        file = self._files / f"volume-{export.volume}"
+        locking = ",file.locking=off" if export.shared else ""  # else QEMU's own lock is one more fence
+        words = ["--image-opts", f"driver=raw,file.driver=file,file.filename={escaped(file)}{locking}"]
+        words += [f"--export-name={export.volume}", "--discard=unmap", *(["--read-only"] if export.read_only else [])]
+        if not export.port:
+            return Served(tuple(words))
+        key = f"tls-creds-psk,id=key,endpoint=server,dir={escaped(self._nbd.place(name))}"
+        words += [f"--object={key}", "--tls-creds=key"]
+        return Served(tuple(words), (self._listening.address, export.port))
+
+    def _told(self, name: str, export: Export) -> OpenedVolume:
+        if not export.port:
+            return OpenedVolume(export=export.volume, socket=str(self._nbd.place(name) / SOCKET))
+        return OpenedVolume(export=export.volume, address=self._listening.address, port=export.port)
+
+    def _free_port(self) -> int:
+        first, last = self._listening.ports
+        taken = {export.port for export in self._known.values()}
+        for port in range(first, last + 1):
+            if port not in taken and _is_free(self._listening.address, port):
+                return port
+        text = f"all ports from {first} to {last} are taken; widen [volume] nbd_ports"
+        raise Failed("no_free_port", text)
+
+    # -- the bus ------------------------------------------------------------------------------------------------------
+
+    async def _on_open(self, body: bytes) -> bytes:
+        try:
+            return msgspec.json.encode(await self.open(msgspec.json.decode(body, type=VolumeOpening)))
+        except (Failed, Refused) as why:
+            final = why.final if isinstance(why, Failed) else True
+            return msgspec.json.encode(OpenedVolume(code=why.code, message=why.message, final=final))
+
+    async def _on_close(self, body: bytes) -> bytes:
+        try:
+            await self.close(msgspec.json.decode(body, type=str))
+        except Failed as why:
+            return msgspec.json.encode(why.message)
+        return b'""'
+
+
+def _is_free(address: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,263 @@
+"""qemu-nbd processes, each in a directory of its own: started, watched, started again when they die, ended for sure.
+
+They outlive this process: guests go on while the program that started them is restarted, and the next one finds them.
+Each holds the lock of its directory open. Whoever can take that lock knows that the process is gone with all its
+threads, and that nothing it had begun is still being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kilonova.domain.errors import Failed
+from kilonova.threads import FILES
+
+logger = logging.getLogger(__name__)
+PROGRAM = "qemu-nbd"
+SOCKET, LOCK, LOG, KEYS = "s", "lock", "log", "keys.psk"
+PASSABLE = 0o711  # QEMU may run as another user: it passes to the socket, and sees nothing else
+START_SECONDS, END_SECONDS = 20.0, 10.0
+LOOK_SECONDS = 0.01
+RETRY_SECONDS, LONGEST_RETRY = 0.1, 2.0  # QEMU waits a minute for its server
+LONGEST_PATH = 107  # bytes that Linux takes as the path of a socket
+
+
+class Served(NamedTuple):
+    """What a process serves. No secret is in its words: everybody may read the arguments of a process."""
+
+    words: tuple[str, ...]
+    address: tuple[str, int] | None = None  # None: a socket in its directory
+    owner: tuple[int, int] | None = None  # user and group who may open the socket
+
+
+class Nbd:
+    """The processes of one folder, by name. Bound to one event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._wanted: dict[str, Served] = {}
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._children: dict[str, int] = {}
+
+    @property
+    def watched(self) -> set[str]:
+        """Those that are started again when they die."""
+        return {name for name, task in self._watching.items() if not task.done()}
+
+    def place(self, name: str) -> Path:
+        return self.folder / name
+
+    def names(self) -> list[str]:
+        """Of all that have a directory."""
+        return sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+
+    def prepare(self, name: str) -> Path:
+        """Its directory, made where it is missing."""
+        place = self.place(name)
+        if len(os.fsencode(place / SOCKET)) > LONGEST_PATH:
+            text = f"socket {place / SOCKET}: its path is longer than {LONGEST_PATH} bytes; use a shorter directory"
+            raise Failed("path_too_long", text, final=True)
+        for folder in (self.folder, place):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(PASSABLE)
+        return place
+
+    async def ensure(self, name: str, served: Served) -> None:
+        """It answers when this returns, and is started again when it dies."""
+        self._wanted[name] = served
+        async with self._lock(name):
+            await self._ensure(name, served)
+        self.keep(name, served)
+
+    def keep(self, name: str, served: Served) -> None:
+        """It is started soon, and again when it dies."""
+        self._wanted[name] = served
+        if name not in self._watching:
+            self._watching[name] = asyncio.create_task(self._watch(name))
+
+    async def end(self, name: str) -> None:
+        """It is gone when this returns, and so is its directory. Raises `Failed` while it does not end."""
+        await self.kill(name)
+        await FILES.run(shutil.rmtree, self.place(name), True)
+
+    async def kill(self, name: str) -> None:
+        """As `end`; its directory stays."""
+        self._wanted.pop(name, None)
+        if (watching := self._watching.pop(name, None)) is not None:
+            watching.cancel()
+        async with self._lock(name):
+            ends = time.monotonic() + END_SECONDS
+            while not await FILES.run(self._is_gone, name):
+                await FILES.run(self._signal, name, signal.SIGKILL)
+                if time.monotonic() > ends:
+                    text = f"the {PROGRAM} process of {self.place(name)} does not end within {END_SECONDS:.0f} s"
+                    raise Failed("volume_still_open", text)
+                await asyncio.sleep(LOOK_SECONDS)
+            await FILES.run(self._reap, name)
+
+    async def send(self, name: str, number: signal.Signals) -> None:
+        await FILES.run(self._signal, name, number)
+
+    async def stop(self) -> None:
+        """Watch no longer. The processes go on."""
+        tasks = [*self._watching.values()]
+        self._watching.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- one process ------------------------------------------------------------------------------------------------
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def _watch(self, name: str) -> None:
+        pause = RETRY_SECONDS
+        while served := self._wanted.get(name):
+            if (pid := await FILES.run(self._find, name)) is not None:
+                await _until_gone(pid)
+                logger.warning("%s: its %s process has ended; it is started again", self.place(name), PROGRAM)
+            try:
+                async with self._lock(name):
+                    if name in self._wanted:
+                        await self._ensure(name, served)
+                pause = RETRY_SECONDS
+            except Failed as why:
+                logger.warning("%s: %s", self.place(name), why.message)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_RETRY)
+
+    async def _ensure(self, name: str, served: Served) -> None:
+        if await FILES.run(self._is_gone, name):
+            await FILES.run(self._reap, name)
+            # To its end, also when cancelled: whoever has the lock next must see the process, or it is never ended.
+            await FILES.run_to_its_end(self._start, name, served)
+        elif name not in self._watching:
+            await FILES.run(self._signal, name, signal.SIGCONT)  # a former keeper may have left it stopped
+        await self._until_it_answers(name, served)
+
+    def _start(self, name: str, served: Served) -> None:
+        place = self.prepare(name)
+        (place / SOCKET).unlink(missing_ok=True)
+        words = [PROGRAM, "--persistent", "--shared=0", self._marker(name), *served.words]
+        if served.address is None:
+            words.append(f"--socket={place / SOCKET}")
+        else:
+            words += [f"--bind={served.address[0]}", f"--port={served.address[1]}"]
+        log, nothing = (
+            os.open(place / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            os.open(os.devnull, os.O_RDWR),
+        )
+        lock = os.open(place / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.set_inheritable(lock, True)  # held by the process from now on, for as long as one of its threads lives
+            files = [
+                (os.POSIX_SPAWN_DUP2, nothing, 0),
+                (os.POSIX_SPAWN_DUP2, nothing, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ]
+            self._children[name] = os.posix_spawnp(PROGRAM, words, os.environ, file_actions=files, setsid=True)
+        except FileNotFoundError:
+            raise Failed("no_qemu_nbd", f"{PROGRAM} is not installed; it is in Debian's package qemu-utils") from None
+        finally:
+            for file in (log, nothing, lock):
+                os.close(file)
+
+    async def _until_it_answers(self, name: str, served: Served) -> None:
+        ends = time.monotonic() + START_SECONDS
+        while not await FILES.run(self._answers, name, served):
+            if await FILES.run(self._is_gone, name):
+                raise Failed("volume_unreachable", f"{PROGRAM}: {await FILES.run(self._last_words, name)}")
+            if time.monotonic() > ends:
+                raise Failed("volume_unreachable", f"{PROGRAM} does not answer within {START_SECONDS:.0f} s")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _answers(self, name: str, served: Served) -> bool:
+        path = self.place(name) / SOCKET
+        family = socket.AF_UNIX if served.address is None else _family(served.address[0])
+        with socket.socket(family) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(served.address or str(path))
+            except OSError:
+                return False
+        if served.address is None and served.owner is not None:
+            os.chown(path, *served.owner)
+        return True
+
+    def _last_words(self, name: str) -> str:
+        with contextlib.suppress(OSError):
+            lines = (self.place(name) / LOG).read_text(errors="replace").split("\n")
+            for line in reversed(lines):
+                if line.strip():
+                    return line.strip().removeprefix(f"{PROGRAM}: ")[-300:]
+        return "it ended without an error message"
+
+    def _is_gone(self, name: str) -> bool:
+        try:
+            lock = os.open(self.place(name) / LOCK, os.O_RDWR)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+        return True
+
+    def _reap(self, name: str) -> None:
+        if (pid := self._children.pop(name, None)) is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        if (pid := self._find(name)) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _marker(self, name: str) -> str:
+        return f"--pid-file={self.place(name) / 'pid'}"
+
+    def _find(self, name: str) -> int | None:
+        """By its arguments: the number in a file may be another process' by now."""
+        marker = self._marker(name).encode()
+        return next((pid for pid, words in _processes() if marker in words), None)
+
+
+def _processes() -> Iterator[tuple[int, list[bytes]]]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), Path(entry.path, "cmdline").read_bytes().split(b"\0")
+
+
+async def _until_gone(pid: int) -> None:
+    try:
+        file = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(file, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(file)
+        os.close(file)
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET

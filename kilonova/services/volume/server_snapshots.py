@@ -1,0 +1,75 @@
+"""Snapshots of a server's volumes, which an image of the server names. As every write from another journal, these pass
+the server's fence first (law 2); the same one again finds the snapshot by the id that its operation gave it."""
+
+from __future__ import annotations
+
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.volume import SnapshotState
+from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work
+from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
+from kilonova.services.volume.records import fetch_snapshot, fetch_volume, insert
+from kilonova.services.volume.snapshots import new_snapshot
+from kilonova.services.volume.volume import DELETE, DELETING, IN_USE, no_such_attachment, require_status
+from kilonova.store import rows
+from kilonova.store.fences import pass_fence_in_control
+from kilonova.store.tables.volume import attachments, snapshots
+from kilonova.world import Body, T, Tx
+
+FenceKey = tuple[str, int, int]  # server, turn, ordinal
+
+
+class ServerSnapshots:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def snapshot(self, fence: FenceKey, *, snapshot_id: str, attachment_id: str, name: str, user_id: str) -> None:
+        work_id, now = self._parts.ids.uuid(), self._parts.clock.now()
+
+        async def body(tx: Tx) -> None:
+            if await rows.fetch(tx, snapshots, id=snapshot_id) is not None:
+                return
+            row = await rows.fetch(tx, attachments, id=attachment_id, server_id=fence[0])
+            if row is None:
+                raise no_such_attachment(attachment_id)
+            volume = await fetch_volume(tx, row["volume_id"], lock=True)
+            require_status(volume, (IN_USE,), "be snapshotted")
+            owner = {"project_id": volume.project_id, "user_id": user_id}
+            new = new_snapshot(volume, **owner, id=snapshot_id, work_id=work_id, created_at=now, name=name)
+            await insert(tx, snapshots, new)
+            charged = {SNAPSHOTS: 1, GIGABYTES: volume.size}
+            await self._parts.quotas.charge(tx, volume.project_id, volume.type_id, charged)
+
+        await self._fenced(fence, body)
+        await self._parts.wake()
+
+    async def snapshot_state(self, snapshot_id: str) -> SnapshotState | None:
+        async def body(tx: Tx) -> SnapshotState | None:
+            row = await rows.fetch(tx, snapshots, id=snapshot_id)
+            if row is None:
+                return None
+            return SnapshotState(id=row["id"], status=row["status"], size=row["size"], reason=row["reason"])
+
+        return await self._parts.control.read(body, few=True)
+
+    async def drop_snapshot(self, fence: FenceKey, *, snapshot_id: str) -> None:
+        work = snapshot_work(self._parts, DELETE)
+
+        async def body(tx: Tx) -> None:
+            if await rows.fetch(tx, snapshots, lock=True, id=snapshot_id) is None:
+                return
+            found = await fetch_snapshot(tx, snapshot_id)
+            if found.work != DELETE:
+                await change_snapshot(tx, found, {**work, "status": DELETING})
+
+        await self._fenced(fence, body)
+        await self._parts.wake()
+
+    async def _fenced(self, fence: FenceKey, body: Body[T]) -> T:
+        async def whole(tx: Tx) -> T:
+            await pass_fence_in_control(tx, *fence)
+            return await body(tx)
+
+        try:
+            return await self._parts.control.write(whole)
+        except Refused as why:
+            raise Failed(why.code, why.message, final=True) from why
