@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from kilonova.domain.errors import Refused
 from kilonova.store.directory import sync_directory
@@ -32,6 +32,12 @@ T = TypeVar("T")
 _ZEROS = bytes(8 * BATCH)
 
 
+class Runs(Protocol):
+    """Where blocking work is done."""
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T: ...
+
+
 class Facts(NamedTuple):
     """What is known of a file once it was written."""
 
@@ -41,8 +47,9 @@ class Facts(NamedTuple):
 
 
 class Files:
-    def __init__(self, folder: Path, reserve: DiskReserve | None = None) -> None:
+    def __init__(self, folder: Path, reserve: DiskReserve | None = None, threads: Runs = FILES) -> None:
         self.folder, self._reserve = folder, reserve or DiskReserve(0)
+        self._threads = threads
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -51,11 +58,11 @@ class Files:
         """An empty file that survives a crash from now on, so that the next start finds what was not finished. `tiny`:
         it may use the reserve of the disk."""
         with _storage():
-            return await FILES.run(self._begin, name, DiskReserve(0) if tiny else self._reserve)
+            return await self._threads.run(self._begin, name, DiskReserve(0) if tiny else self._reserve)
 
     def _begin(self, name: str, reserve: DiskReserve) -> Draft:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = Draft(self.path(name), reserve)
+        draft = Draft(self.path(name), reserve, self._threads)
         try:
             sync_directory(self.folder)
         except OSError:
@@ -65,26 +72,26 @@ class Files:
 
     async def open(self, name: str) -> BinaryIO:
         try:
-            return await FILES.run(self.path(name).open, "rb")
+            return await self._threads.run(self.path(name).open, "rb")
         except OSError as error:
             logger.warning("the file of an image cannot be read: %s", error)
             raise Refused("image_storage", "The image's data cannot be read.") from None
 
     async def names(self) -> list[str]:
         """Of all files, also of unfinished ones."""
-        return await FILES.run(file_names, self.folder)
+        return await self._threads.run(file_names, self.folder)
 
-    async def set_aside(self, name: str, now: float) -> None:
-        """Move a file that no record knows out of the way, for an operator to look at."""
-        await FILES.run(set_aside, self.folder, name, now)
+    async def set_aside(self, name: str, now: float, why: str = "not in the records") -> None:
+        """Move a file that no image needs out of the way, for an operator to look at."""
+        await self._threads.run(set_aside, self.folder, name, now, why)
 
     async def remove_expired(self, now: float) -> None:
         """Remove what was set aside long ago."""
-        await FILES.run(remove_expired, self.folder, now)
+        await self._threads.run(remove_expired, self.folder, now)
 
     async def is_held(self, name: str) -> bool:
         """Whether an upload has it open, at any API that shares the folder."""
-        return await FILES.run(self._is_held, name)
+        return await self._threads.run(self._is_held, name)
 
     def _is_held(self, name: str) -> bool:
         try:
@@ -99,7 +106,7 @@ class Files:
     async def remove(self, name: str) -> bool:
         """Whether it is gone: one that stays behind costs room until the next start, nothing else."""
         try:
-            await FILES.run(self.path(name).unlink, True)
+            await self._threads.run(self.path(name).unlink, True)
         except OSError as error:
             logger.warning("the file of an image cannot be removed: %s", error)
             return False
@@ -109,8 +116,8 @@ class Files:
 class Draft:
     """A file on its way. Batches, not chunks, go to a thread: a chunk of a request is small."""
 
-    def __init__(self, final: Path, reserve: DiskReserve) -> None:
-        self.size, self._reserve = 0, reserve
+    def __init__(self, final: Path, reserve: DiskReserve, threads: Runs) -> None:
+        self.size, self._reserve, self._threads = 0, reserve, threads
         self.name = final.name + PART
         self._final = final
         self._path = final.with_name(self.name)
@@ -132,7 +139,7 @@ class Draft:
     async def _write_waiting(self) -> None:
         batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
         with _storage():
-            await FILES.run(self._write, batch)
+            await self._threads.run(self._write, batch)
 
     def _write(self, batch: list[bytes]) -> None:
         with self._busy:
@@ -151,14 +158,14 @@ class Draft:
         """What `inspect` says of the file with all that came until now."""
         await self._write_waiting()
         with _storage():
-            await FILES.run(os.ftruncate, self._file.fileno(), self.size)  # a hole at the end counts, too
-            return await FILES.run(inspect, self._path)
+            await self._threads.run(os.ftruncate, self._file.fileno(), self.size)  # a hole at the end counts, too
+            return await self._threads.run(inspect, self._path)
 
     async def finish(self) -> Facts:
         """On the disk and under its final name, for good; still held, until `close`."""
         await self._write_waiting()
         with _storage():
-            await FILES.run(self._finish)
+            await self._threads.run(self._finish)
         return Facts(self.size, self._md5.hexdigest(), self._sha512.hexdigest())
 
     def _finish(self) -> None:
@@ -174,7 +181,7 @@ class Draft:
             self._file.close()
 
     async def abandon(self) -> None:
-        await FILES.run(self._abandon)
+        await self._threads.run(self._abandon)
 
     def _abandon(self) -> None:
         """Also of one that was finished; what cannot be removed is removed by the next start."""

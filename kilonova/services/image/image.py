@@ -40,6 +40,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     checksum: str | None = None
     hash_algorithm: str | None = None
     hash_value: str | None = None
+    marker: str | None = None  # what simulated guests find on it
     file: str | None = None
     created_at: float = 0.0
     updated_at: float = 0.0
@@ -61,8 +62,19 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         return (self.size or 0) if self.virtual_size is None else self.virtual_size
 
     @property
+    def content(self) -> str:
+        """What simulated guests find on it."""
+        return self.marker or f"image:{self.id}"
+
+    @property
     def has_bytes(self) -> bool:
         return self.status in (ACTIVE, DEACTIVATED)
+
+    def require_data(self) -> None:
+        """Raise `Refused` for an active image without a file: it was made of a server that boots from a volume."""
+        if self.has_bytes and self.file is None:
+            text = f"Image {self.id} has no data: it names snapshots of volumes"
+            raise Refused("image_without_data", f"{text}; create a new server from it instead.")
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

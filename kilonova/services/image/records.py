@@ -77,12 +77,19 @@ def _image(row: Row, properties: dict[str, str], tags: list[str]) -> Image:
 
 async def insert_image(tx: Tx, image: Image) -> None:
     """Raises `Refused` when an image has or ever had this id."""
+    if not await insert_unless_known(tx, image):
+        raise Refused("image_exists", f"Image ID {image.id} already exists!")
+
+
+async def insert_unless_known(tx: Tx, image: Image) -> bool:
+    """False: an image has or ever had this id."""
     _check_limits(image)
     if not await rows.put(tx, image_ids, unless_there=True, id=image.id):
-        raise Refused("image_exists", f"Image ID {image.id} already exists!")
+        return False
     await rows.put(tx, images, **_values(image, _COLUMNS))
     await _add_properties(tx, image)
     await _add_tags(tx, image)
+    return True
 
 
 async def save_image(tx: Tx, old: Image, new: Image) -> None:

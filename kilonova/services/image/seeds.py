@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
+from pathlib import Path
 
-from kilonova.services.image.files import Facts, Files
+from kilonova.services.image.files import BATCH, Facts, Files
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, PUBLIC, Image
+from kilonova.services.image.inspection import QCOW2, inspect
 from kilonova.services.image.records import insert_image
 from kilonova.store import rows
 from kilonova.store.tables.image import image_seeds, images
+from kilonova.threads import FILES
 from kilonova.world import Clock, Store, Tx
 
 NAMES = ("cirros-sim", "cirros-sim-alt")
 SECTOR, SECTORS = 512, 8
+LARGEST = 1024**4  # bytes, of a disk
 _SPACE = uuid.UUID("6b696c6f-6e6f-5661-a000-696d61676573")
 
 
@@ -26,20 +31,42 @@ IDS = frozenset(id_of(name) for name in NAMES)
 async def plant(control: Store, clock: Clock, files: Files, owner: str) -> None:
     """At every start. Their bytes follow from their names, so each API host of a fleet has the files."""
     for name in NAMES:
-        await _plant(control, clock, files, owner, name)
+        if await _is_needed(control, files, name):
+            facts = await _write(files, id_of(name), [disk_of(name)])
+            await _record(control, clock, owner, name, facts, "raw", facts.size)
 
 
-async def _plant(control: Store, clock: Clock, files: Files, owner: str, name: str) -> None:
-    image_id, now = id_of(name), clock.now()
+async def plant_file(control: Store, clock: Clock, files: Files, owner: str, path: Path) -> None:
+    """An image that real guests boot from, if its file is there; named as the file."""
+    name = path.stem
+    if not await FILES.run(path.is_file) or not await _is_needed(control, files, name):
+        return
+    size = await FILES.run(inspect, path, QCOW2, LARGEST)
+    facts = await _write(files, id_of(name), await FILES.run(_pieces, path))
+    await _record(control, clock, owner, name, facts, QCOW2, size or facts.size)
+
+
+def _pieces(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        return list(iter(lambda: file.read(BATCH), b""))
+
+
+async def _is_needed(control: Store, files: Files, name: str) -> bool:
+    """It was never planted; or it was, its record is there, and its file is not."""
+    image_id = id_of(name)
 
     async def look(tx: Tx) -> tuple[bool, bool]:
         planted = await rows.fetch(tx, image_seeds, name=name) is not None
         return planted, await rows.fetch(tx, images, id=image_id, file=image_id) is not None
 
     was_planted, is_there = await control.read(look)
-    if was_planted and (not is_there or image_id in await files.names()):
-        return
-    facts = await _write(files, image_id, disk_of(name))
+    return not was_planted or (is_there and image_id not in await files.names())
+
+
+async def _record(
+    control: Store, clock: Clock, owner: str, name: str, facts: Facts, disk_format: str, virtual_size: int
+) -> None:
+    image_id, now = id_of(name), clock.now()
     image = Image(
         id=image_id,
         name=name,
@@ -49,9 +76,9 @@ async def _plant(control: Store, clock: Clock, files: Files, owner: str, name: s
         min_disk=1,
         min_ram=64,
         container_format="bare",
-        disk_format="raw",
+        disk_format=disk_format,
         size=facts.size,
-        virtual_size=facts.size,
+        virtual_size=virtual_size,
         checksum=facts.md5,
         hash_algorithm=HASH_ALGORITHM,
         hash_value=facts.sha512,
@@ -67,10 +94,11 @@ async def _plant(control: Store, clock: Clock, files: Files, owner: str, name: s
     await control.write(record)
 
 
-async def _write(files: Files, name: str, content: bytes) -> Facts:
+async def _write(files: Files, name: str, content: Iterable[bytes]) -> Facts:
     draft = await files.begin(name, tiny=True)  # a cloud starts on a full disk, too
     try:
-        await draft.add(content)
+        for piece in content:
+            await draft.add(piece)
         facts = await draft.finish()
         draft.close()
         return facts

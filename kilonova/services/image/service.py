@@ -11,12 +11,13 @@ import msgspec
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.services.image import listing, seeds
-from kilonova.services.image.files import Files
+from kilonova.services.image.files import Files, Runs
 from kilonova.services.image.image import Image, no_such_image
 from kilonova.services.image.members import Members
 from kilonova.services.image.records import fetch_image, insert_image, remove_image, save_image
-from kilonova.services.image.uploads import CAPS, Caps, Uploads
+from kilonova.services.image.uploads import CAPS, Caps, Uploads, deleted_meanwhile
 from kilonova.store.reserve import DiskReserve
+from kilonova.threads import FILES
 from kilonova.world import Clock, Ids, Store, Tx
 
 
@@ -34,20 +35,23 @@ class Images:
         folder: Path,
         caps: Caps = CAPS,
         reserve: DiskReserve | None = None,
+        threads: Runs = FILES,
     ) -> None:
         self._control, self._clock, self._ids = control, clock, ids
-        self._files = Files(folder, reserve)
+        self._files = Files(folder, reserve, threads)
         self._uploads = Uploads(control, clock, ids, self._files, caps)
         self.quotas = self._uploads.quotas
         self.members = Members(control, clock)
 
-    async def prepare(self, owner: str) -> None:
+    async def prepare(self, owner: str, guest_image: str = "") -> None:
         """At every start, before the first request: clears up after a crash; a new cloud gets its images.
 
-        `owner` is the project that owns those.
+        `owner` is the project that owns those. `guest_image`: the file of one more, a qcow2 that real guests boot from.
         """
         await self._uploads.clean()
         await seeds.plant(self._control, self._clock, self._files, owner)
+        if guest_image:
+            await seeds.plant_file(self._control, self._clock, self._files, owner, Path(guest_image))
 
     async def remove_expired(self) -> None:
         """Remove files that were set aside long ago."""
@@ -113,19 +117,35 @@ class Images:
     async def upload(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
         await self._uploads.receive(image, chunks, told_size)
 
+    async def receive_disk(
+        self, image_id: str, disk_format: str, chunks: AsyncIterator[bytes], told_size: int | None = None
+    ) -> None:
+        """The bytes of an image that an operation made of a server, from the server's host. Once it is active, sending
+        them again changes nothing."""
+
+        image = await self.record(image_id)
+        if image is None:
+            raise deleted_meanwhile(image_id)
+        if not image.has_bytes:
+            image = msgspec.structs.replace(image, disk_format=disk_format, container_format="bare")
+            await self._uploads.receive(image, chunks, told_size, takes_over=True)
+
     async def open(self, image: Image) -> BinaryIO:
         return await self._files.open(_file_of(image))
 
+    async def record(self, image_id: str) -> Image | None:
+        """An image, whoever may see it."""
+
+        async def body(tx: Tx) -> Image | None:
+            return await fetch_image(tx, image_id)
+
+        return await self._control.read(body)
+
     async def file(self, image_id: str) -> ImageFile:
         """The bytes of an active image on this machine."""
-
-        async def body(tx: Tx) -> Image:
-            found = await fetch_image(tx, image_id)
-            if found is None:
-                raise no_such_image(image_id)
-            return found
-
-        image = await self._control.read(body)
+        image = await self.record(image_id)
+        if image is None:
+            raise no_such_image(image_id)
         return ImageFile(self._files.path(_file_of(image)), image.disk_format or "")
 
 

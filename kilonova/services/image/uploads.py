@@ -1,15 +1,15 @@
 """An upload: the record is queued, saving while bytes come, active when all of them are on the disk.
 
-The file exists before the record says saving, and is complete before the record says active. So whatever a crash leaves
-can be told apart at the next start (`clean`): a file whose record is not active was never finished, its image is queued
-again and the file goes.
+The file exists before the record says saving, and is complete before the record says active. So the next start can
+clear up after a crash (`clean`): where the record still says saving, the image is queued again. An unfinished file is
+removed. A complete one is set aside: if the record is from a backup, the file may be an image that was active since.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
@@ -17,6 +17,7 @@ from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
 from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, Files
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
 from kilonova.services.image.inspection import inspect
+from kilonova.services.image.marker import marker_in
 from kilonova.services.image.quotas import UNLIMITED, ImageQuotas
 from kilonova.services.image.seeds import IDS as SEEDS
 from kilonova.store import rows
@@ -26,6 +27,7 @@ from kilonova.world import Clock, Ids, Store, Tx
 
 _OF_FILES = Sql(select(images.c.id, images.c.status, images.c.file).where(in_list(images.c.file, "names")))
 _TO_REMOVE = Sql(select(image_files_to_remove.c.file))
+TAKEN_OVER = "image_taken_over"
 LOOK_BYTES = 64 * 1024**2  # between two looks whether the image is still wanted
 
 
@@ -61,33 +63,43 @@ class Uploads:
         self._files = files
         self._caps, self.quotas = caps, ImageQuotas(control, caps.project)
 
-    async def receive(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
-        """`told_size` is what the client says will come; nothing is kept when something else does."""
-        _check_may_start(image)
+    async def receive(
+        self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None, *, takes_over: bool = False
+    ) -> None:
+        """`told_size` is what the client says will come; nothing is kept when something else does. `takes_over`: from
+        an upload of the same image that nobody has heard the end of."""
+        _check_may_start(image, takes_over=takes_over)
         if told_size is not None and told_size > self._caps.size:
             raise self._too_large()
         counted = _Counted(self.quotas, image.owner)
         try:
             await counted.grow(told_size or 0)
-            await self._receive(image, chunks, told_size, counted)
+            await self._receive(image, chunks, told_size, counted, takes_over=takes_over)
         finally:
             counted.end()
 
     async def _receive(
-        self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None, counted: _Counted
+        self,
+        image: Image,
+        chunks: AsyncIterator[bytes],
+        told_size: int | None,
+        counted: _Counted,
+        *,
+        takes_over: bool,
     ) -> None:
         name = self._ids.uuid()
         draft = await self._files.begin(name)
         try:
-            await self._start(image, name)
+            await (self._take_over(image, name) if takes_over else self._start(image, name))
             await self._fill(image, name, draft, chunks, told_size, counted)
             disk_size = await draft.judge(lambda path: inspect(path, image.disk_format, self._caps.virtual_size))
+            marker = await draft.judge(lambda path: marker_in(path, image.disk_format))
             facts = await draft.finish()
         except BaseException:
             await self._give_up(image.id, name, draft)
             raise
         try:
-            await self._activate(image, name, draft, facts, disk_size)
+            await self._activate(image, name, draft, facts, {"virtual_size": disk_size, "marker": marker})
         finally:
             draft.close()
 
@@ -101,6 +113,21 @@ class Uploads:
                 if await rows.fetch(tx, images, id=image.id) is None:
                     raise no_such_image(image.id)
                 raise _not_queued(image.id, "no longer queued")
+
+        await self._control.write(body)
+
+    async def _take_over(self, image: Image, name: str) -> None:
+        """The earlier upload finds another file's name in the record and gives up."""
+        values = {"status": SAVING, "file": name, "updated_at": self._clock.now()}
+        values |= {"disk_format": image.disk_format, "container_format": image.container_format}
+
+        async def body(tx: Tx) -> None:
+            row = await rows.fetch(tx, images, lock=True, id=image.id)
+            if row is None:
+                raise deleted_meanwhile(image.id)
+            if row["status"] not in (QUEUED, SAVING):
+                raise _not_queued(image.id, row["status"])
+            await rows.change(tx, images, values, id=image.id)
 
         await self._control.write(body)
 
@@ -132,14 +159,14 @@ class Uploads:
             return await rows.fetch(tx, images, id=image.id, status=SAVING, file=name) is not None
 
         if not await self._control.read(body, few=True):
-            raise _deleted(image.id)
+            raise await self._lost(image.id)
 
-    async def _activate(self, image: Image, name: str, draft: Draft, facts: Facts, disk_size: int | None) -> None:
+    async def _activate(self, image: Image, name: str, draft: Draft, facts: Facts, content: dict[str, Any]) -> None:
         now = self._clock.now()
         values = {
             "status": ACTIVE,
             "size": facts.size,
-            "virtual_size": disk_size,
+            **content,
             "checksum": facts.md5,
             "hash_algorithm": HASH_ALGORITHM,
             "hash_value": facts.sha512,
@@ -159,7 +186,17 @@ class Uploads:
             raise
         if not done:
             await self._give_up(image.id, name, draft)
-            raise _deleted(image.id)
+            raise await self._lost(image.id)
+
+    async def _lost(self, image_id: str) -> Refused:
+        """Why an upload ends that has not failed."""
+
+        async def body(tx: Tx) -> bool:
+            return await rows.fetch(tx, images, id=image_id) is not None
+
+        if await self._control.read(body, few=True):
+            return Refused(TAKEN_OVER, f"Image {image_id}: another upload of it has taken over; look again.")
+        return deleted_meanwhile(image_id)
 
     async def _give_up(self, image_id: str, name: str, draft: Draft) -> bool:
         """True: it is active after all, as when the answer to a COMMIT was lost or not waited for.
@@ -188,7 +225,7 @@ class Uploads:
     async def clean(self) -> None:
         """Clear up after uploads that a former process did not finish; before the first request.
 
-        A file that no record knows is set aside (law 15): perhaps the record is missing, not the image.
+        A complete file is never removed here (law 15): perhaps the record is missing or old, not the image.
         """
         await self._remove_all_unwanted()
         names = await self._files.names()
@@ -206,11 +243,12 @@ class Uploads:
                 continue
             if status == SAVING:
                 await self._back_to_queued(image_id, name.removesuffix(PART))
-            elif not UNFINISHED.fullmatch(name):
-                if not image_id and name not in SEEDS:
-                    await self._files.set_aside(name, self._clock.now())
-                continue
-            await self._files.remove(name)
+            if UNFINISHED.fullmatch(name):
+                await self._files.remove(name)
+            elif status == SAVING:
+                await self._files.set_aside(name, self._clock.now(), f"its image {image_id} is not active")
+            elif not image_id and name not in SEEDS:
+                await self._files.set_aside(name, self._clock.now())
 
     async def remove_unwanted(self, file: str) -> None:
         """Remove the file of a deleted image, and then the note that it is to be removed."""
@@ -236,15 +274,15 @@ class Uploads:
         return Refused("image_too_large", f"An image may have {self._caps.size} bytes; nothing was stored.")
 
 
-def _check_may_start(image: Image) -> None:
-    if image.status != QUEUED:
+def _check_may_start(image: Image, *, takes_over: bool) -> None:
+    if image.status not in ((QUEUED, SAVING) if takes_over else (QUEUED,)):
         raise _not_queued(image.id, image.status)
     missing = [name for name in ("container_format", "disk_format") if not getattr(image, name)]
     if missing:
         raise Refused("image_without_format", f"Set {' and '.join(missing)} before you upload data.")
 
 
-def _deleted(image_id: str) -> Refused:
+def deleted_meanwhile(image_id: str) -> Refused:
     text = f"Image {image_id} could not be found after the upload; it may have been deleted meanwhile."
     return Refused("image_gone", text)
 
