@@ -16,15 +16,24 @@ from typing import Any
 import msgspec
 
 from kilonova.compute.drivers.board import Board
+from kilonova.compute.drivers.changes import Changes
 from kilonova.compute.drivers.faults import Faults
+from kilonova.compute.drivers.given import NOTHING, Given, contents_line
 from kilonova.compute.drivers.shelf import Shelf
-from kilonova.compute.drivers.storage import Disk, Storage
+from kilonova.compute.drivers.storage import ROOT, Disk, Storage
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HostClaim
 from kilonova.world import CopyReport, GuestSpec, GuestVolume
 
 PLAIN = Board()
 CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log file is rotated
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a disk held when a snapshot was taken of it."""
+
+    name: str
+    content: list[str]
 
 
 class Guest(msgspec.Struct, kw_only=True):
@@ -36,6 +45,8 @@ class Guest(msgspec.Struct, kw_only=True):
     power: str = "off"
     boots: int = 0
     console: str = ""
+    snapshot: Kept | None = None
+    given: Given = NOTHING  # in secret
 
 
 class Switches(msgspec.Struct):
@@ -56,6 +67,8 @@ class Host:
     copy_seconds: float
     switches: Switches
     board: Board
+    traits: tuple[str, ...] = ()  # that its driver announces besides its own
+    has_room: bool = True  # for the new disks of a rebuild beside the old ones
     session: int = 0  # one more at each power cut: what began before it can never end
     guests: dict[tuple[str, int], Guest] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)  # at hand, so that a disk is made without fetching
@@ -100,6 +113,7 @@ class Hardware:
         self._lost: set[asyncio.Future[None]] = set()
         self.storage = Storage(self._shelf)
         self.faults = Faults()
+        self.changes = Changes()
 
     def close(self) -> None:
         self._shelf.close()
@@ -116,11 +130,12 @@ class Hardware:
         boot_seconds: float = 0.0,
         copy_seconds: float = 0.0,
         board: Board = PLAIN,
+        traits: Sequence[str] = (),
     ) -> Host:
         """Put a machine into the room; one that stood here before is found as it was left."""
         pool = f"shared:{shared_storage}" if shared_storage else f"local:{name}"
         switches = next((kept for _, _, kept in self._shelf.all("host", Switches, name)), None) or Switches()
-        host = Host(name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches, board)
+        host = Host(name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches, board, tuple(traits))
         self._hosts[name] = host
         for _, _, guest in self._shelf.all("guest", Guest, name):
             host.guests[guest.server, guest.copy] = guest
@@ -154,6 +169,7 @@ class Hardware:
         host.switches.power = on
         if not on:
             host.session += 1
+            self.changes.forget(name)
             for guest in host.guests.values():
                 self.stop(host, guest)
         self._shelf.put("host", name, "", host.switches)
@@ -233,7 +249,8 @@ class Hardware:
         root = next((marker for one, marker in of if one.is_root), disk.marker)
         found = f"root={root} volumes={','.join(marker for one, marker in of if not one.is_root)}"
         line = f"KILONOVA-GUEST name={spec.name} boot={guest.boots} {found}\n"
-        guest.console = (guest.console + line)[-CONSOLE_KEPT:]
+        about = _disk_line(disk) + contents_line(spec, guest.given)
+        guest.console = (guest.console + about + line)[-CONSOLE_KEPT:]
         self.save(host, guest)
 
     def stop(self, host: Host, guest: Guest) -> None:
@@ -304,10 +321,14 @@ class Hardware:
         """The marker of the running copy's root disk."""
         return self._running_disk(server, host).marker
 
-    def write(self, server: str, text: str, host: str | None = None) -> None:
-        """What the guest itself writes to its root disk."""
+    def write(self, server: str, text: str, host: str | None = None, name: str = ROOT) -> None:
+        """What the guest itself writes to its root disk, or to a local disk of this name."""
         _check_marker(text)
-        self.storage.append(self._running_disk(server, host), text)
+        disk = self._running_disk(server, host)
+        if name != ROOT and name not in disk.others:
+            there = ", ".join([ROOT, *disk.others])
+            raise Refused("no_disk", f"server {server}: it has no disk {name!r}; use one of {there}")
+        self.storage.append(disk, text, name)
 
     def boots_from_volume(self, server: str, host: str) -> bool:
         specs = [guest.spec for guest in self.host(host).guests.values() if guest.server == server and guest.spec]
@@ -366,3 +387,10 @@ class Hardware:
 def _check_marker(text: str) -> None:
     if not text or text != "".join(text.split()):
         raise Refused("bad_text", f"marker {text!r}: must be one word without blanks")
+
+
+def _disk_line(disk: Disk) -> str:
+    """What a guest finds of its own disks; nothing where it has the root disk only, as it was made."""
+    if not disk.others and not disk.grown:
+        return ""
+    return f"KILONOVA-DISKS {' '.join(disk.described())}\n"

@@ -10,7 +10,9 @@ import asyncio
 import msgspec
 
 from kilonova.bus import machine_subject
+from kilonova.compute.drivers.changes import switch_guest
 from kilonova.compute.drivers.hardware import Guest, Hardware
+from kilonova.compute.drivers.storage import ROOT, is_local
 from kilonova.compute.drivers.volumes import BusVolumes, VolumeDoor
 from kilonova.domain.errors import Failed, NoAnswer, Refused
 from kilonova.domain.machine import MachineAnswer, MachineOrder, PlantOrder, SentDisk, WriteOrder
@@ -48,6 +50,8 @@ class Machine:
             hardware.lose(host, order.lose)
         if order.plant is not None:
             self._plant(order.plant)
+        if order.guest is not None:
+            switch_guest(hardware, host, order.guest.server, order.guest.power == "on")
         if order.link is not None:
             hardware.switch_link(host, order.link)
         if order.power is not None:
@@ -64,8 +68,9 @@ class Machine:
         self._hardware.plant(self._host, order.server, order.copy, order.power)
 
     async def _write(self, order: WriteOrder) -> None:
-        if order.disk == "root" and not self._hardware.boots_from_volume(order.server, self._host):
-            self._hardware.write(order.server, order.text, self._host)
+        is_root = order.disk == ROOT and not self._hardware.boots_from_volume(order.server, self._host)
+        if is_root or is_local(order.disk):
+            self._hardware.write(order.server, order.text, self._host, order.disk)
             return
         volume = self._hardware.volume_of(order.server, self._host, order.disk, order.text)
         if self._volumes is not None:
@@ -80,7 +85,7 @@ class Machine:
             raise Failed("no_guest", f"{host.name} does not expect a disk for copy {sent.copy} of server {sent.server}")
         disk = storage.begin(host.pool, sent.server, (host.name, sent.copy))
         if not disk.whole:
-            storage.complete(disk, sent.content)
+            storage.complete(disk, sent.content, sent.size_gb, sent.others)
 
     def _console(self, server: str) -> str:
         """Of the running copy, else of the newest."""

@@ -11,21 +11,28 @@ from typing import Any, Protocol
 import msgspec
 
 from kilonova.compute.drivers.board import hardware_of
+from kilonova.compute.drivers.given import given_by
 from kilonova.compute.drivers.hardware import Guest, Hardware, Host
-from kilonova.compute.drivers.storage import Disk
+from kilonova.compute.drivers.simulated_console import SimulatedConsole
+from kilonova.compute.drivers.snapshots import SimulatedSnapshots
+from kilonova.compute.drivers.storage import BETWEEN, Disk, blank_disks, ephemerals, local_sizes, root_gb
 from kilonova.compute.drivers.volumes import VolumeDoor
 from kilonova.compute.offer import Offer, cpu_classes
+from kilonova.domain.console import SERIAL, ByteStream
+from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.guest import Hypervisor
+from kilonova.domain.image_bytes import DiskRoute, ImageOrder
 from kilonova.domain.machine import SentDisk
-from kilonova.world import CopyReport, GuestSpec, GuestVolume, HostInventory
+from kilonova.world import Copy, CopyReport, GuestSecrets, GuestSpec, GuestVolume, HostInventory
 
 EVERYTHING = Offer()
 HYPERTHREADING = "HW_CPU_HYPERTHREADING"
+SAME_HOST = "COMPUTE_SAME_HOST_COLD_MIGRATE"  # only where [simulated] says so: few real drivers can do that
 KIND, VERSION, ARCHITECTURE = "simulated", 1, "x86_64"
 SUPPORTED = [(ARCHITECTURE, "simulated", "hvm"), (ARCHITECTURE, "qemu", "hvm"), (ARCHITECTURE, "kvm", "hvm")]
 TRAITS = (  # what it does, and what it pretends to do for the sake of images that ask for it
-    *("COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_TRUSTED_CERTS", "COMPUTE_SAME_HOST_COLD_MIGRATE"),
+    *("COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_TRUSTED_CERTS"),
     *("COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG", "COMPUTE_VOLUME_ATTACH"),
     *("COMPUTE_VOLUME_ATTACH_WITH_TAG", "COMPUTE_VOLUME_EXTEND", "COMPUTE_VOLUME_MULTI_ATTACH", "COMPUTE_RESCUE_BFV"),
     *("COMPUTE_IMAGE_TYPE_RAW", "COMPUTE_IMAGE_TYPE_QCOW2", "COMPUTE_IMAGE_TYPE_ISO"),
@@ -35,6 +42,7 @@ TRAITS = (  # what it does, and what it pretends to do for the sake of images th
     *("COMPUTE_GRAPHICS_MODEL_VIRTIO", "COMPUTE_GRAPHICS_MODEL_VGA", "COMPUTE_GRAPHICS_MODEL_NONE"),
     *("COMPUTE_FIRMWARE_BIOS", "COMPUTE_FIRMWARE_UEFI", "HW_ARCH_X86_64"),
 )
+HANGING_SECONDS = 1e6  # of a fence that does not end
 
 
 class Call:
@@ -62,8 +70,10 @@ class Elsewhere(Protocol):
     async def send(self, to_host: str, disk: SentDisk) -> None: ...
 
 
-class SimulatedDriver:
+class SimulatedDriver(SimulatedSnapshots):
     """`world.Driver` for one host of the simulated hardware."""
+
+    filters_ports = False
 
     def __init__(
         self,
@@ -86,7 +96,10 @@ class SimulatedDriver:
         amounts = {"MEMORY_MB": (host.memory_mb, 0, 1.0), "DISK_GB": (host.disk_gb, 0, 1.0)}
         threads = [HYPERTHREADING] if any(cell.threads > 1 for cell in hardware.cells) else []
         return HostInventory(
-            {**cpu_classes(hardware), **amounts}, sorted([*TRAITS, *threads]), self._hypervisor(), hardware
+            {**cpu_classes(hardware), **amounts},
+            sorted({*TRAITS, *threads, *host.traits}),
+            self._hypervisor(),
+            hardware,
         )
 
     def _hypervisor(self) -> Hypervisor:
@@ -99,7 +112,7 @@ class SimulatedDriver:
         await (await self._begin("copies")).half_done()
         return [self._hardware.report(self._host, guest) for guest in self._host.guests.values()]
 
-    async def ensure_disk(self, guest: GuestSpec, *, adopt: int | None = None) -> str:
+    async def ensure_disk(self, guest: GuestSpec, *, adopt: int | None = None, image: ImageOrder | None = None) -> str:
         call = await self._begin("ensure_disk")
         storage, holder = self._hardware.storage, (self._host.name, guest.copy)
         self._hardware.guest(self._host, guest.server, guest.copy)
@@ -113,19 +126,31 @@ class SimulatedDriver:
         self._check_still_there(self._host, disk, guest.copy)
         if disk.whole:  # it was, or who else holds it on shared storage was faster
             return "kept"
-        storage.complete(disk, [f"image:{guest.image}"])
+        content = guest.image_marker.split(BETWEEN) if guest.image_marker else [f"image:{guest.image}"]
+        storage.complete(disk, content, root_gb(guest), blank_disks(guest) | ephemerals(disk))
         return "created"
+
+    async def room_for_rebuild(
+        self, guest: GuestSpec, *, of_copy: int, keeps_ephemeral: bool, image: ImageOrder | None = None
+    ) -> str:
+        await (await self._begin("room_for_rebuild")).half_done()
+        return BESIDE if self._host.has_room or root_gb(guest) == 0 else INSTEAD
 
     async def sees_disk(self, server: str, copy: int) -> bool:
         await (await self._begin("sees_disk")).half_done()
         disk = self._hardware.storage.find(self._host.pool, server, copy)
         return disk is not None and disk.whole
 
-    async def cache_images(self, images: Sequence[str]) -> None:
+    async def cache_images(self, images: Sequence[ImageOrder]) -> None:
         await (await self._begin("cache_images")).half_done(self._host.copy_seconds)
-        self._host.images.update(images)
+        self._host.images.update(one.image for one in images)
 
-    async def send_disk(self, server: str, copy: int, *, to_host: str, to_copy: int) -> None:
+    async def expect_disk(self, guest: GuestSpec, token: str, image: ImageOrder | None = None) -> str:
+        return ""  # simulated disks go from machine to machine
+
+    async def send_disk(
+        self, server: str, copy: int, *, to_host: str, to_copy: int, route: DiskRoute | None = None
+    ) -> None:
         call = await self._begin("send_disk")
         if self._elsewhere is not None and to_host not in self._hardware.hosts():
             await self._send_elsewhere(call, self._elsewhere, server, copy, to_host, to_copy)
@@ -142,20 +167,39 @@ class SimulatedDriver:
         if self._reach(target) != session:
             raise Failed("unreachable", f"{to_host} lost power while a disk was being sent to it")
         self._check_still_there(target, there, to_copy)
-        storage.complete(there, self._stopped_disk(server, copy).content)
+        sent = self._stopped_disk(server, copy)
+        storage.complete(there, sent.content, sent.size_gb, ephemerals(sent))
 
     async def _send_elsewhere(
         self, call: Call, elsewhere: Elsewhere, server: str, copy: int, to_host: str, to_copy: int
     ) -> None:
         self._stopped_disk(server, copy)
         await call.half_done(self._host.copy_seconds)
-        content = list(self._stopped_disk(server, copy).content)
-        await elsewhere.send(to_host, SentDisk(server, to_copy, content))
+        disk = self._stopped_disk(server, copy)
+        await elsewhere.send(to_host, SentDisk(server, to_copy, list(disk.content), disk.size_gb, ephemerals(disk)))
 
-    async def ensure_defined(self, guest: GuestSpec) -> None:
+    async def ensure_disk_size(self, guest: GuestSpec) -> None:
+        call = await self._begin("ensure_disk_size")
+        storage, disk = self._hardware.storage, self._disk(guest.server, guest.copy)
+        if disk is None or not storage.fits(disk, guest):  # a guest that runs has been through this
+            storage.fit(self._stopped_disk(guest.server, guest.copy), guest)
+        await call.half_done()
+
+    async def ensure_ephemeral(self, guest: GuestSpec, *, of_copy: int) -> None:
+        call = await self._begin("ensure_ephemeral")
+        before = self._stopped_disk(guest.server, of_copy)
+        await call.half_done(self._host.copy_seconds if guest.ephemeral_gb else 0.0)
+        self._hardware.guest(self._host, guest.server, guest.copy)
+        disk = self._hardware.storage.begin(self._host.pool, guest.server, (self._host.name, guest.copy))
+        if disk.whole:
+            self._stopped_disk(guest.server, guest.copy)
+        self._hardware.storage.keep_ephemerals(disk, before, local_sizes(guest))
+
+    async def ensure_defined(self, guest: GuestSpec, secrets: GuestSecrets | None = None) -> None:
         call = await self._begin("ensure_defined")
         record = self._hardware.guest(self._host, guest.server, guest.copy)
         record.spec = guest
+        record.given = record.given if secrets is None else given_by(secrets)
         self._hardware.save(self._host, record)
         await call.half_done()
 
@@ -170,6 +214,15 @@ class SimulatedDriver:
         elif guest is not None and not on:
             self._hardware.stop(self._host, guest)
         await call.half_done(seconds)
+
+    async def is_on(self, server: str, copy: int) -> bool:
+        await (await self._begin("is_on")).half_done()
+        guest = self._host.guests.get((server, copy))
+        return guest is not None and guest.power == "on"
+
+    async def power_change(self) -> Copy:
+        """Of guests that end or start by themselves: what an order does, the agent knows."""
+        return await self._hardware.changes.next(self._host.name)
 
     async def ensure_volume(self, server: str, copy: int, volume: GuestVolume) -> None:
         call = await self._begin("ensure_volume")
@@ -221,6 +274,22 @@ class SimulatedDriver:
             raise Failed("no_guest", f"{self._host.name} has no copy {copy} of server {server}", final=True)
         return guest.console
 
+    async def consoles(self, server: str, copy: int) -> Sequence[str]:
+        self._running(server, copy)
+        return (SERIAL,)
+
+    async def open_console(self, server: str, copy: int, kind: str) -> ByteStream:
+        await (await self._begin("open_console")).half_done()
+        return SimulatedConsole(self._running(server, copy))
+
+    def _running(self, server: str, copy: int) -> Guest:
+        guest = self._host.guests.get((server, copy))
+        if guest is None:
+            raise Failed("no_guest", f"{self._host.name} has no copy {copy} of server {server}", final=True)
+        if guest.power != "on":
+            raise Failed("guest_off", f"copy {copy} of server {server} does not run on {self._host.name}")
+        return guest
+
     async def _begin(self, verb: str) -> Call:
         if not self._host.switches.power:
             await self._hardware.never()
@@ -261,9 +330,7 @@ class SimulatedDriver:
         if disk is None or not disk.whole:
             raise Failed("no_disk", f"copy {copy} of server {server} has no complete disk on {self._host.name}")
         if (user := self._hardware.storage.opened_by(disk)) is not None:
-            raise Failed(
-                "guest_running", f"copy {user[1]} of server {server} runs on {user[0]}; stop it before sending"
-            )
+            raise Failed("guest_running", f"copy {user[1]} of server {server} runs on {user[0]}; stop it first")
         return disk
 
     def _check_still_there(self, host: Host, disk: Disk, copy: int) -> None:
@@ -307,16 +374,22 @@ class SimulatedMemory:
 
 
 class SimulatedFence:
-    """`world.Fence` by the power switch. Set `broken` to a reason and it fails until that is cleared."""
+    """`world.Fence` by the power switch. Set `broken` to a reason and it fails until that is cleared; it may also hang,
+    or lie: say that a host is off and leave it on."""
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
         self.broken = ""
+        self.hangs = self.lies = False
+        self.fenced: list[str] = []
 
     async def fence(self, host: str) -> str:
-        await self._hardware.pause(0.0)
+        self.fenced.append(host)
+        await self._hardware.pause(HANGING_SECONDS if self.hangs else 0.0)
         if self.broken:
             raise Failed("fence_failed", f"{host} could not be fenced: {self.broken}")
+        if self.lies:
+            return f"{host} was powered off by the simulated fence"
         was_on = self._hardware.is_running(host)
         self._hardware.switch_power(host, on=False)
         return f"{host} {'was powered off' if was_on else 'was found without power'} by the simulated fence"

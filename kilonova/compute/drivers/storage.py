@@ -7,31 +7,50 @@ holds it any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from kilonova.compute.drivers.shelf import Shelf
 from kilonova.domain.errors import Failed
+from kilonova.domain.guest import GuestSpec
+from kilonova.domain.machine import LocalDisk
 
 Holder = tuple[str, int]  # host, copy
+ROOT, SWAP, EPHEMERAL = "root", "swap", "ephemeral"  # local disks are swap, ephemeral0, ephemeral1, …
+BETWEEN = "+"  # of what a disk holds, in its marker
 
 
 class Disk(msgspec.Struct, kw_only=True):
+    """The root disk of a copy, with the ephemeral and swap disks that lie beside it."""
+
     pool: str
     server: str
     names: list[int]  # copies it was made for or taken over by, oldest first
     holders: list[Holder] = []
     content: list[str] = []  # where it came from, then what the guest wrote
     whole: bool = False
+    size_gb: int = 0  # 0: as large as its image
+    others: dict[str, LocalDisk] = {}
+    grown: bool = False  # the root disk, since it was made
 
     @property
     def marker(self) -> str:
-        return "+".join(self.content)
+        return BETWEEN.join(self.content)
+
+    def described(self) -> list[str]:
+        """Sizes of all disks, with what the local ones hold: `root=20G`, `ephemeral0=10G:blank+note`."""
+        root = [f"{ROOT}={self.size_gb}G"] if self.size_gb else []
+        sizes = {name: f"{one.size}{'M' if name == SWAP else 'G'}" for name, one in self.others.items()}
+        return root + [f"{name}={sizes[name]}:{one.marker}" for name, one in self.others.items()]
 
     @property
     def path(self) -> tuple[str, str, int]:
         return (self.pool, self.server, self.names[0])
+
+
+Others = Mapping[str, LocalDisk]
+NONE: Others = {}
 
 
 class Storage:
@@ -61,13 +80,47 @@ class Storage:
         self._hold(disk, holder)
         return disk
 
-    def complete(self, disk: Disk, content: Sequence[str]) -> None:
-        disk.content = list(content)
+    def complete(self, disk: Disk, content: Sequence[str], size_gb: int = 0, others: Others = NONE) -> None:
+        disk.content, disk.size_gb = list(content), size_gb
+        disk.others = {name: LocalDisk(one.size, list(one.content)) for name, one in others.items()}
         disk.whole = True
         self._save(disk)
 
-    def append(self, disk: Disk, text: str) -> None:
-        disk.content.append(text)
+    def append(self, disk: Disk, text: str, name: str = ROOT) -> None:
+        """What the guest writes to its root disk, or to the one of this name."""
+        (disk if name == ROOT else disk.others[name]).content.append(text)
+        self._save(disk)
+
+    def fits(self, disk: Disk, guest: GuestSpec) -> bool:
+        """Whether `fit` has nothing left to do."""
+        sizes = {name: one.size for name, one in disk.others.items()}
+        return root_gb(guest) in (0, disk.size_gb) and sizes == local_sizes(guest)
+
+    def fit(self, disk: Disk, guest: GuestSpec) -> None:
+        """Make every disk as large as the guest needs it. Nothing shrinks; a disk that is missing is made blank, and so
+        is a swap disk of another size: a guest keeps nothing there."""
+        root, sizes = root_gb(guest), local_sizes(guest)
+        small = [name for name, one in disk.others.items() if name != SWAP and sizes.get(name, 0) < one.size]
+        if (root and root < disk.size_gb) or small:
+            text = f"{small[0] if small else 'root'} disk of copy {guest.copy} of server {guest.server} cannot shrink"
+            raise Failed("disk_shrinks", text, final=True)
+        disk.grown = disk.grown or root > disk.size_gb
+        disk.size_gb = root or disk.size_gb
+        for name in [name for name in disk.others if name not in sizes]:
+            del disk.others[name]
+        for name, size in sizes.items():
+            there = disk.others.get(name)
+            if there is None or (name == SWAP and there.size != size):
+                disk.others[name] = LocalDisk(size)
+            else:
+                there.size = size
+        self._save(disk)
+
+    def keep_ephemerals(self, disk: Disk, before: Disk, sizes: Mapping[str, int]) -> None:
+        """The ephemeral disks hold what those of another copy hold."""
+        for name, one in ephemerals(before).items():
+            if name in sizes:
+                disk.others[name] = LocalDisk(sizes[name], list(one.content))
         self._save(disk)
 
     def adopt(self, disk: Disk, holder: Holder) -> None:
@@ -117,3 +170,26 @@ class Storage:
 
     def _save(self, disk: Disk) -> None:
         self._shelf.put("disk", disk.pool, f"{disk.server}/{disk.names[0]}", disk)
+
+
+def is_local(name: str) -> bool:
+    return name == SWAP or (name.startswith(EPHEMERAL) and name.removeprefix(EPHEMERAL).isdigit())
+
+
+def ephemerals(disk: Disk) -> dict[str, LocalDisk]:
+    return {name: one for name, one in disk.others.items() if name != SWAP}
+
+
+def root_gb(guest: GuestSpec) -> int:
+    """0 where the root disk is a volume, or as large as its image."""
+    return 0 if any(one.is_root for one in guest.volumes) else guest.disk_gb
+
+
+def local_sizes(guest: GuestSpec) -> dict[str, int]:
+    """By name: GB of each ephemeral disk, MB of swap."""
+    sizes = {f"{EPHEMERAL}{number}": size for number, size in enumerate(guest.ephemeral_gb)}
+    return sizes | ({SWAP: guest.swap_mb} if guest.swap_mb else {})
+
+
+def blank_disks(guest: GuestSpec) -> dict[str, LocalDisk]:
+    return {name: LocalDisk(size) for name, size in local_sizes(guest).items()}

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
+import uuid
 from pathlib import Path
 
+from kilonova.compute.drivers.libvirt.images import MOST_DISK, Bases, begin_file
 from kilonova.compute.drivers.libvirt.programs import run
-from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
-from kilonova.services.image.inspection import QCOW2, RAW, inspect
+from kilonova.domain.image_bytes import ImageOrder
+from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.threads import FILES
 
-DISK, HALF, CONSOLE = "disk.qcow2", "disk.half", "console.log"
-MAKING_SECONDS = 3600.0
-GIB = 1024**3
-MOST_DISK = 16 * 1024**4  # bytes, of a flavor that says no size
+DISK, HALF, BASE = "disk.qcow2", "disk.half", "base.raw"
+SWAP, EPHEMERAL, CONFIG_DRIVE = "swap.raw", "ephemeral{}.qcow2", "config.iso"
+LAYER = ".layer"  # ends the names of what a disk is laid over besides the base (moves.py)
+LINKED = (BASE, SWAP, CONFIG_DRIVE)  # that a copy takes over besides its root and ephemeral disks
+STORAGE = "_storage"  # beside the directories of the hosts; no host's name begins so
+MIB, GIB = 1024**2, 1024**3
+PASSABLE = 0o711  # QEMU may run as another user: it goes through our directories, and sees nothing in them
+
+
+def storage_id(root: Path) -> str:
+    """What hosts that see the same directory read alike: a random word that the first of them wrote there."""
+    path, half = root / STORAGE, root / f"{STORAGE}.{uuid.uuid4().hex}"
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        root.chmod(PASSABLE)
+    if not path.is_file():
+        half.write_text(uuid.uuid4().hex)
+        with contextlib.suppress(FileExistsError):
+            os.link(half, path)  # one of several that begin together
+        half.unlink()
+    return path.read_text().strip()[:64]
 
 
 class Disks:
     """Below `root`, which hosts may share; a host's copies are in a directory of its own."""
 
-    def __init__(self, root: Path, host: str, images: Path) -> None:
+    def __init__(self, root: Path, host: str, bases: Bases) -> None:
         self._root = root
         self._host = host
-        self._images = images
+        self._bases = bases
 
     def place(self, server: str, copy: int, host: str = "") -> Path:
         return self._root / (host or self._host) / server / str(copy)
@@ -40,37 +62,71 @@ class Disks:
         found = [path for path in (self._root / self._host).glob("*/*") if path.name.isdigit()]
         return sorted((path.parent.name, int(path.name)) for path in found)
 
-    async def make(self, guest: GuestSpec) -> None:
-        """The image is inspected again, and QEMU is told its format: left to guess, it would open whatever file a qcow2
-        names, whoever uploaded it."""
-        source, disk_format = self._images / guest.image, guest.image_format or RAW
-        if not source.is_file():
-            raise Failed("no_image", f"image {guest.image} is not on {self._host}", elsewhere=True)
-        if disk_format not in (RAW, QCOW2):
-            text = f"image {guest.image} is a {disk_format}; servers boot from raw and qcow2: convert it"
-            raise Failed("image_unreadable", text, final=True)
-        try:
-            size = await FILES.run(inspect, source, disk_format, guest.disk_gb * GIB or MOST_DISK) or 0
-        except Refused as why:
-            raise Failed("image_unreadable", f"image {guest.image}: {why.message}", final=True) from None
-        grown = guest.disk_gb if guest.disk_gb * GIB > size else 0
-        await self._write(guest.server, guest.copy, source, disk_format, self._host, grown)
+    def prepare(self) -> None:
+        """The host's directory; others that share `root` see it."""
+        self._ready(self._root / self._host)
 
-    async def send(self, server: str, copy: int, to_host: str, to_copy: int) -> None:
-        """To a host whose directory is seen from here."""
-        if not (self._root / to_host).is_dir():
-            text = f"{self._host} cannot send a disk to {to_host}: they share no directory {self._root.name}/{to_host}"
-            raise Failed("unreachable", text, final=True)
-        if not (self.place(server, to_copy, to_host) / DISK).is_file():
-            await self._write(server, to_copy, self.disk(server, copy), QCOW2, to_host, 0)
+    def ready_place(self, server: str, copy: int, host: str = "") -> Path:
+        """The directory of a copy, made where it is missing."""
+        place = self.place(server, copy, host)
+        self._ready(place)
+        return place
+
+    def _ready(self, folder: Path) -> None:
+        for path in reversed((folder, *folder.parents)):
+            if path.is_relative_to(self._root) and not path.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(PASSABLE)
+
+    async def make(self, guest: GuestSpec, image: ImageOrder | None = None) -> None:
+        """All disks of the copy. The root disk is the last: with it, the copy is whole."""
+        place = self.ready_place(guest.server, guest.copy)
+        await self._make_local(guest)
+        half = place / HALF
+        await FILES.run(begin_file, half)
+        if boots_from_volume(guest):  # it is never attached; it says that the copy is whole
+            await run("qemu-img", "create", "-q", "-f", QCOW2, str(half), str(MIB))
+        else:
+            size = guest.disk_gb * GIB
+            base = await self._bases.ensure(guest.image, guest.image_format, size or MOST_DISK, image)
+            await FILES.run(link, base.path, place / BASE)
+            layered = ("-b", BASE, "-F", RAW)  # by a name in the same directory: it moves with the disk
+            await run("qemu-img", "create", "-q", "-f", QCOW2, *layered, str(half), str(max(size, base.size)))
+        half.rename(place / DISK)
+
+    async def fit(self, guest: GuestSpec) -> None:
+        """Grow the disks to the guest's sizes and make those that it lacks. None shrinks, but for swap: a guest keeps
+        nothing there, so it is made again."""
+        place, sizes = self.place(guest.server, guest.copy), local_bytes(guest)
+        if guest.disk_gb and not boots_from_volume(guest):
+            await self._grow(place / DISK, guest.disk_gb * GIB)
+        for disk in self.ephemerals(place):
+            await self._grow(disk, sizes.get(disk.name, 0))
+        swap = place / SWAP
+        if swap.is_file() and swap.stat().st_size != sizes.get(SWAP, 0):
+            swap.unlink()
+        await self._make_local(guest)
+
+    async def fits(self, guest: GuestSpec) -> bool:
+        """Whether `fit` has nothing left to do."""
+        place, sizes = self.place(guest.server, guest.copy), local_bytes(guest)
+        swap = place / SWAP
+        there = {disk.name: await self._bytes(disk) for disk in self.ephemerals(place)}
+        there |= {SWAP: swap.stat().st_size} if swap.is_file() else {}
+        checked = guest.disk_gb and not boots_from_volume(guest)
+        return there == sizes and (not checked or await self._bytes(place / DISK) >= guest.disk_gb * GIB)
 
     def adopt(self, server: str, copy: int, other: int) -> bool:
         """The disk of another copy, if it is seen from here, gets one more name, and stays when the other name goes."""
         disk = self.find(server, other)
         if disk is None:
             return False
-        self.place(server, copy).mkdir(parents=True, exist_ok=True)
-        os.link(disk, self.disk(server, copy))
+        place = self.ready_place(server, copy)
+        others = (disk.parent / name for name in LINKED)
+        layers = sorted(disk.parent.glob(f"*{LAYER}"))
+        for path in (*layers, *self.ephemerals(disk.parent), *others, disk):
+            if path.is_file() and not (place / path.name).exists():
+                os.link(path, place / path.name)
         return True
 
     def find(self, server: str, copy: int) -> Path | None:
@@ -84,25 +140,57 @@ class Disks:
         if not place.is_dir():
             return
         for path in sorted(place.iterdir(), key=lambda path: path.name == DISK):
-            path.unlink(missing_ok=True)
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
         shutil.rmtree(place, ignore_errors=True)
         if place.parent.is_dir() and not any(place.parent.iterdir()):
             place.parent.rmdir()
 
-    def console(self, server: str, copy: int) -> str:
-        try:
-            return (self.place(server, copy) / CONSOLE).read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
+    def ephemerals(self, place: Path) -> list[Path]:
+        return sorted(place.glob(EPHEMERAL.format("*")))
 
-    async def _write(self, server: str, copy: int, source: Path, disk_format: str, host: str, disk_gb: int) -> None:
-        place = self.place(server, copy, host)
-        place.mkdir(parents=True, exist_ok=True)
-        half = place / HALF
-        half.unlink(missing_ok=True)  # of one who died over it
-        half.touch()  # with the rights that new files have here; qemu-img's own would keep others out
-        formats = ("-f", disk_format, "-O", QCOW2)
-        await run("qemu-img", "convert", *formats, str(source), str(half), seconds=MAKING_SECONDS)
-        if disk_gb:
-            await run("qemu-img", "resize", "-q", "-f", QCOW2, str(half), str(disk_gb * GIB))
-        half.rename(place / DISK)
+    async def _make_local(self, guest: GuestSpec) -> None:
+        """The ephemeral and swap disks that are not there yet."""
+        place = self.ready_place(guest.server, guest.copy)
+        for name, size in local_bytes(guest).items():
+            if (place / name).is_file():
+                continue
+            half = place / HALF
+            await FILES.run(begin_file, half)
+            if name == SWAP:
+                os.truncate(half, size)
+                await run("mkswap", str(half))
+            else:
+                await run("qemu-img", "create", "-q", "-f", QCOW2, str(half), str(size))
+            half.rename(place / name)
+
+    async def _grow(self, disk: Path, size: int) -> None:
+        there = await self._bytes(disk)
+        if there > size:
+            text = f"{disk.name} of copy {disk.parent.name} of server {disk.parent.parent.name} cannot shrink"
+            raise Failed("disk_shrinks", f"{text}: it has {there} bytes, the flavor {size}", final=True)
+        if there < size:
+            await run("qemu-img", "resize", "-q", "-f", QCOW2, str(disk), str(size))
+
+    async def _bytes(self, disk: Path) -> int:
+        """What the guest sees."""
+        described = await run("qemu-img", "info", "-U", "-f", QCOW2, "--output=json", str(disk))
+        return int(json.loads(described)["virtual-size"])
+
+
+def link(source: Path, target: Path) -> None:
+    """One more name of a file, in the place of whatever had it."""
+    if target.exists() and target.samefile(source):
+        return
+    target.unlink(missing_ok=True)
+    os.link(source, target)
+
+
+def boots_from_volume(guest: GuestSpec) -> bool:
+    return any(one.is_root for one in guest.volumes)
+
+
+def local_bytes(guest: GuestSpec) -> dict[str, int]:
+    """By the name of its file, the size of every disk beside the root disk."""
+    sizes = {EPHEMERAL.format(number): size * GIB for number, size in enumerate(guest.ephemeral_gb)}
+    return sizes | ({SWAP: guest.swap_mb * MIB} if guest.swap_mb else {})

@@ -1,21 +1,25 @@
-"""A guest as libvirt wants it told: XML from what the guest is and what the host gave it, and back again."""
+"""A guest as libvirt's XML, from its definition and from what the host gave it, and back again."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import msgspec
 
-from kilonova.compute.drivers.libvirt.disks import CONSOLE, DISK
+from kilonova.compute.drivers.libvirt.devices import add_devices
+from kilonova.compute.drivers.libvirt.interfaces import Plugged, interfaces, user_network
 from kilonova.domain.cpus import told
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
 
 NAMESPACE = "urn:kilonova:guest"
 PREFIX = "kilonova-"
+TRANSLATED_MIB = 32  # of TCG's code cache; its default is up to a quarter of the host's memory
+KVM = "kvm"
 
 
 def name_of(server: str, copy: int) -> str:
@@ -29,41 +33,72 @@ def copy_of(name: str) -> tuple[str, int] | None:
     return (server, int(copy)) if name.startswith(PREFIX) and server and copy.isdigit() else None
 
 
-def domain_xml(guest: GuestSpec, place: Path, accelerator: str) -> str:
+def domain_xml(
+    guest: GuestSpec,
+    place: Path,
+    accelerator: str,
+    owner: str,
+    plugged: Sequence[Plugged] = (),
+    consoles: Sequence[str] = (),
+) -> str:
+    """`owner`: whose guest it is; several agents may use one libvirtd. `plugged`: its ports on this host. `consoles`:
+    the kinds that users may connect to."""
     domain = Element("domain", type=accelerator)
     _text(domain, "name", name_of(guest.server, guest.copy))
     _text(domain, "uuid", str(uuid.uuid5(uuid.NAMESPACE_URL, name_of(guest.server, guest.copy))))
-    _text(domain, "title", guest.name or guest.server)
-    metadata = SubElement(SubElement(domain, "metadata"), f"{{{NAMESPACE}}}guest")
-    metadata.text = msgspec.json.encode(guest).decode()
+    _text(domain, "title", " ".join(guest.name.split()) or guest.server)  # libvirt allows no line breaks
+    SubElement(domain, "metadata").append(metadata_of(guest, owner))
     _text(domain, "memory", str(guest.memory_mb), unit="MiB")
     _text(domain, "vcpu", str(guest.vcpus))
     if guest.claim is not None:
-        _hardware(domain, guest, guest.claim)
+        _hardware(domain, guest, guest.claim, accelerator)
     else:
-        _cpu(domain, guest)
+        _cpu(domain, guest, accelerator)
     system = SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine="pc")
     SubElement(system, "boot", dev="hd")
-    SubElement(SubElement(domain, "features"), "acpi")
+    features = SubElement(domain, "features")
+    SubElement(features, "acpi")
+    if accelerator != KVM:
+        _text(SubElement(features, "tcg"), "tb-cache", str(TRANSLATED_MIB), unit="MiB")
     _text(domain, "on_crash", "destroy")
-    _devices(SubElement(domain, "devices"), guest, place)
+    add_devices(SubElement(domain, "devices"), guest, place, interfaces(plugged), consoles)
+    if (command := user_network(plugged)) is not None:
+        domain.append(command)
     return ElementTree.tostring(domain, encoding="unicode")
 
 
-def spec_in(xml: str) -> GuestSpec | None:
-    """What a domain was defined from."""
-    found = ElementTree.fromstring(xml).find(f"./metadata/{{{NAMESPACE}}}guest")
-    return None if found is None or not found.text else msgspec.json.decode(found.text, type=GuestSpec)
+def metadata_of(guest: GuestSpec, owner: str) -> Element:
+    """The definition, without what opens its volumes: everybody who may use libvirt can read it (law 13)."""
+    volumes = [msgspec.structs.replace(one, connection={}) for one in guest.volumes]
+    element = Element(f"{{{NAMESPACE}}}guest", owner=owner)
+    element.text = _for_xml(msgspec.json.encode(msgspec.structs.replace(guest, volumes=volumes)).decode())
+    return element
 
 
-def _hardware(domain: Element, guest: GuestSpec, claim: HostClaim) -> None:
+def _for_xml(json: str) -> str:
+    """JSON escapes all characters that XML forbids but these two. A user may put them into a server's metadata."""
+    return json.replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
+
+
+def spec_in(domain: Element) -> GuestSpec | None:
+    """The definition of a domain; None if it is not one of ours."""
+    element = domain.find(f"./metadata/{{{NAMESPACE}}}guest")
+    return None if element is None or not element.text else msgspec.json.decode(element.text, type=GuestSpec)
+
+
+def owner_in(domain: Element) -> str:
+    element = domain.find(f"./metadata/{{{NAMESPACE}}}guest")
+    return "" if element is None else element.get("owner", "")
+
+
+def _hardware(domain: Element, guest: GuestSpec, claim: HostClaim, accelerator: str) -> None:
     """Pinned CPUs, host cells and page sizes, as the host gave them."""
     if not claim.cells:
-        _cpu(domain, guest)
+        _cpu(domain, guest, accelerator)
         return
     tune, numa, backing = SubElement(domain, "cputune"), SubElement(domain, "numatune"), None
-    cells = SubElement(_cpu(domain, guest), "numa")
+    cells = SubElement(_cpu(domain, guest, accelerator), "numa")
     emulator = [cpu for cell in claim.cells for cpu in cell.emulator]
     for number, cell in enumerate(claim.cells):
         for vcpu, cpu in cell.pinning:
@@ -79,29 +114,13 @@ def _hardware(domain: Element, guest: GuestSpec, claim: HostClaim) -> None:
         SubElement(tune, "emulatorpin", cpuset=told(emulator))
 
 
-def _cpu(domain: Element, guest: GuestSpec) -> Element:
-    cpu = SubElement(domain, "cpu")
+def _cpu(domain: Element, guest: GuestSpec, accelerator: str) -> Element:
+    cpu = SubElement(domain, "cpu", {"mode": "host-model"} if accelerator == KVM else {})
     topology = guest.wish.topology if guest.wish is not None else None
     if topology is not None:
         counts = {"sockets": topology.sockets, "cores": topology.cores, "threads": topology.threads}
         SubElement(cpu, "topology", {name: str(count) for name, count in counts.items()})
     return cpu
-
-
-def _devices(devices: Element, guest: GuestSpec, place: Path) -> None:
-    disk = SubElement(devices, "disk", type="file", device="disk")
-    SubElement(disk, "driver", name="qemu", type="qcow2")
-    SubElement(disk, "source", file=str(place / DISK))
-    SubElement(disk, "target", dev="vda", bus="virtio")
-    serial = SubElement(devices, "serial", type="file")
-    SubElement(serial, "source", path=str(place / CONSOLE), append="on")
-    SubElement(devices, "memballoon", model="none")
-    for address in guest.claim.addresses if guest.claim is not None else ():
-        area, bus, rest = address.split(":")
-        slot, function = rest.split(".")
-        parts = {"domain": area, "bus": bus, "slot": slot, "function": function}
-        given = SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="yes")
-        SubElement(SubElement(given, "source"), "address", {name: f"0x{value}" for name, value in parts.items()})
 
 
 def _text(parent: Element, tag: str, text: str, **attributes: str) -> None:

@@ -12,8 +12,8 @@ from kilonova.domain.numa import HostCell, Pages
 from kilonova.domain.pci import PHYSICAL, STANDARD, VIRTUAL, PciDevice
 
 
-def cells_in(capabilities: str, offer: Offer) -> tuple[HostCell, ...]:
-    found = ElementTree.fromstring(capabilities).iterfind("./host/topology/cells/cell")
+def cells_in(capabilities: Element, offer: Offer) -> tuple[HostCell, ...]:
+    found = capabilities.iterfind("./host/topology/cells/cell")
     return tuple(_cell(cell, offer) for cell in found)
 
 

@@ -1,26 +1,30 @@
-"""Running virsh and qemu-img: with a time limit, and never longer than the agent itself lives."""
+"""Running qemu-img and the like: with a time limit, and never longer than the agent itself lives."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 
 from kilonova.domain.errors import Failed
 
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")  # a helper that outlives its agent would work against the next
+LONG_SECONDS = 3600.0  # for whole disks
+SYSTEM_PROGRAMS = ":/usr/sbin:/sbin"  # mkswap is there, and an ordinary user's PATH does not say so
 
 
-async def run(*words: str, given: str = "", seconds: float = 60.0) -> str:
-    """What it prints. Raises Failed with its own last words."""
+async def run(*words: str, seconds: float = 60.0) -> str:
+    """Return what it prints. Raises `Failed` with its last words."""
     process = await asyncio.create_subprocess_exec(
         *DIES_WITH_US,
         *words,
-        stdin=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL,  # uvloop fails over a pipe to a program that has ended already
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PATH": os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PROGRAMS},
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(given.encode()), seconds)
+        out, err = await asyncio.wait_for(process.communicate(), seconds)
     except TimeoutError:
         raise Failed("program_hangs", f"{words[0]} {words[1]} did not end within {seconds:.0f} s") from None
     finally:
@@ -33,8 +37,8 @@ async def run(*words: str, given: str = "", seconds: float = 60.0) -> str:
 
 
 def _named(words: Sequence[str]) -> str:
-    """The program and what it was told to do; options and files say little."""
-    return " ".join(word for word in words[:4] if not word.startswith(("-", "/", "qemu:")))
+    """The program and its verb; options and files say little."""
+    return " ".join(word for word in words[:4] if not word.startswith(("-", "/")))
 
 
 def _last_words(text: str) -> str:

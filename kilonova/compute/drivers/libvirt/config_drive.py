@@ -1,0 +1,61 @@
+"""The config drive of a copy: an ISO image beside its disk, for its owner alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from kilonova.compute.config_drive import SEED_BYTES, Telling, config_drive
+from kilonova.compute.drivers.libvirt.disks import CONFIG_DRIVE
+from kilonova.compute.drivers.libvirt.images import PRIVATE
+from kilonova.compute.drivers.libvirt.programs import run
+from kilonova.domain.errors import Failed
+from kilonova.domain.guest import GuestSpec
+from kilonova.domain.guest_contents import GuestSecrets
+from kilonova.threads import FILES
+
+LABEL = "config-2"  # by which guests find it
+HALF, DRAFT = "config.half", ".config-"
+
+
+async def ensure_config_drive(place: Path, guest: GuestSpec, secrets: GuestSecrets | None, domain: str) -> None:
+    """Without `secrets` the one that is there stays: it has those that the guest was defined with before. `domain`: of
+    the guest's host name."""
+    if secrets is None and (place / CONFIG_DRIVE).is_file():
+        return
+    telling = Telling(dhcp_domain=domain, seed=os.urandom(SEED_BYTES))
+    await write_iso(place / CONFIG_DRIVE, config_drive(guest, secrets or GuestSecrets(), telling))
+
+
+async def write_iso(path: Path, tree: Mapping[str, bytes]) -> None:
+    """Whole or not at all. A guest that runs keeps the one that it has open."""
+    half = path.with_name(HALF)
+    folder = Path(await FILES.run(_lay_out, path.parent, tree))
+    try:
+        options = ("-quiet", "-J", "-r", "-V", LABEL, "-allow-lowercase", "-allow-multidot", "-l", "-ldots")
+        await run("genisoimage", *options, "-o", str(half), str(folder))
+        half.chmod(PRIVATE)
+        half.rename(path)
+    finally:
+        await FILES.run(shutil.rmtree, folder, True)
+
+
+def _lay_out(place: Path, tree: Mapping[str, bytes]) -> str:
+    """The files in a directory for their owner alone, on the same disk as the guest's other secrets."""
+    for left in place.glob(f"{DRAFT}*"):  # by an agent that was killed here
+        shutil.rmtree(left, ignore_errors=True)
+    half = place / HALF
+    half.unlink(missing_ok=True)
+    half.touch(mode=PRIVATE)  # genisoimage writes into it: the secrets are never in a file that others can read
+    folder = Path(tempfile.mkdtemp(prefix=DRAFT, dir=place))
+    for name, content in tree.items():
+        parts = PurePosixPath(name).parts
+        if not parts or ".." in parts or parts[0] == "/":
+            raise Failed("bad_config_drive", f"config drive: {name!r} is not a path inside of it", final=True)
+        file = folder.joinpath(*parts)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return str(folder)

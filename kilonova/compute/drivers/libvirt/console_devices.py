@@ -1,0 +1,68 @@
+"""The serial line and the screen of a guest, for nobody but the agent: the line is a unix socket in the guest's
+directory, which libvirt makes for QEMU's user alone; for the screen nothing listens, libvirt hands out connections.
+What the guest writes on its serial line goes to its console file, too, whether somebody is connected or not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from kilonova.compute.drivers.libvirt.console import CONSOLE
+from kilonova.domain.console import SERIAL, VNC
+
+if TYPE_CHECKING:
+    import libvirt
+
+SOCKET = "tty.sock"
+LONGEST = 107  # bytes of a unix socket's path
+VIDEO_KIB = "16384"
+SCREEN = 0  # the first one
+
+
+def add_consoles(devices: Element, place: Path, kinds: Collection[str]) -> None:
+    if SERIAL in kinds and is_possible(place):
+        serial = SubElement(devices, "serial", type="unix")
+        SubElement(serial, "source", mode="bind", path=str(place / SOCKET))
+        SubElement(serial, "log", file=str(place / CONSOLE), append="on")
+    else:
+        serial = SubElement(devices, "serial", type="file")
+        SubElement(serial, "source", path=str(place / CONSOLE), append="on")
+    if VNC in kinds:
+        graphics = SubElement(devices, "graphics", type="vnc", sharePolicy="force-shared")
+        SubElement(graphics, "listen", type="none")
+        SubElement(SubElement(devices, "video"), "model", type="vga", vram=VIDEO_KIB, heads="1")
+        SubElement(
+            devices, "input", type="tablet", bus="virtio"
+        )  # a browser knows where its pointer is, not how it moved
+
+
+def is_possible(place: Path) -> bool:
+    """The kernel allows no longer paths; a guest below such a directory has a console log only."""
+    return len(os.fsencode(place / SOCKET)) <= LONGEST
+
+
+def keep_private(place: Path) -> None:
+    """libvirt makes the socket for QEMU's user and group, as its umask says."""
+    with contextlib.suppress(FileNotFoundError):
+        (place / SOCKET).chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def consoles_of(domain: libvirt.virDomain) -> tuple[str, ...]:
+    """As the guest was started: its definition may be newer."""
+    devices = ElementTree.fromstring(domain.XMLDesc(0))
+    found = {VNC: "./devices/graphics[@type='vnc']/listen[@type='none']", SERIAL: "./devices/serial[@type='unix']"}
+    return tuple(kind for kind, path in found.items() if devices.find(path) is not None)
+
+
+def open_screen(domain: libvirt.virDomain) -> socket.socket:
+    """A connection to QEMU's VNC server."""
+    connected = socket.socket(fileno=domain.openGraphicsFD(SCREEN, 0))
+    connected.setblocking(False)
+    return connected

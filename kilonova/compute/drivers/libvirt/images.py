@@ -1,0 +1,236 @@
+"""Images on a host: where a disk's bytes come from, and the bases that disks are laid over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from kilonova.compute.drivers.libvirt.programs import LONG_SECONDS, run
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.image_bytes import ImageOrder
+from kilonova.services.image.inspection import QCOW2, RAW, inspect
+from kilonova.threads import FILES
+
+logger = logging.getLogger(__name__)
+BASES = "_base"  # beside the directories of the hosts; no host's name begins so
+UNUSED_SECONDS = 24 * 3600.0  # that a base stays without a disk over it
+FRESH_SECONDS = 600.0  # that it stays where room is needed at once: somebody may be about to lay a disk over it
+MOST_DISK = 16 * 1024**4  # bytes, of a disk whose flavor says no size
+PART = "part"  # ends the name of an image that is being fetched
+PRIVATE = 0o600
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class LocalImage(NamedTuple):
+    path: Path
+    disk_format: str  # as its owner declared it; "": whoever asked knows
+    is_temporary: bool = False  # nobody else needs the file
+
+
+class ImageSize(NamedTuple):
+    """What an image takes on a host, in bytes."""
+
+    disk_format: str  # as `LocalImage`
+    copied: int  # of the file that is removed again once the base is made
+    content: int  # of the image as it is stored
+    disk: int  # of the disk that it holds
+
+
+class Missing(NamedTuple):
+    """What a base needs that is not there yet, in bytes."""
+
+    least: int
+    most: int
+    disk: int  # of the disk that the image holds, also where the base is there
+
+
+class ImageSource(Protocol):
+    """Where a host has images from."""
+
+    async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
+        """Without fetching it. Raises `Failed` or `Refused` where the image cannot be had or is not what it is declared
+        to be."""
+
+    async def fetch(self, image: str, order: ImageOrder | None) -> LocalImage:
+        """A complete file on this machine, verified. `order`: what lets it be fetched. Raises `Failed` or `Refused`."""
+
+
+class LocalImages:
+    """Images that are files on this machine already."""
+
+    async def fetch(self, image: str, order: ImageOrder | None) -> LocalImage:
+        raise NotImplementedError
+
+    async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
+        found = await self.fetch(image, order)
+        disk_format = found.disk_format or declared or RAW
+        disk = await FILES.run(inspect, found.path, disk_format, MOST_DISK)
+        content = (await FILES.run(found.path.stat)).st_size
+        return ImageSize(disk_format, 0, content, disk or content)
+
+
+class FolderImages(LocalImages):
+    """Images in a directory, one file each, named by its id."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def fetch(self, image: str, order: ImageOrder | None) -> LocalImage:
+        path = self._folder / checked(image)
+        if not await FILES.run(path.is_file):
+            raise Failed("no_image", f"image {image} is not in {self._folder}", elsewhere=True)
+        return LocalImage(path, "")
+
+
+class ServiceImages(LocalImages):
+    """Images of the image service of the same process."""
+
+    def __init__(self, find: Callable[[str], Awaitable[tuple[Path, str]]]) -> None:
+        self._find = find
+
+    async def fetch(self, image: str, order: ImageOrder | None) -> LocalImage:
+        return LocalImage(*await self._find(checked(image)))
+
+
+class Base(NamedTuple):
+    path: Path
+    size: int  # bytes
+
+
+class Bases:
+    """Images as raw files. A disk is an overlay over a hard link to one, so a base without other links is unused."""
+
+    def __init__(self, root: Path, source: ImageSource, host: str = "") -> None:
+        """`host`: whose half-made files these are, where several hosts share `root`."""
+        self._folder = root / BASES
+        self._source, self._host = source, host
+        self._making: dict[str, asyncio.Lock] = {}
+
+    async def ensure(self, image: str, declared: str, most: int = MOST_DISK, order: ImageOrder | None = None) -> Base:
+        """Raises `Failed` where it cannot be had, or is larger than `most` bytes. Guests that need it at the same time
+        wait for one of them."""
+        path = self.path(image)
+        lock = self._making.setdefault(image, asyncio.Lock())
+        async with lock:
+            if not await FILES.run(path.is_file):
+                await self._make(image, declared, path, most, order)
+        size = (await FILES.run(path.stat)).st_size
+        _require_fit(image, size, most)
+        await FILES.run(os.utime, path)  # it is in use now
+        return Base(path, size)
+
+    async def missing(self, image: str, declared: str, most: int, order: ImageOrder | None = None) -> Missing:
+        """What `ensure` would write. Raises `Failed` where it is sure to fail."""
+        path = self.path(image)
+        if await FILES.run(path.is_file):
+            await FILES.run(os.utime, path)  # it is in use now
+            there = (await FILES.run(path.stat)).st_size
+            _require_fit(image, there, most)
+            return Missing(0, 0, there)
+        try:
+            size = await self._source.measure(image, declared, order)
+        except Refused as why:
+            raise Failed("image_unreadable", f"image {image}: {why.message}", final=True) from None
+        _require_format(image, size.disk_format)
+        _require_fit(image, size.disk, most)
+        return Missing(size.copied + min(size.content, size.disk), size.copied + size.disk, size.disk)
+
+    def path(self, image: str) -> Path:
+        return self._folder / f"{checked(image)}.{RAW}"
+
+    def image_of(self, base: Path) -> str:
+        """The image that a linked base is of; "" where its own name is gone."""
+        try:
+            inode = base.stat().st_ino
+            return next((path.stem for path in self._folder.glob(f"*.{RAW}") if path.stat().st_ino == inode), "")
+        except FileNotFoundError:
+            return ""
+
+    async def cache(self, order: ImageOrder) -> None:
+        """Have it before a guest needs it, if its format is known: a base of the wrong one would be used later.
+        Failing costs time only."""
+        if order.content is None or not order.content.disk_format:
+            return
+        try:
+            await self.ensure(order.image, order.content.disk_format, order=order)
+        except (Failed, Refused) as why:
+            logger.info("image not cached: image=%s reason=%s", order.image, why.message)
+
+    async def _make(self, image: str, declared: str, path: Path, most: int, order: ImageOrder | None) -> None:
+        """QEMU is told the format, and the image is inspected again: left to guess, QEMU would open whatever file a
+        qcow2 names, whoever uploaded it."""
+        try:
+            found = await self._source.fetch(image, order)
+        except Refused as why:
+            raise Failed("image_unreadable", f"image {image}: {why.message}", final=True) from None
+        try:
+            await self._convert(image, found, found.disk_format or declared or RAW, path, most)
+        finally:
+            if found.is_temporary:
+                await FILES.run(found.path.unlink, True)
+
+    async def _convert(self, image: str, found: LocalImage, disk_format: str, path: Path, most: int) -> None:
+        """Refuse a disk that is too large before a byte of it is written: a small file may hold a large one."""
+        _require_format(image, disk_format)
+        try:
+            disk = await FILES.run(inspect, found.path, disk_format, MOST_DISK)
+        except Refused as why:
+            raise Failed("image_unreadable", f"image {image}: {why.message}", final=True) from None
+        _require_fit(image, disk or 0, most)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o711)
+        half = path.with_name(f"{path.stem}.{self._host}.half")
+        await FILES.run(begin_file, half)
+        try:
+            formats = ("-f", disk_format, "-O", RAW)
+            await run("qemu-img", "convert", *formats, str(found.path), str(half), seconds=LONG_SECONDS)
+        except Failed:
+            await FILES.run(half.unlink, True)  # a full disk would stay full
+            raise
+        await FILES.run(half.rename, path)
+
+    async def clean(self, *, at_once: bool = False) -> None:
+        """`at_once`: room is needed now."""
+        await FILES.run(self._clean, FRESH_SECONDS if at_once else UNUSED_SECONDS)
+
+    def _clean(self, seconds: float) -> None:
+        """Bases that no disk is laid over, and what nobody has gone on with."""
+        for path in self._folder.glob("*.*"):
+            with contextlib.suppress(FileNotFoundError):
+                found = path.stat()
+                if found.st_nlink == 1 and found.st_mtime < time.time() - seconds:
+                    path.unlink()
+
+
+def checked(image: str) -> str:
+    """An image's id, which is no path. Raises `Failed`."""
+    if not _ID.fullmatch(image):
+        raise Failed(
+            "bad_image", f"image id {image[:80]!r}: 1 to 64 letters, digits and hyphens are allowed", final=True
+        )
+    return image
+
+
+def _require_format(image: str, disk_format: str) -> None:
+    if disk_format not in (RAW, QCOW2):
+        text = f"image {image} is a {disk_format}; servers boot from raw and qcow2: convert it"
+        raise Failed("image_unreadable", text, final=True)
+
+
+def _require_fit(image: str, size: int, most: int) -> None:
+    if size > most:
+        text = f"image {image}: its disk has {size} bytes, the flavor's {most}; use a larger flavor"
+        raise Failed("image_too_large", text, final=True)
+
+
+def begin_file(half: Path) -> None:
+    """An empty file for its owner alone; qemu-img writes into it and keeps its mode."""
+    half.unlink(missing_ok=True)  # of one who died over it
+    half.touch(mode=PRIVATE)

@@ -1,0 +1,102 @@
+"""Bytes that rebuilds under way will still write, so that two of them are not promised the same ones.
+
+A reservation is a file in the directory of the copy that a rebuild makes: an agent that starts again finds it, hosts
+that share the storage see each other's, and it is removed with the copy. What is left of it is measured at each look.
+It ends by itself once the new copy is whole and the old one is gone: from then on the server's claim covers its disks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from kilonova.compute.drivers.libvirt.disks import DISK, LAYER, Disks
+from kilonova.compute.drivers.libvirt.images import Bases
+from kilonova.domain.driver import INSTEAD
+from kilonova.domain.errors import Failed
+
+RESERVED = "reserved.json"
+Bytes = Annotated[int, msgspec.Meta(ge=0)]  # a host that shares the storage cannot promise others more than there is
+BLOCK = 512  # bytes, the unit of st_blocks
+
+
+class Need(NamedTuple):
+    """Bytes that a rebuild writes."""
+
+    least: int  # at once: the image, as far as it is not in the cache
+    most: int  # with all that the guest may write to its new disks
+
+
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+    of_copy: int  # the old one
+    keeps_ephemeral: bool
+    image: str
+    image_least: Bytes
+    image_most: Bytes
+    disks: Bytes  # of the new disks when they are full
+    room: str = ""  # BESIDE or INSTEAD; "": not decided yet
+
+    @property
+    def need(self) -> Need:
+        return Need(self.image_least, self.image_most + self.disks)
+
+
+class Reservations:
+    """Those below `root`, of all hosts that share it."""
+
+    def __init__(self, root: Path, disks: Disks, bases: Bases) -> None:
+        self._root, self._disks, self._bases = root, disks, bases
+
+    def write(self, server: str, copy: int, reservation: Reservation) -> None:
+        path = self._disks.ready_place(server, copy) / RESERVED
+        half = path.with_suffix(".half")
+        half.write_bytes(msgspec.json.encode(reservation))
+        half.rename(path)
+
+    def withdraw(self, server: str, copy: int) -> None:
+        place = self._disks.place(server, copy)
+        for path in (place / RESERVED, (place / RESERVED).with_suffix(".half")):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds a half-made disk, which the undo of the rebuild removes
+            place.rmdir()
+            place.parent.rmdir()
+
+    def held(self, server: str, copy: int, image: str) -> Need:
+        """What other rebuilds than that of this copy will still write. One that waits for the same `image` fetches it
+        for both."""
+        own, found = self._disks.place(server, copy), Need(0, 0)
+        for path in self._root.glob(f"*/*/*/{RESERVED}"):
+            if path.parent != own:
+                with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, Failed):  # removed, or not one
+                    left = self._left(path.parent, msgspec.json.decode(path.read_bytes(), type=Reservation), image)
+                    found = Need(found.least + left.least, found.most + left.most)
+        return found
+
+    def _left(self, place: Path, reservation: Reservation, image: str) -> Need:
+        old = place.parent / str(reservation.of_copy)
+        if (place / DISK).is_file() and not old.is_dir():
+            return Need(0, 0)
+        is_fetched = reservation.image == image or self._bases.path(reservation.image).is_file()
+        least, most = (0, 0) if is_fetched else (reservation.image_least, reservation.image_most)
+        most += max(0, reservation.disks - self.taken(place, keeps_ephemeral=reservation.keeps_ephemeral))
+        if reservation.room == INSTEAD:  # these go first
+            most -= self.taken(old, keeps_ephemeral=reservation.keeps_ephemeral)
+        return Need(least, max(least, most))
+
+    def taken(self, place: Path, *, keeps_ephemeral: bool) -> int:
+        """What the disks of a copy take and nobody else needs; files that have another name stay."""
+        kept = {disk.stem for disk in self._disks.ephemerals(place)} if keeps_ephemeral else set()
+        found = []
+        for path in place.glob("*"):
+            if path.name != RESERVED and not _belongs(path, kept):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(path.stat())
+        return sum(one.st_blocks * BLOCK for one in found if one.st_nlink == 1)
+
+
+def _belongs(path: Path, disks: set[str]) -> bool:
+    """Whether it is one of these disks, or a layer of one."""
+    return path.stem in disks or (path.suffix == LAYER and path.name.split(".")[0] in disks)
