@@ -9,24 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
-from kilonova.bus import host_subject, question_subject
+from kilonova.bus import HOST_ALIVE, host_subject, question_subject
 from kilonova.compute.host_claims import PREFIX, HostClaims
+from kilonova.compute.orders import Running, error_of, key_of
+from kilonova.compute.power_news import PowerNews
+from kilonova.compute.questions import Questions
 from kilonova.compute.settling import Tries, carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import (
+    Alive,
     Beat,
-    CacheOrder,
-    ConsoleQuestion,
     Finish,
     Finished,
-    Holdings,
-    HoldingsQuestion,
     Orders,
     Register,
     Registered,
@@ -43,14 +42,6 @@ T = TypeVar("T")
 KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
 CLOUD = "cloud"  # which cloud it belongs to
 REMEMBERED = 4096  # servers; an order comes as the answer to a question just asked, so old ones cannot turn up
-
-
-@dataclass
-class Running:
-    turn: int
-    ordinal: int
-    key: str
-    task: asyncio.Task[None]
 
 
 class Agent:
@@ -88,12 +79,15 @@ class Agent:
             elif not name.startswith(PREFIX):
                 self._turns[name] = tuple(value)
         self._running: dict[str, Running] = {}
-        self._declining: dict[str, asyncio.Task[None]] = {}  # answers to orders that were dropped
+        self._declining: dict[str, asyncio.Task[Any]] = {}  # answers to orders that were dropped
         self._failed_starts: Tries = Tries()
+        self._questions = Questions(self.driver, world.consoles, self._copies)
+        self._powers = PowerNews(self.driver, world.clock, self._look)
         self._refusal = ""  # why a result was not taken, the last time
         self._woken = False  # ask for work at once
         self._due: asyncio.Future[None] | None = None
         self._loop: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.refused: str | None = None  # why the cloud will not have this host; the process ends with it
         self.welcomed = False  # has been registered at least once
 
@@ -107,15 +101,18 @@ class Agent:
             self._key = self.world.ids.uuid()
             self._memory.keep(KEY, self._key)
         await self.world.bus.serve(host_subject(self.host), self._on_wake)
-        await self.world.bus.serve(question_subject(self.host), self._on_question)
+        await self.world.bus.serve(question_subject(self.host), self._questions.answer)
         self._loop = asyncio.create_task(self._live())
+        self._watching = asyncio.create_task(self._powers.watch())
 
     async def stop(self) -> None:
         """Guests go on running; steps under way are left for the next start."""
         tasks = [*(running.task for running in self._running.values()), *self._declining.values()]
-        for task in [*tasks, *([self._loop] if self._loop else [])]:
+        tasks += [task for task in (self._loop, self._watching) if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *([self._loop] if self._loop else []), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._questions.consoles.stop()
 
     async def ended(self) -> None:
         """Returns when the agent has given up (`refused`) or was stopped."""
@@ -125,15 +122,6 @@ class Agent:
     async def _on_wake(self, body: bytes) -> bytes:
         self._look()
         return b""
-
-    async def _on_question(self, body: bytes) -> bytes:
-        question = msgspec.json.decode(body, type=ConsoleQuestion | CacheOrder | HoldingsQuestion)
-        if isinstance(question, CacheOrder):
-            await self.driver.cache_images(question.images)
-            return b""
-        if isinstance(question, HoldingsQuestion):
-            return msgspec.json.encode(Holdings(await self._copies()))
-        return msgspec.json.encode(await self.driver.console(question.server, question.copy))
 
     async def _copies(self) -> list[CopyReport]:
         """All that is here, with what it holds of the hardware and the highest turn that was seen of its server."""
@@ -186,6 +174,7 @@ class Agent:
     # -- registering --------------------------------------------------------------------------------------------
 
     async def _register(self) -> None:
+        self._powers.clear()
         inventory = await self.driver.inventory()
         self.claims.hardware = inventory.hardware
         report = Register(
@@ -198,6 +187,7 @@ class Agent:
             cell=self._cell,
             cloud=self._cloud.get("id", ""),
             seen=self._cloud.get("seen", {}),
+            filters=self.driver.filters_ports,
         )
         answer = await self._ask("conductor.register", report, Registered)
         if answer.refused:
@@ -232,12 +222,15 @@ class Agent:
         pull = self._woken
         self._woken = False
         has = [running.key for running in self._running.values()]
+        powers = self._powers.take(self._running.keys())
         beat = Beat(
             host=self.host,
             session=self.session,
             epoch=self._epoch,
             has=has,
             pull=pull,
+            powers=powers,
+            filters=self.driver.filters_ports,
             cloud=self._cloud.get("id", ""),
             seen=self._cloud.get("seen", {}),
         )
@@ -245,7 +238,10 @@ class Agent:
             orders = await self._ask("conductor.beat", beat, Orders)
         except NoAnswer:
             self._woken = self._woken or pull  # what it was woken for is still there
+            alive = Alive(host=self.host, session=self.session, cloud=beat.cloud)
+            await self.world.bus.cast(HOST_ALIVE, msgspec.json.encode(alive))
             raise
+        self._powers.note(powers, orders.noted)
         if orders.seen:
             self._cloud["seen"] = {**self._cloud.get("seen", {}), **orders.seen}
             self._memory.keep(CLOUD, self._cloud)
@@ -255,6 +251,7 @@ class Agent:
             return
         for order in orders.steps:
             await self._begin(order)
+        self._woken = self._woken or orders.more
 
     async def _begin(self, order: StepOrder) -> None:
         """The newest order for a server wins. Older ones are dropped, and answered: who sent it may know no newer one,
@@ -270,21 +267,21 @@ class Agent:
             await self._abort(order.server)
         self._remember(order)
         task = asyncio.create_task(self._work(order))
-        self._running[order.server] = Running(order.turn, order.ordinal, _key(order), task)
+        self._running[order.server] = Running(order.turn, order.ordinal, key_of(order), task)
 
     def _decline(self, order: StepOrder, seen: tuple[int, int]) -> None:
         """Say that an order was dropped; once at a time for each. A late one is refused there and harms nobody."""
-        if _key(order) in self._declining:
+        if key_of(order) in self._declining:
             return
         text = (
             f"host {self.host}: order of turn {order.turn}, step {order.ordinal}, for server {order.server} is older "
             f"than turn {seen[0]}, step {seen[1]}, which this host has had; if a database was restored from a backup, "
             "run `kilonova db restored`"
         )
-        error = _error("order_outdated", text, elsewhere=False, final=True)
+        error = error_of("order_outdated", text, elsewhere=False, final=True)
         task = asyncio.create_task(self._finish(order, None, error))
-        self._declining[_key(order)] = task
-        task.add_done_callback(lambda _: self._declining.pop(_key(order), None))
+        self._declining[key_of(order)] = task
+        task.add_done_callback(lambda _: self._declining.pop(key_of(order), None))
         logger.warning("%s", text)
 
     async def _abort(self, server: str) -> None:
@@ -298,10 +295,13 @@ class Agent:
     async def _work(self, order: StepOrder) -> None:
         OPERATION.set(order.operation)  # of this task, in all that it logs
         result, error = await self._perform(order)
-        await self._finish(order, result, error)
+        following = await self._finish(order, result, error, goes_on=True)
         running = self._running.get(order.server)
         if running is not None and (running.turn, running.ordinal) == (order.turn, order.ordinal):
             del self._running[order.server]
+        if following is not None:
+            await self._begin(following)
+        await self._powers.read_again(order.server)
 
     async def _perform(self, order: StepOrder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         host = HostContext(
@@ -313,14 +313,18 @@ class Agent:
             facts=order.facts,
             guest=order.guest,
             secrets=order.secrets,
+            uploads=self.world.uploads,
+            guest_secrets=order.guest_secrets,
+            image=order.image,
         )
         try:
             return await self._function(order)(host) or {}, None
         except Failed as failed:
-            return None, _error(failed.code, failed.message, elsewhere=not failed.final, final=failed.final)
+            return None, error_of(failed.code, failed.message, elsewhere=not failed.final, final=failed.final)
         except Exception as unexpected:
             logger.exception("host %s: %s of operation %s failed", self.host, order.name, order.operation)
-            return None, _error("unexpected", f"{type(unexpected).__name__}: {unexpected}", elsewhere=True, final=False)
+            text = f"{type(unexpected).__name__}: {unexpected}"
+            return None, error_of("unexpected", text, elsewhere=True, final=False)
 
     def _function(self, order: StepOrder) -> Callable[[HostContext], Awaitable[dict[str, Any] | None]]:
         """Steps are found by name (law 14)."""
@@ -334,8 +338,10 @@ class Agent:
         )
         return function
 
-    async def _finish(self, order: StepOrder, result: dict[str, Any] | None, error: dict[str, Any] | None) -> None:
-        """Told until somebody answers. Refused: undo nothing, ask what should be there (law 7)."""
+    async def _finish(
+        self, order: StepOrder, result: dict[str, Any] | None, error: dict[str, Any] | None, *, goes_on: bool = False
+    ) -> StepOrder | None:
+        """Report until somebody answers; returns the next step. Refused: ask what should be there (law 7)."""
         while True:
             message = Finish(
                 host=self.host,
@@ -346,6 +352,8 @@ class Agent:
                 ordinal=order.ordinal,
                 result=result,
                 error=error,
+                filters=self.driver.filters_ports,
+                goes_on=goes_on,
             )
             try:
                 answer = await self._ask("conductor.finish", message, Finished)
@@ -355,11 +363,10 @@ class Agent:
             if not answer.accepted:
                 self._note_refusal(order, answer.why)
                 self._look()
-            return
+            return answer.order if message.epoch == self._epoch else None  # begins nothing before it has settled
 
     def _note_refusal(self, order: StepOrder, why: str) -> None:
-        """Nothing is lost by it: the step is handed out anew, or was not this host's any more. Many at once have the
-        same reason: it is noted once."""
+        """Nothing is lost: the step is handed out again, or was not this host's any more. A reason is noted once."""
         if why != self._refusal:
             logger.debug("host %s: the result of %s came too late: %s", self.host, order.name, why)
         self._refusal = why
@@ -383,11 +390,3 @@ class Agent:
             oldest = next(iter(self._turns))
             del self._turns[oldest]
             self._memory.drop(oldest)
-
-
-def _key(order: StepOrder) -> str:
-    return f"{order.operation}/{order.ordinal}"
-
-
-def _error(code: str, message: str, *, elsewhere: bool, final: bool) -> dict[str, Any]:
-    return {"code": code, "message": message, "elsewhere": elsewhere, "final": final}

@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kilonova.domain.errors import Failed
+from kilonova.domain.guest import GuestSpec
 from kilonova.domain.messages import Verdict
 from kilonova.world import Claims, Driver
 
@@ -41,24 +44,29 @@ async def carry_out(
             done.destroyed.append((verdict.server, verdict.copy))
     for verdict in verdicts:
         if verdict.guest is not None and verdict.word != "adopt":
-            await driver.ensure_defined(verdict.guest)
+            await driver.ensure_defined(_with_claim(claims, verdict.guest))
     for verdict in verdicts:
         if verdict.word == "adopt":
             copy = (verdict.server, verdict.copy)
-            reason = await _adopt(driver, verdict, tries)
+            reason = await _adopt(driver, claims, verdict, tries)
             if reason and copy not in running:
                 done.failed.append((*copy, reason))
             done.adopted.append((*copy, (verdict.run and not reason) or copy in running))
     return done
 
 
-async def _adopt(driver: Driver, verdict: Verdict, tries: Tries) -> str:
+def _with_claim(claims: Claims, guest: GuestSpec) -> GuestSpec:
+    """The conductor says what the guest shall be; what it holds of the hardware only this host knows."""
+    return msgspec.structs.replace(guest, claim=claims.of(guest.server, guest.copy))
+
+
+async def _adopt(driver: Driver, claims: Claims, verdict: Verdict, tries: Tries) -> str:
     """Define it as it shall be, and start it if it shall run; return why that cannot be. The others must not wait for
     a guest that can never start here, nor for ever for one that fails again and again."""
     copy = (verdict.server, verdict.copy)
     try:
         if verdict.guest is not None:
-            await driver.ensure_defined(verdict.guest)
+            await driver.ensure_defined(_with_claim(claims, verdict.guest))
         if verdict.run:
             await driver.ensure_power(*copy, on=True)
     except Exception as error:

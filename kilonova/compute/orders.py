@@ -1,0 +1,25 @@
+"""Orders on a host: the step that is under way, and how its end is told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from kilonova.domain.messages import StepOrder
+
+
+@dataclass
+class Running:
+    turn: int
+    ordinal: int
+    key: str
+    task: asyncio.Task[None]
+
+
+def key_of(order: StepOrder) -> str:
+    return f"{order.operation}/{order.ordinal}"
+
+
+def error_of(code: str, message: str, *, elsewhere: bool, final: bool) -> dict[str, Any]:
+    return {"code": code, "message": message, "elsewhere": elsewhere, "final": final}

@@ -1,0 +1,56 @@
+"""Guests that were started or have ended, for the next heartbeat: whoever did it, since a driver cannot tell.
+
+Each change is told until a conductor has noted it. After a step it is read again: the step may have changed it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection
+
+from kilonova.domain.errors import KilonovaError
+from kilonova.world import Clock, Driver
+
+logger = logging.getLogger(__name__)
+MOST_AT_ONCE = 64  # in one heartbeat
+AGAIN_SECONDS = 1.0  # after the driver could not answer
+Told = list[tuple[str, int, bool]]
+
+
+class PowerNews:
+    def __init__(self, driver: Driver, clock: Clock, wake: Callable[[], None]) -> None:
+        self._driver, self._clock, self._wake = driver, clock, wake
+        self._waiting: dict[tuple[str, int], bool] = {}
+
+    async def watch(self) -> None:
+        """Note every change, until cancelled."""
+        while True:
+            try:
+                changed = await self._driver.power_change()
+                self._waiting[changed.server, changed.copy] = await self._driver.is_on(changed.server, changed.copy)
+                self._wake()
+            except KilonovaError as error:  # the driver compares again when it can
+                logger.debug("power of a guest cannot be read: %s", error)
+                await self._clock.sleep(AGAIN_SECONDS)
+
+    def take(self, busy: Collection[str]) -> Told:
+        """What to tell now. Of a server that a step is at work on, nothing: the step says what becomes of it."""
+        told = [(*key, on) for key, on in self._waiting.items() if key[0] not in busy]
+        return told[:MOST_AT_ONCE]
+
+    def note(self, told: Told, noted: Collection[tuple[str, int]]) -> None:
+        """Forget what a conductor has noted, unless it has changed again."""
+        for server, copy, on in told:
+            if (server, copy) in noted and self._waiting.get((server, copy)) == on:
+                del self._waiting[server, copy]
+
+    async def read_again(self, server: str) -> None:
+        """A step for this server has ended; what waits to be told about it shall be as it is now."""
+        for key in [key for key in self._waiting if key[0] == server]:
+            with contextlib.suppress(KilonovaError):
+                self._waiting[key] = await self._driver.is_on(*key)
+
+    def clear(self) -> None:
+        """The host registers, and reports everything."""
+        self._waiting.clear()
