@@ -22,6 +22,7 @@ KINDS = {
     "unpermitted_guest": "a host runs a guest without the permission to run it",
     "guest_off": "a server is ACTIVE and its guest is off",
     "guest_on": "a server is stopped or soft-deleted and its guest runs",
+    "not_reclaimed": "a server was soft-deleted before its records were restored, and is not reclaimed",
     "guest_volumes": "a guest is defined with other volumes than its server has",
     "orphan_port": "a port is of a server that does not exist",
     "port_elsewhere": "a port is bound to another host than its server's",
@@ -57,13 +58,14 @@ class Records:
     attached: set[str] = field(default_factory=set)  # volumes that anybody has attached
     busy: set[str] = field(default_factory=set)  # servers that an operation is at work on, or left something of
     turns: dict[str, int] = field(default_factory=dict)
+    not_reclaimed: set[str] = field(default_factory=set)  # soft-deleted servers that reclaiming leaves (law 15)
     complete: bool = True  # every cell answered
 
 
 def compare(records: Records, holdings: Holdings) -> set[Difference]:
     """Servers that somebody is busy with are passed over."""
     found = {*_copies(records, holdings), *_missing(records, holdings)}
-    found |= {*_ports(records), *_attachments(records), *_volumes(records)}
+    found |= {*_ports(records), *_attachments(records), *_volumes(records), *_not_reclaimed(records)}
     return {one for one in found if one.server not in records.busy}
 
 
@@ -163,6 +165,12 @@ def _volumes(records: Records) -> Iterator[Difference]:
         if volume["status"] == "in-use" and volume["id"] not in records.attached:
             text = f"volume {volume['id']} is in use, and nothing is attached; reset its state"
             yield Difference("volume_in_use", "", "", text)
+
+
+def _not_reclaimed(records: Records) -> Iterator[Difference]:
+    for server in records.not_reclaimed:
+        text = f"server {server} was soft-deleted before the records were restored, and is not reclaimed"
+        yield Difference("not_reclaimed", server, "", f"{text}; restore it, or delete it with --force")
 
 
 def _boots_from_volume(server: Row) -> bool:

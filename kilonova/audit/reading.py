@@ -22,9 +22,9 @@ from kilonova.store.tables.placement import claim_fence, consumers, ledger
 from kilonova.world import Row, Store, Stores, Tx
 
 _SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "claimed", "turn", "deleted", "project_id", "user_id"]))
-_MOVE = ("id", "server_id", "kind", "source_host", "old_flavor", "old_claimed", "open", "source_gone")
+_MOVE = ("id", "server_id", "kind", "source_host", "source_copy", "old_flavor", "old_claimed", "open", "source_gone")
 _MIGRATIONS = Sql(select(*cell.migrations.c[_MOVE]))
-_COPIES = Sql(select(*cell.copies.c["server_id", "copy", "host", "claim"]))
+_COPIES = Sql(select(*cell.copies.c["server_id", "copy", "host", "claim", "state"]))
 _QUARANTINE = Sql(select(*cell.quarantine.c["server_id", "host"]).where(cell.quarantine.c.ended_at.is_(None)))
 _HARDWARE = Sql(select(cell.host_hardware))
 _LIVE = Sql(select(*operations.c["server_id", "facts"]).where(operations.c.live == 1))
@@ -141,7 +141,7 @@ async def _read_cell(store: Store, reading: Reading) -> None:
     servers, migrations, copies, quarantined, live, hosts, findings = await store.read(body)
     _add_live(reading, live)
     _add_findings(reading, findings)
-    reading.hardware |= differences(hosts, copies, {row["id"]: row for row in servers}, reading.busy)
+    reading.hardware |= differences(hosts, copies, {row["id"]: row for row in servers}, migrations, reading.busy)
     reading.copies |= {(row["server_id"], row["host"]) for row in copies}
     reading.quarantined |= {(row["server_id"], row["host"]) for row in quarantined}
     by_server: dict[str, list[Row]] = {}

@@ -10,7 +10,9 @@ from sqlalchemy import select
 from kilonova.audit.differences import Difference, Records, compare
 from kilonova.domain.errors import StoreError
 from kilonova.domain.guest import CopyReport
+from kilonova.domain.server import SOFT_DELETED
 from kilonova.store.findings import OPEN as OPEN_FINDINGS
+from kilonova.store.restored_at import is_soft_deleted_before, restored_at
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control, network, volume
 from kilonova.store.tables.journal import operations
@@ -21,6 +23,11 @@ AT_ONCE = 64  # hosts that are asked at the same time
 
 _SERVER = ("id", "host", "runner_host", "runner_copy", "vm_state", "turn", "network_info", "volume_info", "deleted")
 _SERVERS = Sql(select(*cell.servers.c[_SERVER]))
+_SOFT_DELETED = Sql(
+    select(*cell.servers.c["id", "details", "turn", "turn_floor"]).where(
+        cell.servers.c.vm_state == SOFT_DELETED, cell.servers.c.deleted == 0
+    )
+)
 _COPIES = Sql(select(*cell.copies.c["server_id", "copy", "host", "state"]))
 _QUARANTINE = Sql(select(*cell.quarantine.c["server_id", "copy", "host"]).where(cell.quarantine.c.ended_at.is_(None)))
 _DEBTS = Sql(select(*cell.debts.c["server_id", "copy", "host"]))
@@ -92,6 +99,10 @@ async def _read(stores: Stores) -> Records:
 
 async def _read_cell(store: Store, records: Records) -> None:
     async def body(tx: Tx) -> tuple[Sequence[Row], ...]:
+        restored = await restored_at(tx)
+        if restored >= 0:
+            left = [row for row in await tx.all(_SOFT_DELETED) if is_soft_deleted_before(row, restored)]
+            records.not_reclaimed |= {row["id"] for row in left}
         statements = (_SERVERS, _COPIES, _QUARANTINE, _DEBTS, _HOSTS, _LIVE, OPEN_FINDINGS)
         return tuple([await tx.all(statement) for statement in statements])
 

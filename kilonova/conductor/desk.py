@@ -4,6 +4,7 @@ conductor may answer any agent."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,22 +13,26 @@ from typing import Any
 import msgspec
 from sqlalchemy import bindparam, select
 
-from kilonova.bus import HOSTS_ANSWER, in_cell
+from kilonova.bus import HOST_ALIVE, HOSTS_ANSWER, in_cell
+from kilonova.bus.serving import MAX_BODY
 from kilonova.conductor.gate import Gate
+from kilonova.conductor.host_networks import HostNetworks
 from kilonova.conductor.observer import Observer
+from kilonova.conductor.powers import Followed, follow_powers
 from kilonova.conductor.returning import cell_of, refusal_of_other_cloud, register, returned
-from kilonova.domain.errors import Halted, KilonovaError, Superseded, Unreachable
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Register, Registered, Returned, StepOrder
+from kilonova.domain.errors import Failed, Halted, KilonovaError, Superseded, Unreachable
+from kilonova.domain.host_network import ContentsQuestion, NetworkQuestion
+from kilonova.domain.messages import Alive, Beat, Finish, Finished, Orders, Register, Registered, Returned, StepOrder
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
-from kilonova.engine.passing import pass_on
+from kilonova.engine.passing import answer_with
 from kilonova.engine.take import Guard, open_for_host, take_for_host
 from kilonova.logs import OPERATION
 from kilonova.store.badges import Sighting
 from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import hosts
-from kilonova.world import Store, Tx
+from kilonova.world import Row, Store, Tx
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +40,7 @@ REGISTRATIONS = 64  # of empty hosts at a time
 _STANDING = Sql(  # not the whole row: what the host reports of its hypervisor is long
     select(*hosts.c["session", "epoch", "returning", "forced_down", "fenced"]).where(hosts.c.name == bindparam("host"))
 )
+ORDERS_BYTES = MAX_BODY // 2  # at most, and one more order: user data and files make some of them long
 COPIES = 8  # so many to be judged cost about as much as all the rest of a registration
 
 
@@ -46,6 +52,9 @@ class Desk:
     with_work: set[str] = field(default_factory=set)
     doors: set[str] = field(default_factory=set)  # prefixes that are served
     registering: Gate = field(default_factory=lambda: Gate(REGISTRATIONS))
+
+    def __post_init__(self) -> None:
+        self.networks = HostNetworks(self.engine)
 
     async def serve(self) -> None:
         """At one door per prefix; a cell of a new one may have been made."""
@@ -61,8 +70,11 @@ class Desk:
             ("conductor.returned", Returned, self.on_returned),
             ("conductor.beat", Beat, self.on_beat),
             ("conductor.finish", Finish, self.on_finish),
+            ("conductor.network", NetworkQuestion, self.networks.on_network),
+            ("conductor.contents", ContentsQuestion, self.networks.on_contents),
         ):
             await bus.serve(in_cell(prefix, subject), _answering(kind, answer), shared=True)
+        await bus.serve(in_cell(prefix, HOST_ALIVE), _answering(Alive, self.on_alive))
 
     async def on_register(self, message: Register) -> Registered:
         """Some at a time. When a whole fleet starts at once, most would have given up before it is their turn, and
@@ -88,17 +100,29 @@ class Desk:
         cloud = self.engine.world.db.cloud
         if cloud and beat.cloud and beat.cloud != cloud:  # it is told why when it registers
             return Orders(register_again=True)
-        journal = await self._journal(beat.host)
+        try:
+            journal = await self._journal(beat.host)
+        except Superseded:  # it was removed while it was away, or joined after the backup that control is restored from
+            return Orders(register_again=True)
         observer = self.observer(journal)
         observer.hear(beat.host, beat.session)
         await self._hear(beat.host, journal.name, beat.seen)
         news = self._news(journal.name, beat.seen)
-        if observer.known.get(beat.host) != (beat.session, beat.epoch) or beat.pull or beat.host in self.with_work:
+        is_known = observer.known.get(beat.host) == (beat.session, beat.epoch)
+        if not is_known or beat.pull or beat.powers or beat.host in self.with_work:
             try:
                 return msgspec.structs.replace(await self._orders(journal, beat), seen=news)
             except Unreachable:  # it beats on: the next heartbeat asks again
                 return Orders()
         return Orders(seen=news)
+
+    async def on_alive(self, message: Alive) -> None:
+        """It counts as heard (law 9), and no more: what it asks for, its next heartbeat gets."""
+        cloud = self.engine.world.db.cloud
+        if cloud and message.cloud and message.cloud != cloud:
+            return
+        with contextlib.suppress(KilonovaError):  # it is not known here, or its records cannot be read
+            self.observer(await self._journal(message.host)).hear(message.host, message.session)
 
     async def _hear(self, host: str, cell: str, seen: dict[str, tuple[int, int]]) -> None:
         """Raises `Halted` when the host saw a database in a later state than it is in (law 15)."""
@@ -134,16 +158,23 @@ class Desk:
             self.cell_of_host.pop(beat.host, None)  # it may have moved to another cell
         if word != "work":
             return Orders(register_again=word == "register")
+        followed = await follow_powers(self.engine, journal, beat) if beat.powers else Followed([])
+        if followed.register_again:
+            return Orders(register_again=True, noted=followed.noted)
         self.with_work.discard(beat.host)
         # together, so that they share a COMMIT
         taking = (self._take(journal, beat, still_works, *step) for step in found)
         taken = await asyncio.gather(*taking)
-        return Orders(steps=[order for order in taken if order is not None])
+        orders = within_a_message([order for order in taken if order is not None])
+        return msgspec.structs.replace(orders, noted=followed.noted)
 
     async def _take(self, journal: Store, beat: Beat, guard: Guard, operation: str, ordinal: int) -> StepOrder | None:
         """One step that cannot be handed out is logged; the host's other steps do not wait for it."""
         try:
             return await take_for_host(self.engine, journal, operation, ordinal, beat, guard)
+        except Failed as error:  # its secrets cannot be read
+            log.error("step not handed out: operation=%s host=%s reason=%s", operation, beat.host, error)
+            return None
         except KilonovaError:
             raise
         except Exception:
@@ -162,10 +193,11 @@ class Desk:
     async def _finish(self, message: Finish) -> Finished:
         journal = self.engine.world.db.cell(message.journal)
 
-        async def same_epoch(tx: Tx) -> None:
+        async def same_epoch(tx: Tx) -> bool:
             row = await tx.one(_STANDING, host=message.host)
             if row is None or (row["session"], row["epoch"]) != (message.session, message.epoch):
                 raise Superseded(f"{message.host} has registered again, or must; its steps will be handed out again")
+            return message.goes_on and _word(row, message) == "work"
 
         end = partial(
             conclude,
@@ -183,8 +215,7 @@ class Desk:
                 following = await end(_unreadable(message, wrong))
         except Superseded as why:
             return Finished(False, str(why))
-        await pass_on(self.engine, journal, following)
-        return Finished(True)
+        return Finished(True, order=await answer_with(self.engine, journal, following, filters=message.filters))
 
     def observer(self, journal: Store) -> Observer:
         """Of this cell; a cell may be new."""
@@ -195,17 +226,45 @@ class Desk:
     async def _journal(self, host: str) -> Store:
         name = self.cell_of_host.get(host)
         if name is None:
-            name = (await cell_of(self.engine, host)).name
+            try:
+                name = (await cell_of(self.engine, host)).name
+            except Unreachable:
+                return self._journal_known_to_have(host)
             self.cell_of_host[host] = name
         return self.engine.world.db.cell(name)
 
+    def _journal_known_to_have(self, host: str) -> Store:
+        """While control does not answer: else hosts that this conductor has not met would count as silent, beside
+        others that it hears (law 9)."""
+        for name, observer in self.observers.items():
+            if host in observer.known:
+                return self.engine.world.db.cell(name)
+        raise Unreachable(f"control does not answer, and no cell is known to have {host}")
+
 
 async def _word_for(tx: Tx, beat: Beat) -> str:
-    row = await tx.one(_STANDING, host=beat.host)
+    return _word(await tx.one(_STANDING, host=beat.host), beat)
+
+
+def _word(row: Row | None, said: Beat | Finish) -> str:
+    """What a host may do that says this."""
     # `returning` although it beats: an old registration arrived late and opened the question again
-    if row is None or row["returning"] or (row["session"], row["epoch"]) != (beat.session, beat.epoch):
+    if row is None or row["returning"] or (row["session"], row["epoch"]) != (said.session, said.epoch):
         return "register"
     return "wait" if row["forced_down"] or row["fenced"] else "work"
+
+
+def within_a_message(orders: list[StepOrder]) -> Orders:
+    """As many of them as the bus takes in one message; the host asks for the rest at once."""
+    if len(orders) < 2:
+        return Orders(steps=orders)
+    total, steps = 0, list[StepOrder]()
+    for order in orders:
+        if total > ORDERS_BYTES:
+            return Orders(steps=steps, more=True)
+        total += len(msgspec.json.encode(order))
+        steps.append(order)
+    return Orders(steps=steps)
 
 
 def _outcome(message: Finish) -> Outcome:

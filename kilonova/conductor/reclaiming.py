@@ -1,4 +1,8 @@
-"""Soft-deleted servers whose time is over are deleted, by whichever conductor looks first: asking twice is harmless."""
+"""Soft-deleted servers whose time is over are deleted, by whichever conductor looks first: asking twice is harmless.
+
+One that was soft-deleted before its records were restored is never reclaimed: its owner may have restored it since the
+backup (law 15). The audit names it (`not_reclaimed`) until somebody restores it or deletes it for good.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,19 @@ import logging
 from sqlalchemy import select
 
 from kilonova.domain.cause import Cause
-from kilonova.domain.details import details_from
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
+from kilonova.store.restored_at import is_soft_deleted_before, restored_at, soft_deleted_at
 from kilonova.store.statements import Sql
 from kilonova.store.tables.cell import servers
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)
 _WAITING = Sql(
-    select(servers.c.id, servers.c.details, servers.c.project_id, servers.c.user_id).where(
+    select(*servers.c["id", "details", "project_id", "user_id", "turn", "turn_floor"]).where(
         servers.c.vm_state == SOFT_DELETED, servers.c.deleted == 0
     )
 )
@@ -27,11 +31,11 @@ _WAITING = Sql(
 
 async def reclaim(engine: Engine, journal: Store) -> None:
     async def body(tx: Tx) -> list[tuple[str, Cause]]:
-        over = await tx.now() - engine.limits.reclaim_instance_interval
+        over, restored = await tx.now() - engine.limits.reclaim_instance_interval, await restored_at(tx)
         return [
             (row["id"], _cause(engine, row))
             for row in await tx.all(_WAITING)
-            if (details_from(row["details"]).soft_deleted_at or 0.0) <= over
+            if soft_deleted_at(row) <= over and not is_soft_deleted_before(row, restored)
         ]
 
     for server, cause in await journal.read(body):

@@ -12,17 +12,19 @@ from typing import Any
 
 import msgspec
 
+from kilonova.bus.serving import MAX_BODY
 from kilonova.conductor.lost_guests import adopt_lost
 from kilonova.conductor.reports import report_error
 from kilonova.conductor.verdicts import correct_copies, judge_copies, may_be_gone, note_missing
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED, from_json, to_json
-from kilonova.engine.connections import with_connections
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_DELETED, STOPPED, from_json, to_json
+from kilonova.engine.connections import ports_of, with_volumes
 from kilonova.engine.core import Engine
+from kilonova.operations.steps.details import edit_details
 from kilonova.placement import claims
-from kilonova.placement.inventories import ensure_provider, set_accepting
+from kilonova.placement.inventories import ensure_provider, newest_registration, set_by_registration
 from kilonova.placement.reporting import take_report
 from kilonova.placement.traits import DISABLED, set_disabled
 from kilonova.services.compute.cells import keep_cell
@@ -31,11 +33,13 @@ from kilonova.store.gone_hosts import find_gone, sentence_of
 from kilonova.store.host_hardware import note_hardware, touch
 from kilonova.store.hosts import UNKNOWN_IDENTITY
 from kilonova.store.quarantine import end_quarantine, note_quarantine
+from kilonova.store.restored_at import restored_at
 from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)
 REASON_LENGTH = 500
+GUESTS_BYTES = MAX_BODY // 2  # of the guests in one answer
 
 
 def identity_of(key: str) -> str:
@@ -50,22 +54,26 @@ async def register(engine: Engine, message: Register) -> Registered:
     try:
         gone = await _declared_gone(engine, message)
         journal = await find_cell(engine, message, "" if gone is None else gone["cell"])
-        row = await _host_row(engine, journal, message, gone)
+        row, number = await _host_row(engine, journal, message, gone)
     except Refused as why:
         return Registered(epoch=0, refused=why.message)
     placement = engine.world.db.placement
     await ensure_provider(placement, row["provider_id"], message.host, accepting=False)
-    await set_accepting(placement, row["provider_id"], False)
+    if not await set_by_registration(placement, row["provider_id"], False, number):
+        raise _overtaken(message.host)
     traits = {*message.inventory.traits, *([DISABLED] if row["disabled"] else [])}
-    await take_report(placement, row["provider_id"], dict(message.inventory.classes), traits)
+    offers, initial = dict(message.inventory.classes), message.inventory.initial
+    await take_report(placement, row["provider_id"], offers, traits, initial)
     hardware = to_json(message.inventory.hardware)
+    new_ports = await _with_new_ports(engine, message)
 
     news: list[tuple[CopyReport, str]] = []
 
     async def body(tx: Tx) -> Registered:
         now = await tx.now()
-        host = await rows.fetch(tx, cell.hosts, lock=True, name=message.host)
-        assert host is not None
+        host = await rows.fetch(tx, cell.hosts, lock=True, name=message.host, registration=number)
+        if host is None:
+            raise _overtaken(message.host)
         # whoever answers is no longer fenced; what was decided meanwhile it learns now
         values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
         values["fenced"] = None
@@ -77,7 +85,7 @@ async def register(engine: Engine, message: Register) -> Registered:
             logger.warning("server %s: its record was lost and made again, %s has copy %d", server, message.host, copy)
         await note_hardware(tx, message.host, hardware, message.copies)
         resumes = engine.limits.resume_guests_state_on_host_boot
-        verdicts = await judge_copies(tx, message.host, message.copies, resumes, gone)
+        verdicts = await judge_copies(tx, message.host, message.copies, resumes, gone, new_ports)
         for server in await note_missing(tx, message.host, message.copies, now):
             logger.warning(
                 "server %s: the records were restored, and %s does not have its disk; set to ERROR",
@@ -94,7 +102,7 @@ async def register(engine: Engine, message: Register) -> Registered:
     for report, reason in news:
         text = "guest quarantined: host=%s server=%s copy=%s power=%s reason=%r; see `kilonova quarantine list`"
         logger.warning(text, message.host, report.server, report.copy, report.power, reason)
-    verdicts = [await _with_volumes(engine, message.host, verdict) for verdict in registered.verdicts]
+    verdicts = await _with_devices(engine, message, registered.verdicts)
     return msgspec.structs.replace(registered, verdicts=verdicts)
 
 
@@ -109,10 +117,30 @@ def refusal_of_other_cloud(engine: Engine, message: Register) -> str:
     )
 
 
-async def _with_volumes(engine: Engine, host: str, verdict: Verdict) -> Verdict:
-    if verdict.guest is None:
-        return verdict
-    return msgspec.structs.replace(verdict, guest=await with_connections(engine.world, verdict.guest, host))
+async def _with_new_ports(engine: Engine, message: Register) -> set[str]:
+    """The servers of the host whose ports changed while it may have been away; of a host that filters, all: the rules
+    of their groups may be others."""
+    servers = list({report.server for report in message.copies})
+    if message.filters or engine.world.network is None:
+        return set(servers)
+    return await engine.world.network.changed_ports(servers)
+
+
+async def _with_devices(engine: Engine, message: Register, verdicts: list[Verdict]) -> list[Verdict]:
+    """Each guest with its ports and volumes. Beyond what one message takes, a guest without volumes is left as it is
+    defined there."""
+    defined = [one.server for one in verdicts if one.guest is not None]
+    ports = await ports_of(engine.world, defined, filters=message.filters) if defined else {}
+    told, size = list[Verdict](), 0
+    for verdict in verdicts:
+        guest = verdict.guest
+        if guest is not None:
+            whole = msgspec.structs.replace(guest, ports=ports.get(guest.server, []))
+            guest = await with_volumes(engine.world, whole, message.host)
+            size += len(msgspec.json.encode(guest))
+        kept = guest if guest is not None and (guest.volumes or size < GUESTS_BYTES) else None
+        told.append(msgspec.structs.replace(verdict, guest=kept))
+    return told
 
 
 async def _declared_gone(engine: Engine, message: Register) -> Row | None:
@@ -155,37 +183,72 @@ async def find_cell(engine: Engine, message: Register, former: str = "") -> Stor
     return db.cell(await engine.write(db.control, body))
 
 
-async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row | None) -> Row:
-    """The host's record; its identity is a key, and neither may change behind the other's back. One that was declared
-    `gone` is disabled until an administrator enables it."""
-    identity = identity_of(message.key)
-    service_id, provider_id = engine.world.ids.uuid(), engine.world.ids.uuid()
+def _overtaken(host: str) -> Superseded:
+    return Superseded(f"host {host} has registered again since; this registration is outdated")
 
-    async def body(tx: Tx) -> Row:
-        row = await rows.fetch(tx, cell.hosts, name=message.host)
-        if row is not None:
-            if row["identity"] == UNKNOWN_IDENTITY and await rows.fetch(tx, cell.hosts, identity=identity) is None:
-                await rows.change(tx, cell.hosts, {"identity": identity}, name=message.host)
-            elif row["identity"] != identity:
-                raise Refused(
-                    "identity_changed",
-                    f"host {message.host} is known with another key; restore its key, or delete its record first",
-                )
-            return row
-        other = await rows.fetch(tx, cell.hosts, identity=identity)
-        if other is not None and other["name"] == message.host:  # inserted since the look above, by another conductor
-            return other
-        if other is not None:
-            raise Refused(
-                "host_renamed",
-                f"this agent's key belongs to host {other['name']}; a host cannot be renamed to {message.host}",
-            )
-        await _insert_host(tx, message, identity, service_id, provider_id, None if gone is None else sentence_of(gone))
-        created = await rows.fetch(tx, cell.hosts, name=message.host)
-        assert created is not None
-        return created
+
+async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row | None) -> tuple[Row, int]:
+    """The host's record, and the number of this registration: above all that its cell and placement have seen, also
+    where one of them was restored."""
+    seen = await newest_registration(engine.world.db.placement, message.host)
+    ids = engine.world.ids.uuid(), engine.world.ids.uuid()
+
+    async def body(tx: Tx) -> tuple[Row, int]:
+        row = await _recorded(tx, message, gone, ids)
+        number = max(row["registration"] or 0, seen) + 1
+        # Before its provider is closed: if nobody goes on with this registration, a beat of the host notices.
+        await rows.change(tx, cell.hosts, {"returning": 1, "registration": number}, name=message.host)
+        return row, number
 
     return await engine.write(journal, body)
+
+
+async def _recorded(tx: Tx, message: Register, gone: Row | None, ids: tuple[str, str]) -> Row:
+    """The host's record, locked; its identity is a key, and neither may change behind the other's back. One that was
+    declared `gone` is disabled until an administrator enables it."""
+    identity = identity_of(message.key)
+    row = await rows.fetch(tx, cell.hosts, lock=True, name=message.host)
+    if row is not None:
+        if row["identity"] == identity:
+            return row
+        values = await _taken_over(tx, message, row, gone)
+        if values is None or await rows.fetch(tx, cell.hosts, identity=identity) is not None:
+            raise Refused(
+                "identity_changed",
+                f"host {message.host} is known with another key; restore its key, or delete its record first",
+            )
+        await rows.change(tx, cell.hosts, {"identity": identity, **values}, name=message.host)
+        return await _host(tx, message.host)
+    other = await rows.fetch(tx, cell.hosts, lock=True, identity=identity)
+    if other is not None and other["name"] == message.host:  # inserted since the look above, by another conductor
+        return other
+    if other is not None:
+        raise Refused(
+            "host_renamed",
+            f"this agent's key belongs to host {other['name']}; a host cannot be renamed to {message.host}",
+        )
+    await _insert_host(tx, message, identity, *ids, None if gone is None else sentence_of(gone))
+    return await _host(tx, message.host)
+
+
+async def _host(tx: Tx, name: str) -> Row:
+    row = await rows.fetch(tx, cell.hosts, name=name)
+    assert row is not None
+    return row
+
+
+async def _taken_over(tx: Tx, message: Register, row: Row, gone: Row | None) -> dict[str, Any] | None:
+    """What changes in a host's record that has another key, or none, when this one becomes its key; None: it does not.
+
+    Restored records may have the key of a machine that was removed since the backup. Who took its name belongs to this
+    cloud, so it was accepted then; refused, its guests would be listed nowhere. An administrator looks at it first."""
+    if row["identity"] == UNKNOWN_IDENTITY:
+        return {}
+    if gone is not None or not message.cloud or row["session"] is not None or await restored_at(tx) < 0:
+        return None
+    text = "has another key than in the restored records, and joined since the backup"
+    logger.warning("host %s %s; disabled until an administrator enables it", message.host, text)
+    return {"disabled": 1, "disabled_reason": f"it {text}"}
 
 
 async def _insert_host(
@@ -220,25 +283,28 @@ async def _insert_host(
 
 async def returned(engine: Engine, message: Returned) -> bool:
     """The verdicts were carried out: debts are paid, the host may work. False: it has to register again."""
-    journal = await cell_of(engine, message.host)
+    journal, placement = await cell_of(engine, message.host), engine.world.db.placement
     host = await _current(journal, message)
     if host is None:
         return False
+    number = host["registration"] or 0
     try:
         for server, copy in message.destroyed:
             await _pay(engine, journal, message, server, copy)
     except Superseded:
         return False
-    await set_accepting(engine.world.db.placement, host["provider_id"], _is_open(host))
+    await set_by_registration(placement, host["provider_id"], _is_open(host), number)
     # Whoever closes a host writes placement, the record, placement. Ours may have come last, but then the record tells.
     again = await _current(journal, message)
-    if again is None or not _is_open(again):
-        await set_accepting(engine.world.db.placement, host["provider_id"], False)
+    if again is None or again["registration"] != host["registration"] or not _is_open(again):
+        await set_by_registration(placement, host["provider_id"], False, number)
     if again is not None and again["disabled"]:  # our report may have come after that word, and taken its trait away
-        await set_disabled(engine.world.db.placement, host["provider_id"], True)
+        await set_disabled(placement, host["provider_id"], True)
 
     async def body(tx: Tx) -> bool:
-        if not await rows.change(tx, cell.hosts, {"returning": 0}, **_keys(message)):
+        # of this registration: a newer one has to end by itself, or a beat of the host would not notice that it did not
+        keys = {**_keys(message), "registration": host["registration"]}
+        if not await rows.change(tx, cell.hosts, {"returning": 0}, **keys):
             return False
         for server, copy, on in message.adopted:
             await _note_power(tx, message.host, server, copy, on)
@@ -255,9 +321,20 @@ async def _note_power(tx: Tx, host: str, server: str, copy: int, on: bool) -> No
     await rows.change(tx, cell.servers, {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}, **its_own)
     if on:  # by restored records it was off
         await rows.change(tx, cell.servers, {"vm_state": ACTIVE}, **its_own, unsettled=1, vm_state=STOPPED)
+        await _undelete(tx, host, server, its_own)
     await rows.change(tx, cell.servers, {"unsettled": 0}, **its_own, unsettled=1)
     if not on:  # it is not started again (resume_guests_state_on_host_boot): the API says so
         await rows.change(tx, cell.servers, {"vm_state": STOPPED}, **its_own, vm_state=ACTIVE)
+
+
+async def _undelete(tx: Tx, host: str, server: str, its_own: dict[str, Any]) -> None:
+    """A server that is soft-deleted by restored records: a guest that runs proves that its owner restored it since the
+    backup (law 15)."""
+    if await rows.change(tx, cell.servers, {"vm_state": ACTIVE}, **its_own, unsettled=1, vm_state=SOFT_DELETED):
+        await edit_details(tx, server, {"soft_deleted_at": None})
+        logger.warning(
+            "server %s: soft-deleted by the restored records, and its guest runs on %s; set to ACTIVE", server, host
+        )
 
 
 async def _note_failed(tx: Tx, host: str, server: str, copy: int, reason: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from kilonova.bus import CELLS_CHANGED, HOSTS_ANSWER, token
 from kilonova.conductor.auditing import audit_all
+from kilonova.conductor.confirming import MOST_BETWEEN_CONFIRMS, confirm_forgotten
 from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
 from kilonova.conductor.purging import SECONDS_BETWEEN, purge_all
@@ -53,6 +54,7 @@ class Conductor:
         self._flushing = Rounds(self._flush_heard)
         self._watching = Rounds(self._watch_in)
         self._reclaiming = Rounds(self._reclaim_in)
+        self._confirming = Rounds(self._confirm_in)
         engine.on_mine = self._go_on
 
     async def start(self) -> None:
@@ -79,6 +81,9 @@ class Conductor:
         if limits.reclaim_instance_interval:
             often = min(limits.reclaim_instance_interval / 2, MOST_BETWEEN_RECLAIMS)
             self._loops.append(asyncio.create_task(self._every(often, self._reclaim)))
+        if limits.resize_confirm_window:
+            often = min(limits.resize_confirm_window / 2, MOST_BETWEEN_CONFIRMS)
+            self._loops.append(asyncio.create_task(self._every(often, self._confirm)))
         if limits.audit_interval:
             self._loops.append(asyncio.create_task(self._now_and_then(limits.audit_interval, self._audit)))
         if limits.retention_days:
@@ -92,7 +97,8 @@ class Conductor:
         await asyncio.gather(*self._loops, return_exceptions=True)
         if not self._alone:
             await self.engine.world.bus.stop_serving()
-        for rounds in (self._finding, self._freeing, self._flushing, self._watching, self._reclaiming):
+        periodic = (self._reclaiming, self._confirming)
+        for rounds in (self._finding, self._freeing, self._flushing, self._watching, *periodic):
             await rounds.stop()
         await self._end_drives()
         if not self._alone:
@@ -299,6 +305,12 @@ class Conductor:
 
     async def _reclaim(self) -> None:
         await self._reclaiming.go(self._cells())
+
+    async def _confirm_in(self, journal: Store) -> None:
+        await confirm_forgotten(self.engine, journal)
+
+    async def _confirm(self) -> None:
+        await self._confirming.go(self._cells())
 
     async def _watch(self) -> None:
         await self._watching.go(self._cells())

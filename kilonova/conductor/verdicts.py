@@ -8,7 +8,7 @@ records decide, never the host: what counts is the runner, or a copy recorded at
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from sqlalchemy import bindparam, select
@@ -37,12 +37,18 @@ _OLD_COPIES = Sql(
 
 
 async def judge_copies(
-    tx: Tx, host: str, reports: Sequence[CopyReport], resumes: bool, gone: Row | None = None
+    tx: Tx,
+    host: str,
+    reports: Sequence[CopyReport],
+    resumes: bool,
+    gone: Row | None = None,
+    new_ports: Set[str] = frozenset(),
 ) -> list[Verdict]:
-    """Of all that the host reported, and of what it owes. `gone`: the word of the operator who declared it gone."""
+    """Of all that the host reported, and of what it owes. `gone`: the word of the operator who declared it gone.
+    `new_ports`: servers whose ports the host may not know as they are."""
     held = {_key(row): row["reason"] for row in await open_quarantine(tx, host)}
     verdicts = [
-        await _set_aside(tx, host, report, gone) or await _verdict(tx, host, report, resumes, held)
+        await _set_aside(tx, host, report, gone) or await _verdict(tx, host, report, resumes, held, new_ports)
         for report in reports
     ]
     return verdicts + await _unreported_debts(tx, host, reports)
@@ -73,7 +79,12 @@ async def _set_aside(tx: Tx, host: str, report: CopyReport, gone: Row | None) ->
 
 
 async def _verdict(
-    tx: Tx, host: str, report: CopyReport, resumes: bool, quarantined: Mapping[tuple[str, int], str]
+    tx: Tx,
+    host: str,
+    report: CopyReport,
+    resumes: bool,
+    quarantined: Mapping[tuple[str, int], str],
+    new_ports: Set[str],
 ) -> Verdict:
     """What shall happen to one reported copy."""
     server = await rows.fetch(tx, cell.servers, id=report.server)
@@ -93,7 +104,7 @@ async def _verdict(
     if server["deleted"]:
         return Verdict(report.server, report.copy, "destroy", "the server is deleted")
     if (server["runner_host"], server["runner_copy"]) == (host, report.copy):
-        return await _adopted(tx, server, report, resumes)
+        return await _adopted(tx, server, report, resumes, new_ports)
     if is_old and (report.power == "on" or not await _is_needed(tx, host, report)):
         why = "it is from before the records were restored, and may be the newest; adopt or remove it"
         return Verdict(report.server, report.copy, "quarantine", why)
@@ -104,7 +115,7 @@ async def _verdict(
     return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
 
 
-async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Verdict:
+async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool, new_ports: Set[str]) -> Verdict:
     """It holds permission to run, and runs again if it should; what its owner stopped is off, whatever happened there
     meanwhile. While an operation is under way only that one says so: the host is asked again when it has ended."""
     state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
@@ -114,8 +125,9 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool) -> Ve
         return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
     if server["unsettled"]:
         return _adopted_as_it_is(report)
-    # its volumes may be others by now, or connected anew
-    guest = guest_spec(ServerRow(server), report.copy) if server["volume_info"] and report.defined else None
+    # its volumes and ports may be others by now, or connected anew
+    is_new = server["volume_info"] or report.server in new_ports
+    guest = guest_spec(ServerRow(server), report.copy) if is_new and report.defined else None
     if state in (STOPPED, SOFT_DELETED):
         why = "it holds permission to run, but its owner stopped it"
         return Verdict(report.server, report.copy, "stop", why, guest=guest)
@@ -148,7 +160,8 @@ async def _is_needed(tx: Tx, host: str, report: CopyReport) -> bool:
 
 async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> None:
     """Records of copies from before the restore, where no operation is at work: one that the host does not have, or
-    that is in quarantine now, is no longer recorded; one that may run is whole."""
+    that is in quarantine now, is no longer recorded; one that may run is whole. A move whose old copy is gone cannot be
+    reverted."""
     there = {(report.server, report.copy): report for report in reports}
     quarantined = {_key(row) for row in await open_quarantine(tx, host)}
     for copy in await tx.all(_OLD_COPIES, host=host):
@@ -159,6 +172,9 @@ async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> No
                 await rows.change(tx, cell.copies, {"state": "whole"}, **keys)
         elif _key(copy) not in there or _key(copy) in quarantined:
             await rows.remove(tx, cell.copies, **keys)
+            if _key(copy) not in there:  # confirmed since the backup: a revert would remove the only disk
+                of_move = {"server_id": copy["server_id"], "source_host": host, "source_copy": copy["copy"], "open": 1}
+                await rows.change(tx, cell.migrations, {"source_gone": 1}, **of_move)
 
 
 async def note_missing(tx: Tx, host: str, reports: Sequence[CopyReport], now: float) -> list[str]:
