@@ -10,8 +10,10 @@ from kilonova.operations.confirm_resize import ConfirmResize
 from kilonova.operations.delete import Delete
 from kilonova.operations.delete_unplaced import DeleteUnplaced
 from kilonova.operations.detach_volume import DetachVolume
+from kilonova.operations.drain_host import DrainHost
 from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.evacuate_host import EvacuateHost
+from kilonova.operations.follow_power import FollowPower
 from kilonova.operations.host_gone import HostGone
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.place import Place
@@ -20,8 +22,13 @@ from kilonova.operations.reboot import HardReboot, SoftReboot
 from kilonova.operations.rebuild import Rebuild
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
 from kilonova.operations.rebuild_volume import RebuildVolume
+from kilonova.operations.relocate import Relocate
+from kilonova.operations.resize import Resize
 from kilonova.operations.restore import Restore
+from kilonova.operations.return_host import ReturnHost
 from kilonova.operations.revert_resize import RevertResize
+from kilonova.operations.snapshot import Snapshot
+from kilonova.operations.snapshot_volumes import SnapshotVolumes
 from kilonova.operations.soft_delete import SoftDelete
 from kilonova.operations.start import Start
 from kilonova.operations.stop import Stop
@@ -37,18 +44,25 @@ REGISTRY: Registry = {
         Restore(),
         DeleteUnplaced(),
         Migrate(),
+        Relocate(),
+        Resize(),
         ConfirmResize(),
         RevertResize(),
         Evacuate(),
         EvacuateHost(),
+        DrainHost(),
+        ReturnHost(),
         HostGone(),
         Start(),
         Stop(),
+        FollowPower(),
         SoftReboot(),
         HardReboot(),
         Rebuild(),
         RebuildVolume(),
         RebuildInCell0(),
+        Snapshot(),
+        SnapshotVolumes(),
         AttachVolume(),
         DetachVolume(),
         Adopt(),

@@ -22,7 +22,7 @@ from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Place, Ste
 from kilonova.operations.steps.claim import claim_move, drop_move, return_move
 from kilonova.operations.steps.guest import power_of
 from kilonova.operations.steps.ownership import give_runner
-from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source, has_ports
+from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source
 from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
 from kilonova.store import rows
@@ -135,7 +135,7 @@ class Adopt(Operation):
             "copy": subject.params["copy"],
             "server": server.id,
             "by": subject.cause.user_id,
-            "ports": has_ports(server),
+            "ports": server.has_ports,
             "volumes": has_volumes(server),
         }
 

@@ -89,6 +89,7 @@ class AttachVolume(Operation):
             on=HERE,
             undo=take_volume,
             when_silent=FAIL,
+            with_guest=True,
             event="compute_attach_volume",
         ),
         Step("complete_volume", complete, on=CONTROL),

@@ -4,7 +4,10 @@
   -> attach_volumes (made for it, or there before; if any are wanted)
   -> build_and_run_instance on the host -> ACTIVE.
 A host that fails is cleaned, its ports and its claim released, and another is chosen by a fresh query, up to
-max_attempts; then the server is in ERROR without a host, nothing of it left anywhere.
+max_attempts. Then nothing of the server is left, and it is buried in cell0 with the class of the failure:
+close_server (its owner changes nothing here any more) -> bury_in_cell0 (its record and history, not handed over yet)
+  -> map_to_cell0 (one control transaction; then its row here goes) -> open_in_cell0.
+Where a copy, a debt or a finding is left, the server stays in its cell, in ERROR.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
+from kilonova.engine import records
 from kilonova.engine.context import Change, Context
 from kilonova.engine.course import Problem
-from kilonova.engine.model import DESTINATION, FOREVER, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, DESTINATION, FOREVER, IMAGE_TOKEN, Facts, Notification, Operation, Step
+from kilonova.operations.steps.burial import LEAVES, close_server, map_to_cell0, open_in_cell0, put_in_cell0
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, remove_guest
@@ -91,12 +96,31 @@ def _count_failures(host: str, *, failed: bool) -> Change:
     return change
 
 
+def failure_of(problem: Problem) -> str:
+    """The class of a failed build, never one of those that qualify for a rebuild: a host was found."""
+    if problem.code == "cancelled":
+        return "build_cancelled"
+    exhausted = problem.elsewhere or problem.code in ("no_valid_host", "claim_refused", "not_known")
+    return "retries_exhausted" if exhausted else problem.code
+
+
+async def bury(ctx: Context) -> Facts:
+    problem = ctx.problem
+    assert problem is not None
+    words = records.CANCELLED if problem.code == "cancelled" else Build().words_for(problem)
+    await put_in_cell0(ctx, failure_of(problem), words, problem)
+    return {"buried": failure_of(problem)}
+
+
 class Build(Operation):
     name = "build"
+    version = 2
     action = "create"
     task_state = "scheduling"
     again_from = "select_destinations"
     safe_words = "Exceeded maximum number of retries."
+    notifications = (Notification("create", begins="allocate_networks", fails_from="allocate_networks"),)
+    task = "build_instances"
 
     def words_for(self, problem: Problem) -> str:
         if problem.step == "attach_volumes":
@@ -109,7 +133,8 @@ class Build(Operation):
         ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())
 
     def settle_undone(self, ctx: Context) -> None:
-        ctx.set_server(vm_state=ERROR)
+        if ctx.server is not None:  # else it is in cell0 by now
+            ctx.set_server(vm_state=ERROR)
 
     steps = [
         Step("select_destinations", select_another, on=ELSEWHERE),
@@ -135,11 +160,19 @@ class Build(Operation):
             starts_guest=True,
             undo_debt=True,
             tries_elsewhere=True,
+            with_guest=True,
             with_secrets=True,
+            tokens=(IMAGE_TOKEN,),
             deadline=600.0,
             task_state="spawning",
             event="compute__do_build_and_run_instance",
         ),
         Step("complete_volumes", complete_all, on=WITH_DEVICES),
     ]
-    ending = [Step("release_volumes", release_unbuilt, on=WITH_DEVICES, retry=FOREVER)]
+    ending = [
+        Step("release_volumes", release_unbuilt, on=WITH_DEVICES, retry=FOREVER),
+        Step("close_server", close_server, on=CONTROL, only_rows=True),
+        Step("bury_in_cell0", bury, on=LEAVES, only_rows=True),
+        Step("map_to_cell0", map_to_cell0, on=LEAVES, with_secrets=True, only_rows=True),
+        Step("open_in_cell0", open_in_cell0, on=LEAVES, only_rows=True),
+    ]

@@ -1,28 +1,47 @@
 """Confirm: the owner keeps the new copy; the old one and its claim go.
 
-confirm_resize on the source (from here on only forward) -> drop what the migration held -> ACTIVE or SHUTOFF
-A source that is away owes the removal and the operation goes on; one that was declared gone is not asked. Asking again
+check_destination (its copy is whole) -> confirm_resize on the source (from here on only forward)
+  -> drop what the migration held -> ACTIVE or SHUTOFF
+A destination that does not report its copy whole ends the confirmation: the server can still go back. A source that is
+away owes the removal and the operation goes on. Where the source was declared gone, neither host is asked. Asking again
 while it runs is the same operation.
 """
 
 from __future__ import annotations
 
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.server import RESIZED
-from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import CONTROL, DEBT, FOREVER, SOURCE, Facts, Operation, Place, Step
+from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.journal import Op
+from kilonova.engine.model import (
+    CONTROL,
+    DEBT,
+    DESTINATION,
+    FAIL,
+    FOREVER,
+    SOURCE,
+    Facts,
+    Notification,
+    Operation,
+    Place,
+    Step,
+)
 from kilonova.operations.steps.claim import drop_move
 from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest
-from kilonova.operations.steps.migration import close_migration
-from kilonova.operations.steps.ports import has_ports
+from kilonova.operations.steps.migration import close_migration, mark_migration
+from kilonova.operations.steps.outlook import all_disks, outlook, source_of_move
 from kilonova.operations.steps.volumes import has_volumes
+from kilonova.world import Tx
+
+# The second and third without a live operation: that one was abandoned, and may be asked for again.
+WAITS_FOR_OWNER = ("finished", "confirming", "reverting")
 
 
 def finished_migration(subject: Subject) -> Facts:
     """Facts of the move that is to be confirmed or reverted."""
     move, server = subject.migration, subject.server
     assert server is not None
-    if move is None or move["status"] != "finished":
+    if move is None or move["status"] not in WAITS_FOR_OWNER:
         raise Refused("not_resized", f"Instance {server.id} has not been resized.")
     return {
         "migration": move["id"],
@@ -32,24 +51,57 @@ def finished_migration(subject: Subject) -> Facts:
         "copy": move["dest_copy"],
         "was": move["old_vm_state"],
         "old_flavor": move["old_flavor"],
+        "new_flavor": move["new_flavor"],
         "source_claimed": move["old_claimed"],
         "source_gone": bool(move["source_gone"]),
-        "ports": has_ports(server),
+        "ports": server.has_ports,
         "volumes": has_volumes(server),
     }
 
 
 LIVING_SOURCE = Place("source", lambda facts: [] if facts.get("source_gone") else SOURCE.targets(facts))
+# Only where the source has a copy that could be used instead.
+CHECKED = Place(
+    "destination",
+    lambda facts: [] if facts.get("source_gone") or facts.get("dead_together") else DESTINATION.targets(facts),
+)
+
+
+async def check_whole(host: HostContext) -> Facts:
+    """The source's copy goes only if this one is complete."""
+    return await require_whole(host, "revert the migration: its former host still has one")
+
+
+async def require_whole(host: HostContext, instead: str) -> Facts:
+    """Raise `Failed` unless the step's host has a complete disk of the step's copy. `instead`: what to do then."""
+    if not await host.driver.sees_disk(host.server, host.copy):
+        text = f"host {host.host} has no complete disk of copy {host.copy} of server {host.server}"
+        raise Failed("not_whole", f"{text}; {instead}", final=True)
+    return {}
 
 
 class ConfirmResize(Operation):
     name = "confirm_resize"
     action = "confirmResize"
     from_states = frozenset({RESIZED})
-    safe_words = "The migration could not be confirmed."
+    version = 2
+    notifications = (Notification("resize_confirm", on="source"),)
+    safe_words = "The migration could not be confirmed; the server still waits to be confirmed or reverted."
 
     def check(self, subject: Subject) -> Facts:
-        return finished_migration(subject)
+        facts, server, host = finished_migration(subject), subject.server, subject.host
+        assert server is not None and host is not None, "a server that was moved has a host"
+        is_down = host.word == "down"
+        # Both copies are on one host that was declared dead: nothing that could be used is given up, and the server has
+        # to be confirmed before it can be evacuated.
+        facts["dead_together"] = is_down and host.declared and facts["source"] == facts["destination"]
+        if is_down and not facts["source_gone"] and not facts["dead_together"]:
+            text = f"The host of instance {server.id} does not answer"
+            raise Refused("host_down", f"{text}; revert the migration, or confirm it when the host is back")
+        return facts
+
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+        await mark_migration(tx, op, "confirming", now)
 
     def joins(self, subject: Subject) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name
@@ -58,7 +110,16 @@ class ConfirmResize(Operation):
         ctx.set_server(vm_state=ctx.facts["was"], power_state=power_of(ctx.facts["was"]))
         close_migration(ctx, "confirmed")
 
+    def settle_undone(self, ctx: Context) -> None:
+        ctx.set_migration(status="finished")
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        assert subject.server is not None
+        disks = all_disks(subject.server, "kept", "kept")
+        return outlook(facts["destination"], facts["was"], disks, removed=source_of_move(facts))
+
     steps = [
+        Step("check_destination", check_whole, on=CHECKED, when_silent=FAIL),
         Step(
             "confirm_resize",
             remove_guest,

@@ -5,6 +5,7 @@ Accepting closes the ways back: the host counts as down, and a server that was r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,16 +17,18 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
+from kilonova.engine.notifications import new_message_id, tell_service
 from kilonova.operations.forget_host import HOST, WAITS_FOR_SOURCE, refuse_unless_idle
 from kilonova.operations.host_gone import count_left, is_reverted
+from kilonova.operations.host_requests import accept_for_host, require_dead
 from kilonova.operations.hosts import find_host
-from kilonova.operations.submit import accept_for_host, require_dead
 from kilonova.store import rows
-from kilonova.store.hosts import judge_host, raise_epoch
+from kilonova.store.hosts import raise_epoch
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
 
+logger = logging.getLogger(__name__)
 _SERVERS = Sql(
     select(*cell.servers.c["id", "host", "runner_host", "vm_state", "operation_id"])
     .where(or_(cell.servers.c.host == HOST, cell.servers.c.runner_host == HOST), cell.servers.c.deleted == 0)
@@ -55,12 +58,24 @@ class Outlook:
     leavers: list[Row] = field(default_factory=list)  # moves from it, whose servers can only be confirmed
 
 
+class CopyOnIt(msgspec.Struct, frozen=True):
+    """A copy that the records have on the host. `lost`: nobody waits for its disk any more."""
+
+    server: str
+    copy: int
+    fate: str = "lost"
+
+
 class GoneRehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """A dry run: the proof of death, what would be settled, what would be left."""
+    """A dry run: the proof of death, the disks, what would be settled, what would be left. Nothing is claimed: a server
+    that goes back to its source takes what is held for it there."""
 
     operation: str
     host: str
     proof: str
+    proven_by: str  # one of domain.host.PROOFS
+    disks: list[CopyOnIt]
+    claims: dict[str, dict[str, int]]
     reverts: list[str]  # servers that go back to where they were resized from
     confirm_only: list[str]  # servers that were resized from it
     settled: dict[str, int]
@@ -73,22 +88,28 @@ async def declare_gone(
     """One transaction: the checks, the host down, the ways back closed, the operation. Asked again while it runs: the
     same operation."""
     ask = Ask(kind="host_gone", server_id="", cause=cause, params={"host": host, "reason": reason}, key=key)
+    message_id = new_message_id(engine)
 
     async def prepare(tx: Tx, op: Op) -> None:
-        proof, row = await _proof(engine, tx, host), await rows.fetch(tx, cell.hosts, name=host)
+        state, row = await require_dead(engine, tx, host), await rows.fetch(tx, cell.hosts, name=host)
         assert row is not None
         outlook = await _look(tx, host)
-        await _close_ways_back(tx, host, outlook)
+        if await _close_ways_back(tx, host, outlook):
+            await tell_service(engine, tx, host, message_id)
         op.facts = {
             "identity": row["identity"],
             "provider": row["provider_id"],
-            "proof": proof,
+            "proof": state.sentence,
             "reverts": outlook.reverts,
             "confirm_only": [move["server_id"] for move in outlook.leavers],
         }
         op.committed = True  # the ways back are closed
 
-    return await accept_for_host(engine, journal, ask, prepare)
+    accepted = await accept_for_host(engine, journal, ask, prepare)
+    logger.warning(
+        "host declared gone: host=%s operation=%s user=%s reason=%s", host, accepted.operation_id, cause.user_id, reason
+    )
+    return accepted
 
 
 async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
@@ -96,13 +117,17 @@ async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
     journal, _ = await find_host(engine, host)
 
     async def body(tx: Tx) -> GoneRehearsal:
-        proof, outlook = await _proof(engine, tx, host), await _look(tx, host)
+        state, outlook = await require_dead(engine, tx, host), await _look(tx, host)
+        copies = await rows.fetch_all(tx, cell.copies, host=host)
         counted = await count_left(tx, host)
         left = {"quarantined": counted.pop("quarantined")}
         return GoneRehearsal(
             operation="host_gone",
             host=host,
-            proof=proof,
+            proof=state.sentence,
+            proven_by=state.proven_by,
+            disks=sorted((CopyOnIt(row["server_id"], row["copy"]) for row in copies), key=lambda one: one.server),
+            claims={},
             reverts=outlook.reverts,
             confirm_only=[move["server_id"] for move in outlook.leavers],
             settled=counted,
@@ -110,14 +135,6 @@ async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
         )
 
     return await journal.read(body)
-
-
-async def _proof(engine: Engine, tx: Tx, host: str) -> str:
-    """Why it counts as dead. Refused if it does not."""
-    await require_dead(engine, tx, host)
-    state = await judge_host(tx, host, engine.limits.service_down_time)
-    assert state is not None
-    return state.sentence
 
 
 async def _look(tx: Tx, host: str) -> Outlook:
@@ -148,13 +165,16 @@ def _is_left(move: Row, host: str) -> bool:
     return bool(has_moved and move["operation_id"] is None)
 
 
-async def _close_ways_back(tx: Tx, host: str, outlook: Outlook) -> None:
-    """A revert that was checked a moment ago fails at the server's turn, looks again, and is refused."""
+async def _close_ways_back(tx: Tx, host: str, outlook: Outlook) -> bool:
+    """A revert that was checked a moment ago fails at the server's turn, looks again, and is refused. True: the host
+    was not declared down before."""
     await _raise_turns(tx, outlook.leavers)
     for move in outlook.leavers:
         await rows.change(tx, cell.migrations, {"source_gone": 1}, id=move["id"])
-    if await rows.change(tx, cell.hosts, {"forced_down": 1}, name=host, forced_down=0):
+    is_new = bool(await rows.change(tx, cell.hosts, {"forced_down": 1}, name=host, forced_down=0))
+    if is_new:
         await raise_epoch(tx, host)
+    return is_new
 
 
 async def _raise_turns(tx: Tx, moves: Sequence[Row]) -> None:

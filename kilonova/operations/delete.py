@@ -1,7 +1,9 @@
 """Delete: takes over from anything, and works from what is recorded (copies, claims), not from what it interrupted.
 
-plan -> (in cell0: a rebuild that has begun is recalled, what it inserted elsewhere is removed)
-  -> terminate_instance on every host that holds a copy (a silent host owes it) -> release ports
+plan -> (in cell0: a rebuild that has begun is recalled, what it inserted elsewhere is removed; of a failed build: what
+  it has put into cell0 is removed)
+  -> terminate_instance on every host that holds a copy (a silent host owes it) -> discard images that were being made
+  of it -> release ports
   and volumes (those that go with it are deleted) -> release all claims -> unmap
 The server is gone from the API when this ends; a host that was away removes its copy when it returns.
 """
@@ -12,21 +14,24 @@ from typing import Any
 
 from sqlalchemy import bindparam, or_, select, update
 
-from kilonova.domain.server import DELETED, from_json
+from kilonova.domain.details import SEALED
+from kilonova.domain.server import DELETED, LEAVING, SHOWN, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.journal import op_from, stripped
-from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Operation, Place, Step, Target
+from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Notification, Operation, Place, Step, Target
 from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
+from kilonova.operations.steps.images import WITH_IMAGES, discard_images, images_begun
+from kilonova.operations.steps.outlook import deleted_copies, deleted_disks, outlook
 from kilonova.operations.steps.ports import release_ports
 from kilonova.operations.steps.unplaced import places_of, take_request
 from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
-from kilonova.store.fences import pass_fence
+from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
@@ -43,13 +48,14 @@ _MIGRATIONS = Sql(
     .where(cell.migrations.c.server_id == bindparam("server_id"))
     .order_by(cell.migrations.c.number)
 )
-IN_CELL0 = Place("control", lambda facts: [Target("")] if facts.get("buried") else [])
+HELD_BY = ("source_host", "source_copy", "source_gone", "old_flavor", "old_claimed")  # an open migration
+IN_CELL0 = Place("control", lambda facts: [Target("")] if facts.get("buried") else [])  # or on its way there
 _OPERATIONS = Sql(select(operations.c.facts).where(operations.c.server_id == bindparam("server_id")))
-_WITH_USER_DATA = Sql(
+_WITH_SEALED = Sql(
     select(operations).where(
         operations.c.server_id == bindparam("server"),
         operations.c.superseded_by.is_not(None),
-        operations.c.facts.like('%"user_data"%'),
+        or_(*(operations.c.facts.like(f'%"{name}"%') for name in SEALED)),
     )
 )
 _OPEN = update(cell.migrations).where(
@@ -57,7 +63,7 @@ _OPEN = update(cell.migrations).where(
     or_(cell.migrations.c.open == 1, cell.migrations.c.status == "accepted"),
 )
 _CLOSE_FINISHED = Sql(
-    _OPEN.where(cell.migrations.c.status == "finished").values(
+    _OPEN.where(or_(cell.migrations.c.status == "finished", cell.migrations.c.status == "confirming")).values(
         open=0, status=bindparam("become"), updated_at=bindparam("now")
     )
 )
@@ -72,23 +78,36 @@ async def list_what_exists(ctx: Context) -> Facts:
         migrations = await tx.all(_MIGRATIONS, server_id=ctx.server_id)
         begun = [from_json(row["facts"], {}) for row in await tx.all(_OPERATIONS, server_id=ctx.server_id)]
         consumers = {row["id"] for row in migrations} | {facts["migration"] for facts in begun if "migration" in facts}
+        still_open = (
+            await rows.fetch_all(tx, cell.migrations, server_id=ctx.server_id, open=1) if ctx.rehearsing else []
+        )
         return {
+            **(
+                {"open_migrations": [{name: row[name] for name in HELD_BY} for row in still_open]}
+                if ctx.rehearsing
+                else {}
+            ),
             "copies": [[row["host"], row["copy"]] for row in copies],
             "consumers": sorted(consumers),
             "volumes": ctx.row.volume_info is not None,
-            "buried": ctx.journal.name == CELL0,
+            "buried": ctx.journal.name == CELL0 or ctx.row.hidden == LEAVING,
+            "images": images_begun(begun),
         }
 
     return await ctx.journal.read(body)
 
 
 async def recall(ctx: Context) -> Facts:
-    """It may be on its way out of cell0, by somebody who has not heard of this. From here on the fence stops that; what
-    was begun before is ended, and the server is where its row is."""
+    """It may be on its way out of cell0 or into it, by somebody who has not heard of this. From here on the fence stops
+    that; what was begun before is ended, and the server is where its row is."""
     server_id = ctx.server_id or ""
 
     async def body(tx: Tx) -> list[str]:
-        await pass_fence(tx, server_id, ctx.turn, ctx.ordinal)
+        await pass_fence_in_control(tx, server_id, ctx.turn, ctx.ordinal)
+        if ctx.journal.name != CELL0:  # it was on its way there
+            here = {"cell": ctx.journal.name}
+            await rows.change(tx, control.server_mappings, here, server_id=server_id, cell=CELL0)
+            return [CELL0]
         request = await rows.fetch(tx, control.build_requests, lock=True, server_id=server_id)
         if request is None:  # never begun, or this was committed and nobody heard of it
             ended = await rows.fetch_all(tx, operations, server_id=server_id, superseded_by=ctx.operation_id)
@@ -96,7 +115,7 @@ async def recall(ctx: Context) -> Facts:
         await rows.change(tx, control.server_mappings, {"cell": CELL0}, server_id=server_id)
         return await take_request(tx, request, ctx.operation_id, Delete(), ctx.world.clock.now())
 
-    return {"cells": [name for name in await ctx.world.db.control.write(body) if name != CELL0]}
+    return {"cells": [name for name in await ctx.world.db.control.write(body) if name != ctx.journal.name]}
 
 
 async def unmap(ctx: Context) -> Facts:
@@ -124,6 +143,7 @@ class Delete(Operation):
     task_state = "deleting"
     supersedes = True
     inherits = False
+    notifications = (Notification("delete"),)
 
     def check(self, subject: Subject) -> Facts:
         return {}
@@ -131,18 +151,31 @@ class Delete(Operation):
     def joins(self, subject: Subject) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name
 
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        server = subject.server
+        assert server is not None
+        removed = deleted_copies(server, facts["copies"], facts["open_migrations"])
+        return outlook(None, DELETED, deleted_disks(server), removed=removed)
+
     def settle(self, ctx: Context) -> None:
         now = ctx.world.clock.now()
         ctx.set_server(
-            vm_state=DELETED, deleted=1, terminated_at=now, power_state=0, host=None, runner_host=None, runner_copy=None
+            vm_state=DELETED,
+            deleted=1,
+            hidden=SHOWN if ctx.facts.get("buried") else ctx.row.hidden,
+            terminated_at=now,
+            power_state=0,
+            host=None,
+            runner_host=None,
+            runner_copy=None,
         )
 
         async def close(tx: Tx, now: float) -> None:
             await tx.run(_CLOSE_FINISHED, server=ctx.server_id, become="confirmed", now=now)
             await tx.run(_CLOSE_OTHERS, server=ctx.server_id, become="failed", now=now)
-            if from_json(ctx.row.details, {}).get("user_data"):
-                await edit_details(tx, ctx.server_id or "", {"user_data": None})
-            for row in await tx.all(_WITH_USER_DATA, server=ctx.server_id):
+            sealed = {name: None for name in SEALED if from_json(ctx.row.details, {}).get(name)}
+            await edit_details(tx, ctx.server_id or "", sealed)
+            for row in await tx.all(_WITH_SEALED, server=ctx.server_id):
                 if columns := stripped(op_from(row), is_last=True):
                     await rows.change(tx, operations, columns, id=row["id"])
 
@@ -164,6 +197,7 @@ class Delete(Operation):
             retry=FOREVER,
             event="compute_terminate_instance",
         ),
+        Step("discard_images", discard_images, on=WITH_IMAGES, retry=FOREVER),
         Step("deallocate_networks", release_ports, on=CONTROL, retry=FOREVER),
         Step("release_volumes", release_volumes, on=WITH_VOLUMES, retry=FOREVER),
         Step("release_claims", release_all, on=CONTROL, retry=FOREVER, claims=True),

@@ -10,7 +10,8 @@ matters only when it is that one.
 from __future__ import annotations
 
 from kilonova.engine.context import Context
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Notification, Operation, Step
+from kilonova.operations.steps import history
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.fenced import FenceKey, write_in_cell
 from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
@@ -30,6 +31,8 @@ async def remove_rows(ctx: Context) -> Facts:
         row = await rows.fetch(tx, cell.servers, id=ctx.server_id)
         if row is not None and row["turn"] < ctx.turn:
             await rows.remove(tx, cell.servers, id=ctx.server_id)
+            if row["cell0_failure"] is not None and row["hidden"]:  # it came with its history, which is in its cell too
+                await history.forget(tx, ctx)
 
     for name in ctx.facts.get("cells", ctx.world.db.cells()):  # all: accepted by an earlier release
         await write_in_cell(ctx, ctx.world.db.cell(name), body)
@@ -40,6 +43,7 @@ class DeleteUnplaced(Operation):
     name = "delete_unplaced"
     action = "delete"
     inherits = False
+    notifications = (Notification("delete", sender="api"),)
 
     def settle(self, ctx: Context) -> None:
         async def unmap(tx: Tx, now: float) -> None:

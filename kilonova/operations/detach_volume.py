@@ -39,6 +39,7 @@ class DetachVolume(Operation):
             on=HERE,
             undo=give_volume_back,
             record_undo=volume_kept_or_gone,
+            with_guest=True,
             event="compute_detach_volume",
         ),
         Step("release_volume", release, on=CONTROL, no_return=True, retry=FOREVER),

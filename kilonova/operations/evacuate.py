@@ -11,29 +11,29 @@ copy was never touched: it is adopted when the host returns. The source's share 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
-
-from kilonova.domain.errors import NotYet, Refused
+from kilonova.domain.errors import Refused
+from kilonova.domain.host import SILENCE, HostState
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, DESTINATION, Facts, Operation, Place, Step, Target
+from kilonova.engine.model import CONTROL, DESTINATION, IMAGE_TOKEN, Facts, Notification, Operation, Place, Step, Target
+from kilonova.operations.steps.admission import admit_child
 from kilonova.operations.steps.claim import claim_destination
 from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
 from kilonova.operations.steps.migration import close_migration, open_migration, put_migration
-from kilonova.operations.steps.ownership import give_runner
-from kilonova.operations.steps.ports import bind_to_destination, bind_to_source, has_ports
+from kilonova.operations.steps.outlook import SHARES_STORAGE, evacuated_disks, outlook_of_move, share_storage
+from kilonova.operations.steps.ownership import give_runner, require_away
+from kilonova.operations.steps.ports import bind_to_destination, bind_to_source
 from kilonova.operations.steps.select import choose, remember_tried
 from kilonova.operations.steps.volumes import connect_to_destination, connect_to_source, has_volumes
 from kilonova.placement import claims
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
-from kilonova.store.statements import Sql
 from kilonova.store.tables import cell
-from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 # Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.
@@ -42,22 +42,16 @@ STILL_AWAY = Place("control", lambda facts: [] if facts.get("brought_back") else
 PORTS_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("ports") else [])
 VOLUMES_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("volumes") else [])
 
-_RUNNING_THERE = Sql(
-    select(func.count().label("n")).where(
-        operations.c.live == 1,
-        operations.c.destination == bindparam("host"),
-        operations.c.parent_id.is_not(None),
-        operations.c.id != bindparam("me"),
-    )
-)
-
 
 async def select_destination(ctx: Context) -> Facts:
     source = ctx.facts["source"]
     if ctx.row.host != source:
         return {"brought_back": True}
     excluded, wish = {source: "it is the dead source"}, ctx.params.get("host")
-    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, wish, dead_host=source)
+    planned = ctx.params.get("planned", "")
+    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, wish, dead_host=source, preferred=planned)
+    if ctx.rehearsing:
+        found[SHARES_STORAGE] = await share_storage(ctx, source, found["candidates"][0]["host"])
     # undoing what was interrupted may have made another copy the one that counts
     return {**found, "source_copy": ctx.row.copy}
 
@@ -92,24 +86,12 @@ def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
 
 
 async def give_to_destination(ctx: Context) -> Facts:
-    """Only as many children of a whole-host operation at a time as the destination may take (law 11)."""
     facts = ctx.facts
+    await require_away(ctx, facts["source"])
     give_runner(ctx, facts["destination"], facts["copy"], facts["proof"])
     if facts.get("child"):
-        ctx.in_transaction(_admit(ctx, facts["destination"]))
-        ctx.destination = facts["destination"]
+        admit_child(ctx, facts["destination"])
     return {}
-
-
-def _admit(ctx: Context, destination: str) -> Any:
-    async def change(tx: Tx, now: float) -> None:
-        await rows.fetch(tx, cell.hosts, lock=True, name=destination)
-        row = await tx.one(_RUNNING_THERE, host=destination, me=ctx.operation_id)
-        limit = ctx.limits.evacuations_per_destination
-        if row is not None and row["n"] >= limit:
-            raise NotYet(f"{destination} to finish one of the {limit} evacuations it may take at a time", 1.0)
-
-    return change
 
 
 async def give_back_to_source(ctx: Context) -> Facts:
@@ -140,6 +122,18 @@ async def leave_debt(ctx: Context) -> Facts:
     return {}
 
 
+def require_proof(host: HostState, params: Mapping[str, Any]) -> None:
+    """Refuse a host that only silence proves dead, unless that is accepted. The Compute API does not ask (Nova's rule);
+    our own requests say `accept_unfenced`, true or false."""
+    if host.proven_by == SILENCE and params.get("accept_unfenced") is False:
+        raise Refused(
+            "unfenced",
+            f"{host.sentence}, and nothing else proves that it is dead: its guests may still run and write. Fence it "
+            f"or declare it down (openstack compute service set --down {host.name} nova-compute), or accept the risk: "
+            '"accept_unfenced": true, with the command line --accept-unfenced',
+        )
+
+
 def _target_state(was: str, *, stopped: bool) -> str:
     """`stopped`: what ran is not started again, its owner does that. What was broken is shown to work."""
     return STOPPED if was == STOPPED or (stopped and was != ERROR) else ACTIVE
@@ -153,6 +147,12 @@ class Evacuate(Operation):
     supersedes = True
     again_from = "rebuild_server"
     safe_words = "The server could not be evacuated; it is as it was."
+    notifications = (
+        Notification("evacuate", has_phases=False, sender="api"),
+        Notification("rebuild_scheduled", begins="grant_runner", has_phases=False, sender="conductor"),
+        Notification("rebuild", begins="grant_runner", fails_from="grant_runner", on="destination"),
+    )
+    task = "rebuild_server"
 
     def check(self, subject: Subject) -> Facts:
         server, host, named = subject.server, subject.host, subject.params.get("host")
@@ -163,6 +163,7 @@ class Evacuate(Operation):
             raise Refused("host_unknown", host.sentence)
         if host.is_up:
             raise Refused("host_still_up", f"Compute service of {server.host} is still in use: {host.sentence}")
+        require_proof(host, subject.params)
         if named == server.host:
             raise Refused("same_host", f"Compute host {named} is the host to evacuate from; name another host or none")
         if named and subject.target is None:
@@ -179,7 +180,7 @@ class Evacuate(Operation):
             "declared": [server.host],
             "proof": proof,
             "child": bool(subject.params.get("child")),
-            "ports": has_ports(server),
+            "ports": server.has_ports,
             "volumes": has_volumes(server),
         }
 
@@ -199,6 +200,14 @@ class Evacuate(Operation):
         state = {"status": "accepted", "dest_host": op.params.get("host"), "open": 0}
         await put_migration(tx, "evacuation", server, op.id, op.facts, op.cause, now, **state)
         await raise_epoch(tx, op.facts["source"])
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        """Whether the destination sees the disks decides what becomes of them."""
+        server, host = subject.server, subject.host
+        assert server is not None and host is not None
+        disks = evacuated_disks(server, is_shared=facts.get(SHARES_STORAGE, False))
+        told = outlook_of_move(subject, facts, facts["ends"], disks, server.row["flavor"])
+        return {**told, "proof": facts["proof"], "proven_by": host.proven_by}
 
     def settle(self, ctx: Context) -> None:
         facts = ctx.facts
@@ -249,7 +258,9 @@ class Evacuate(Operation):
             starts_guest=True,
             undo_debt=True,
             tries_elsewhere=True,
+            with_guest=True,
             with_secrets=True,
+            tokens=(IMAGE_TOKEN,),
             deadline=600.0,
             task_state="rebuild_spawning",
             event="compute_rebuild_instance",

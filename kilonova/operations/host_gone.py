@@ -18,7 +18,6 @@ from kilonova.domain.errors import NotYet, Refused
 from kilonova.domain.server import RESIZED, from_json
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.evacuate_host import CHILDREN, child_id
 from kilonova.operations.forget_host import (
     HOST,
     WAITS_FOR_SOURCE,
@@ -28,6 +27,7 @@ from kilonova.operations.forget_host import (
     refuse_unless_empty,
     unmap_host,
 )
+from kilonova.operations.steps.bulk import CHILDREN, child_id
 from kilonova.placement import claims
 from kilonova.placement.removal import remove_provider
 from kilonova.store import rows
@@ -192,7 +192,15 @@ class HostGone(Operation):
     name = "host_gone"
 
     steps = [
-        Step("list_what_is_left", list_what_is_left, on=CONTROL, plan=True, no_return=True, retry=FOREVER),
+        Step(
+            "list_what_is_left",
+            list_what_is_left,
+            on=CONTROL,
+            plan=True,
+            no_return=True,
+            retry=FOREVER,
+            only_rows=True,
+        ),
         Step("record_word", record_word, on=CONTROL, retry=FOREVER, only_rows=True),
         Step("free_claims", free_claims, on=CONTROL, retry=FOREVER, deadline=600.0, only_rows=True),
         Step("start_reverts", start_reverts, on=CONTROL, retry=FOREVER, deadline=600.0),

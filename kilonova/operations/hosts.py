@@ -6,24 +6,29 @@ register again: `returned` (conductor/returning.py) is the one place that makes 
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
-from kilonova.domain.errors import Refused
-from kilonova.domain.server import to_json
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.server import from_json, to_json
 from kilonova.engine.core import Engine
+from kilonova.engine.notifications import new_message_id, tell_service
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
 from kilonova.store import rows
 from kilonova.store.hosts import all_hosts, raise_epoch
 from kilonova.store.statements import Sql
 from kilonova.store.tables import cell, control
-from kilonova.world import Row, Store, Tx
+from kilonova.store.tables.journal import operations
+from kilonova.world import Fence, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
+TOLD = {"disabled", "disabled_reason", "forced_down"}  # columns that others are told of, as Nova does
+ANY_SESSION = object()
 _DEBTS_OF = Sql(select(func.count().label("number")).where(cell.debts.c.host == bindparam("host")))
 
 
@@ -34,17 +39,42 @@ async def declare_down(engine: Engine, host: str) -> None:
     await _set(engine, journal, host, epoch=True, forced_down=1)
 
 
-async def fence(engine: Engine, host: str) -> str:
+async def fence(engine: Engine, host: str, confirm: Callable[[], Awaitable[None]] | None = None) -> str:
     """Cut the host off for sure, and keep the proof: from here on its servers may run elsewhere. It counts as fenced
-    until its agent registers again."""
+    until its agent registers again. `confirm` is called right before and raises `Failed` where that is not due."""
     journal, row = await find_host(engine, host)
     if engine.world.fence is None:
         raise Refused("no_fence", f"host {host}: no fence is configured; switch it off and declare it down")
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
-    proof = await engine.world.fence.fence(host)
-    await _set(engine, journal, host, epoch=True, fenced=to_json({"proof": proof, "at": engine.world.clock.now()}))
+    try:
+        if confirm is not None:
+            await confirm()
+        proof = await _run_fence(engine.world.fence, host, engine.limits.watch.fence_timeout)
+        fenced = to_json({"proof": proof, "at": engine.world.clock.now()})
+        await _set(engine, journal, host, in_session=row["session"], epoch=True, fenced=fenced)
+    except Failed:
+        await _register_again(engine, journal, host)
+        raise
     logger.warning("host fenced: host=%s proof=%s", host, proof)
     return proof
+
+
+async def _run_fence(command: Fence, host: str, seconds: float) -> str:
+    try:
+        async with asyncio.timeout(seconds):
+            return await command.fence(host)
+    except TimeoutError as error:
+        raise Failed("fence_failed", f"{host} could not be fenced: no answer within {seconds:g} s") from error
+
+
+async def _register_again(engine: Engine, journal: Store, host: str) -> None:
+    """It was closed and nothing else came of it: if it lives, it is opened when it registers."""
+
+    async def body(tx: Tx) -> None:
+        await _lock(tx, host)
+        await raise_epoch(tx, host)
+
+    await engine.write(journal, body)
 
 
 async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
@@ -66,6 +96,7 @@ async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
 async def declare_up(engine: Engine, host: str) -> None:
     """Takes the word back. Refused while the host owes something: it pays by itself once it answers again."""
     journal, _ = await find_host(engine, host)
+    message_id = new_message_id(engine)
 
     async def body(tx: Tx) -> None:
         row = await _lock(tx, host)
@@ -80,6 +111,7 @@ async def declare_up(engine: Engine, host: str) -> None:
         if row["forced_down"]:
             await rows.change(tx, cell.hosts, {"forced_down": 0}, name=host)
             await raise_epoch(tx, host)
+            await tell_service(engine, tx, host, message_id)
 
     await engine.write(journal, body)
     await engine.wake(journal.name, "", host)
@@ -95,11 +127,24 @@ async def disable(engine: Engine, host: str, reason: str = "") -> None:
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
 
 
-async def enable(engine: Engine, host: str) -> None:
+async def enable(engine: Engine, host: str, *, drained: bool = False) -> None:
+    """`drained`: also a host that a drain has closed; refused while that runs."""
     journal, row = await find_host(engine, host)
-    await _set(engine, journal, host, epoch=True, disabled=0, disabled_reason=None)
+    if drained and row["draining"]:
+        await _refuse_while_drained(journal, host)
+    opened = {"draining": 0} if drained else {}
+    await _set(engine, journal, host, epoch=True, disabled=0, disabled_reason=None, **opened)
     await set_disabled(engine.world.db.placement, row["provider_id"], False)
     await engine.wake(journal.name, "", host)
+
+
+async def _refuse_while_drained(journal: Store, host: str) -> None:
+    async def body(tx: Tx) -> list[str]:
+        found = await rows.fetch_all(tx, operations, kind="drain_host", live=1)
+        return [str(row["id"]) for row in found if host in from_json(row["params"], {}).get("hosts", ())]
+
+    for running in await journal.read(body):
+        raise Refused("busy", f"host {host}: operation {running} drains it; cancel that first")
 
 
 async def find_host(engine: Engine, host: str) -> tuple[Store, Row]:
@@ -126,16 +171,25 @@ async def cell_of_host(engine: Engine, host: str) -> str | None:
     return None if mapped is None else str(mapped["cell"])
 
 
-async def _set(engine: Engine, journal: Store, host: str, *, epoch: bool = False, **values: Any) -> None:
-    """Saying the same twice changes nothing."""
+async def _set(
+    engine: Engine, journal: Store, host: str, *, in_session: Any = ANY_SESSION, epoch: bool = False, **values: Any
+) -> None:
+    """Saying the same twice changes nothing. `in_session`: of the agent that this is about; another one has started
+    since then, so the machine is on (law 3)."""
+    message_id = new_message_id(engine) if TOLD & values.keys() else ""
 
     async def body(tx: Tx) -> None:
         row = await _lock(tx, host)
+        if in_session is not ANY_SESSION and row["session"] != in_session:
+            raise Failed(
+                "fence_outdated", f"{host} could not be fenced: its agent was started again before that was recorded"
+            )
         if all(row[column] == value for column, value in values.items()):
             return
         await rows.change(tx, cell.hosts, values, name=host)
         if epoch:
             await raise_epoch(tx, host)
+        await tell_service(engine, tx, host, message_id)
 
     await engine.write(journal, body)
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import BUILDING, ERROR, Flavor
+from kilonova.domain.server import BUILDING, ERROR, Flavor, to_json
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import Change, Context, Newborn, ServerRow
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
@@ -238,13 +238,13 @@ async def bury(ctx: Context) -> Facts:
 
 
 async def map_to_cell0(ctx: Context) -> Facts:
-    """As `map_server`: when the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes it. Its
-    request spec has all that was asked for but the secrets; they are kept there, still sealed, for another try."""
+    """As `map_server`: when the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes it. All
+    that was asked for is kept with its request spec, the secrets still sealed, for another try."""
     ctx.in_transaction(_take_build_request(ctx, CELL0))
-    kept = ctx.sealed or None
+    kept = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
 
     async def keep(tx: Tx, now: float) -> None:
-        await rows.change(tx, control.request_specs, {"sealed": kept}, server_id=ctx.server_id)
+        await rows.change(tx, control.request_specs, kept, server_id=ctx.server_id)
 
     ctx.in_transaction(keep)
     return {}
@@ -264,6 +264,7 @@ class Place(Operation):
     task_state = SCHEDULING
     again_from = "select_destinations"
     safe_words = "No valid host was found."
+    task = "build_instances"
 
     steps = [
         Step("select_destinations", select_host, on=UNPLACED, plan=True),

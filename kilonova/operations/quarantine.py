@@ -69,6 +69,8 @@ async def remove_quarantined(engine: Engine, host: str, server: str, copy: int |
             return
         word: dict[str, Any] = {"action": "remove", "action_by": cause.user_id, "action_at": now}
         await rows.change(tx, cell.quarantine, word, **keys)
+        of_move = {"server_id": server, "source_host": host, "source_copy": row["copy"], "open": 1}
+        await rows.change(tx, cell.migrations, {"source_gone": 1}, **of_move)  # the move cannot be reverted to it
         await owe_removal(tx, host, server, row["copy"], cause.request_id, now)
 
     await engine.write(journal, body)

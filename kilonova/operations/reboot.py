@@ -42,6 +42,7 @@ class _Reboot(Operation):
             on=HERE,
             no_return=True,
             starts_guest=True,
+            with_guest=True,
             retry=1,
             deadline=600.0,
             event="compute_reboot_instance",

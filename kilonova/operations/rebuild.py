@@ -1,22 +1,39 @@
 """Rebuild: the owner makes the server anew from an image, on its host, under its id; claims and ports stay.
 
 (the image is the server's as soon as it is accepted) -> the scheduler says whether the host may run another image
-  -> a new copy is made beside the old one -> the old one stops -> permission to run
+  -> a new copy is made beside the old one -> the old one stops (the new one gets its ephemeral disks, if the owner said
+  `preserve_ephemeral`) -> permission to run
   -> rebuild_instance starts the new copy, if the server was on -> from here on only forward: the old copy goes
 Any failure before the end is undone in reverse order: the old copy was never touched and runs as before.
+A host without room for both disks says so: make_copy makes nothing then, and once the old copy is off
+  -> make_room removes it (from here on only forward) -> make_only_copy makes the new one in its room
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.errors import NoValidHost, Refused
-from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
-from kilonova.domain.volume import server_volumes
+from kilonova.domain.driver import BESIDE, INSTEAD
+from kilonova.domain.errors import Failed, NoValidHost, Refused
+from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, STOPPED, from_json
 from kilonova.engine.context import Context, HostContext, Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FAIL, FOREVER, SOURCE, Facts, Operation, Step
+from kilonova.engine.model import (
+    CONTROL,
+    DEBT,
+    DESTINATION,
+    FAIL,
+    FOREVER,
+    IMAGE_TOKEN,
+    SOURCE,
+    WAIT,
+    Facts,
+    Notification,
+    Operation,
+    Place,
+    Step,
+)
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import (
     copy_begun,
@@ -28,16 +45,23 @@ from kilonova.operations.steps.guest import (
     stop_guest,
     take_claim,
 )
+from kilonova.operations.steps.outlook import kept_volumes, local_disks, outlook, root_disk
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.power import its_copy
 from kilonova.operations.steps.select import unless_away
 from kilonova.scheduler.request import Image, ResourceRequest
 from kilonova.scheduler.verdict import Decision
-from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
-FOR_THE_GUEST = ("key_name", "user_data", "trusted_image_certificates")  # go back with the image
+# What goes back with the image.
+FOR_THE_GUEST = ("key_name", "public_key", "user_data", "personality", "trusted_image_certificates")
+PRESERVING = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get("preserve_ephemeral") else [])
+ROOM = "room"  # the fact: BESIDE or INSTEAD
+REPLACED = Place("source", lambda facts: SOURCE.targets(facts) if facts.get(ROOM) == INSTEAD else [])
+REPLACING = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get(ROOM) == INSTEAD else [])
+LEFT = Place("source", lambda facts: [] if facts.get(ROOM) == INSTEAD else SOURCE.targets(facts))
+NO_WAY_BACK = "no_way_back"  # code: the old copy was removed first
+GONE = "The server could not be rebuilt. Its host had no room for both disks, so the old one is gone: rebuild it again."
 REFUSED = "No valid host was found. The server's host cannot run the image; the server is as it was."
 
 
@@ -78,7 +102,11 @@ async def restore_image(ctx: Context) -> Facts:
 
     async def change(tx: Tx, now: float) -> None:
         before = facts["before"]
-        about = {"image_properties": before["properties"], "image_format": before.get("format", "")}
+        about = {
+            "image_properties": before["properties"],
+            "image_format": before.get("format", ""),
+            "image_marker": before.get("marker", ""),
+        }
         await edit_details(tx, server_id, {**before.get("details", {}), **about})
 
     ctx.set_server(image_ref=facts["before"]["image"])
@@ -88,11 +116,61 @@ async def restore_image(ctx: Context) -> Facts:
 
 
 async def make_copy(host: HostContext) -> Facts:
-    """A disk from the image and a definition; not started: the old copy runs, on the same share of the hardware."""
+    """A disk from the image and a definition; not started: the old copy runs, on the same share of the hardware. Only
+    the claim where the host has no room for both."""
     taken = take_claim(host, beside=host.facts["source_copy"])
-    made = await host.driver.ensure_disk(host.spec)
-    await host.driver.ensure_defined(host.spec)
-    return {"disk": made, **taken}
+    keeps, of_copy = host.facts["preserve_ephemeral"], host.facts["source_copy"]
+    room = await host.driver.room_for_rebuild(host.spec, of_copy=of_copy, keeps_ephemeral=keeps, image=host.image)
+    made = await _make(host) if room == BESIDE else {}
+    return {ROOM: room, **made, **taken}
+
+
+def copy_or_room(ctx: Context, result: Facts) -> None:
+    copy_begun(ctx, result)
+    is_full = result.get(ROOM) == INSTEAD and "volume" not in ctx.facts  # no root disk of a volume is on the host
+    ctx.facts[ROOM] = INSTEAD if is_full else BESIDE
+
+
+async def make_only_copy(host: HostContext) -> Facts:
+    """The old copy is gone."""
+    try:
+        taken = take_claim(host)
+        return {**await _make(host), **taken}
+    except Failed as why:
+        raise _without_way_back(host, why) from why
+
+
+async def start_copy(host: HostContext) -> Facts:
+    try:
+        return await start_guest(host)
+    except Failed as why:
+        raise _without_way_back(host, why) from why
+
+
+def _without_way_back(host: HostContext, why: Failed) -> Failed:
+    """The owner reads what has become of the disk."""
+    if host.facts.get(ROOM) != INSTEAD:
+        return why
+    return Failed(NO_WAY_BACK, f"{why.code}: {why.message}; the old copy was removed first", final=why.final)
+
+
+async def _make(host: HostContext) -> Facts:
+    made = await host.driver.ensure_disk(host.spec, image=host.image)
+    await host.driver.ensure_defined(host.spec, host.guest_secrets)
+    return {"disk": made}
+
+
+def room_made(ctx: Context, result: Facts) -> None:
+    """The new copy is the server's, though it is not made yet: nothing else can ever run."""
+    copy_gone(ctx, result)
+    give_runner(ctx, ctx.facts["destination"], ctx.facts["copy"], "its host reported the old copy removed")
+    ctx.set_server(copy=ctx.facts["copy"])
+
+
+async def preserve_ephemeral(host: HostContext) -> Facts:
+    """The old copy is off: what its ephemeral disks hold is copied to the new one's."""
+    await host.driver.ensure_ephemeral(host.spec, of_copy=host.facts["source_copy"])
+    return {}
 
 
 async def give_to_new(ctx: Context) -> Facts:
@@ -104,6 +182,8 @@ async def give_to_new(ctx: Context) -> Facts:
 
 async def give_to_old(ctx: Context) -> Facts:
     facts = ctx.facts
+    if facts.get(ROOM) == INSTEAD:
+        return {}  # there is no old one
     give_runner(ctx, facts["source"], facts["source_copy"], "its host reported the new copy stopped")
     ctx.set_server(copy=facts["source_copy"])
     return {}
@@ -129,12 +209,15 @@ def rebuild_facts(subject: Subject) -> Facts:
             "image": server.image_ref,
             "properties": details.get("image_properties", {}),
             "format": details.get("image_format", ""),
+            "marker": details.get("image_marker", ""),
             "details": {name: details.get(name) for name in FOR_THE_GUEST if name in requested},
         },
         "image": subject.params["image"],
         "format": subject.params.get("image_format", ""),
+        "marker": subject.params.get("image_marker", ""),
         "properties": subject.params.get("image_properties", {}),
         "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
+        "preserve_ephemeral": bool(subject.params.get("preserve_ephemeral")),
     }
 
 
@@ -144,6 +227,11 @@ class Rebuild(Operation):
     task_state = "rebuilding"
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
     safe_words = "The server could not be rebuilt; it is as it was."
+    notifications = (
+        Notification("rebuild_scheduled", begins="make_copy", has_phases=False, sender="conductor"),
+        Notification("rebuild", begins="make_copy", fails_from="make_copy"),
+    )
+    task = "rebuild_server"
 
     def check(self, subject: Subject) -> Facts:
         server = subject.server
@@ -157,24 +245,32 @@ class Rebuild(Operation):
         the rebuild ends; what the guest is made of (`FOR_THE_GUEST`) goes back with the image."""
         facts = op.facts
         wish = facts["wish"]
-        about = {"image_properties": facts["properties"], "image_format": facts["format"]}
-        await edit_details(tx, facts["server"], {**wish.get("details", {}), **about})
+        about = {
+            "image_properties": facts["properties"],
+            "image_format": facts["format"],
+            "image_marker": facts.get("marker", ""),
+        }
         named = {"name": wish["name"]} if "name" in wish else {}
-        await rows.change(tx, cell.servers, {**named, "image_ref": facts["image"]}, id=facts["server"])
+        await edit_details(tx, facts["server"], {**wish.get("details", {}), **about}, image_ref=facts["image"], **named)
 
     def words_for(self, problem: Problem) -> str:
-        return REFUSED if problem.code == "no_valid_host" else self.safe_words
+        return {"no_valid_host": REFUSED, NO_WAY_BACK: GONE}.get(problem.code, self.safe_words)
 
     def outlook(self, subject: Subject, facts: Facts) -> Facts:
-        root = {"disk": "root", "fate": "re-created", "from_image": facts["image"]}
+        fate = "kept" if facts["preserve_ephemeral"] else "re-created"
         server = subject.server
-        volumes = server_volumes(server.volume_info) if server is not None else []
-        kept = [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in volumes]
-        return {"host": facts["destination"], "disks": [root, *kept], "claims": {}}
+        assert server is not None
+        local = local_disks(server.flavor, fate)
+        disks = [root_disk("re-created", facts["image"]), *local, *kept_volumes(server)]
+        return outlook(facts["destination"], facts["was"], disks)
 
     def settle(self, ctx: Context) -> None:
         was = ctx.facts["was"]
         ctx.set_server(vm_state=was, power_state=power_of(was), launched_at=ctx.world.clock.now())
+
+    def settle_undone(self, ctx: Context) -> None:
+        if ctx.facts.get(ROOM) == INSTEAD and ctx.server is not None and ctx.server.copy == ctx.facts["copy"]:
+            ctx.set_server(vm_state=ERROR, power_state=POWER_SHUTDOWN)
 
     steps = [
         Step(
@@ -192,19 +288,43 @@ class Rebuild(Operation):
             make_copy,
             on=DESTINATION,
             undo=remove_guest,
-            record=copy_begun,
+            record=copy_or_room,
             record_undo=copy_gone,
             when_silent=FAIL,
             undo_debt=True,
+            with_guest=True,
             with_secrets=True,
+            tokens=(IMAGE_TOKEN,),
             deadline=600.0,
             task_state="rebuild_block_device_mapping",
         ),
         Step("stop_old_copy", stop_guest, on=SOURCE, undo=start_guest, undo_starts_guest=True),
-        Step("grant_runner", give_to_new, on=CONTROL, undo=give_to_old, only_rows=True),
+        Step("preserve_ephemeral", preserve_ephemeral, on=PRESERVING, with_guest=True, deadline=3600.0),
+        Step(
+            "make_room",
+            remove_guest,
+            on=REPLACED,
+            record=room_made,
+            no_return=True,
+            when_silent=WAIT,
+            when_declared=DEBT,
+            retry=FOREVER,
+        ),
+        Step(
+            "make_only_copy",
+            make_only_copy,
+            on=REPLACING,
+            record=copy_whole,
+            retry=5,
+            with_guest=True,
+            with_secrets=True,
+            tokens=(IMAGE_TOKEN,),
+            deadline=600.0,
+        ),
+        Step("grant_runner", give_to_new, on=CONTROL, undo=give_to_old, only_rows=True, at_once=True),
         Step(
             "rebuild_instance",
-            start_guest,
+            start_copy,
             on=DESTINATION,
             undo=stop_guest,
             record=copy_whole,
@@ -216,7 +336,7 @@ class Rebuild(Operation):
         Step(
             "remove_old_copy",
             remove_guest,
-            on=SOURCE,
+            on=LEFT,
             record=copy_gone,
             no_return=True,
             when_silent=DEBT,

@@ -12,20 +12,20 @@ from typing import Any
 
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
-from kilonova.engine.context import Context, Newborn, Subject
+from kilonova.engine.context import Context, Newborn, ServerRow, Subject
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.details import edit_details
-from kilonova.operations.steps.unplaced import put_request
+from kilonova.operations.steps.unplaced import kept_spec, put_request
 from kilonova.operations.steps.volumes import hold_named, release_held
 from kilonova.store import rows
-from kilonova.store.fences import pass_fence
+from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.open import CELL0
 from kilonova.store.tables import cell, control
 from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
-# The reasons for a burial that may be gone by now.
+# The reasons for a burial that may be gone by now: the Compute API rebuilds these. Our own REST tries any again.
 PASSING = ("no_valid_host", "not_known", "quota_exceeded", "cancelled")
 
 
@@ -50,7 +50,7 @@ async def return_to_control(ctx: Context) -> Facts:
 
     async def body(tx: Tx) -> None:
         if await rows.fetch(tx, operations, id=ctx.operation_id) is None:
-            await pass_fence(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
+            await pass_fence_in_control(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
             params = await _unbury(ctx, tx)
             await begin(tx, ctx.world.db.control, _placing(ctx, params))
 
@@ -61,22 +61,27 @@ async def return_to_control(ctx: Context) -> Facts:
 
 
 async def _unbury(ctx: Context, tx: Tx) -> dict[str, Any]:
-    """What is asked for: as it was, with what its owner has changed since. The secrets travel with the operation, and
-    come back here if it is buried again."""
+    """Make it a request without a cell. Networks, destination and secrets travel with the operation, and come back to
+    the request spec if it is buried again."""
     at_cell0: dict[str, Any] = {"server_id": ctx.server_id, "cell": CELL0, "queued_for_delete": 0}
     if not await rows.change(tx, control.server_mappings, {"cell": None}, **at_cell0):
         raise Superseded(f"server {ctx.server_id} has left {CELL0}")
-    row = ctx.row
-    params: dict[str, Any] = {
-        **ctx.params["spec"],
-        "name": row.name,
-        "image": row.image_ref,
-        "flavor": from_json(row.row["flavor"], {}),
-        "details": from_json(row.details, {}),
-    }
-    await rows.change(tx, control.request_specs, {"spec": to_json(params), "sealed": None}, server_id=ctx.server_id)
+    params = request_of(ctx.params["spec"], ctx.row)
+    await rows.change(tx, control.request_specs, {"spec": kept_spec(params), "sealed": None}, server_id=ctx.server_id)
     await put_request(tx, ctx.server_id or "", ctx.turn, ctx.operation_id, params)
     return params
+
+
+def request_of(spec: dict[str, Any], server: ServerRow, wish: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What is asked for: as it was, with what its owner has changed since, and what `wish` changes now."""
+    params: dict[str, Any] = {
+        **spec,
+        "name": server.name,
+        "image": server.image_ref,
+        "flavor": from_json(server.row["flavor"], {}),
+        **(wish or {}),
+    }
+    return params | {"details": {**from_json(server.details, {}), **(wish or {}).get("details", {})}}
 
 
 def _placing(ctx: Context, params: dict[str, Any]) -> Newborn:
@@ -104,10 +109,13 @@ class RebuildInCell0(Operation):
     def check(self, subject: Subject) -> Facts:
         server, params = subject.server, subject.params
         assert server is not None
-        if server.cell0_failure not in PASSING:
-            why = server.cell0_failure or "it had a host"
-            text = f"Instance {server.id} cannot be rebuilt: it did not fail for lack of a host, but for {why}"
+        if server.cell0_failure is None:
+            text = f"Instance {server.id} cannot be rebuilt: it is in a cell and not in {CELL0}"
             raise Refused("not_for_want_of_a_host", text)
+        if server.cell0_failure not in PASSING and not params.get("any_failure"):
+            text = f"it did not fail for lack of a host, but for {server.cell0_failure}"
+            advice = f"an administrator can retry it: kilonova unplaced retry {server.id}"
+            raise Refused("not_for_want_of_a_host", f"Instance {server.id} cannot be rebuilt: {text}; {advice}")
         details = from_json(server.details, {})
         return {
             "server": server.id,

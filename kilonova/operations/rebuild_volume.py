@@ -16,7 +16,7 @@ from kilonova.engine.context import Context, Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Facts, Place, Step, Target
-from kilonova.operations.rebuild import Rebuild, check_image, plan_copy, rebuild_facts
+from kilonova.operations.rebuild import REPLACED, REPLACING, Rebuild, check_image, plan_copy, rebuild_facts
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.volumes import fence_of, service_of
 from kilonova.store import rows
@@ -136,5 +136,5 @@ class RebuildVolume(Rebuild):
         *Rebuild.steps[1:3],
         Step("reimage_volume", reimage, on=REIMAGING, undo=await_end, no_return=True),
         Step("await_image", await_image, on=REIMAGING),
-        *Rebuild.steps[3:],
+        *(step for step in Rebuild.steps[3:] if step.on not in (REPLACED, REPLACING)),
     ]

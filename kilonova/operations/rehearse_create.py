@@ -13,9 +13,10 @@ from kilonova.engine.course import Problem
 from kilonova.engine.model import Facts, Operation
 from kilonova.engine.rehearse import REHEARSAL, PlannedStep, plan_only, planned_steps
 from kilonova.operations.held import held_in_placement
+from kilonova.operations.new_servers import NewServers, all_together, asked, how_many, most_members
 from kilonova.operations.place import FROM_CELL0
 from kilonova.operations.steps.claim import by_name
-from kilonova.operations.submit import NewServer, NewServers, all_together, asked, fresh, how_many, most_members
+from kilonova.operations.submit import fresh
 from kilonova.services.compute.server_groups import check_room
 from kilonova.world import Tx
 
@@ -59,7 +60,7 @@ async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> C
     decisions = list(details.get("decisions", {}).values())
     return CreateRehearsal(
         operation="create",
-        servers=[_planned(new, told) for new, told in zip(news, found, strict=True)],
+        servers=[planned_server(new.name, new.flavor, told) for new, told in zip(news, found, strict=True)],
         ports=news[0].networks,
         volumes=news[0].volumes,
         steps=_steps(engine, operation),
@@ -87,13 +88,13 @@ def _candidates(facts: Facts, servers: list[str]) -> list[list[dict[str, Any]]]:
     return [found] if isinstance(found, list) else [found.get(server, []) for server in servers]
 
 
-def _planned(new: NewServer, candidates: list[dict[str, Any]]) -> PlannedServer:
+def planned_server(name: str, flavor: Flavor, candidates: list[dict[str, Any]]) -> PlannedServer:
     if not candidates:
-        return PlannedServer(name=new.name, resources=new.flavor.resources())
+        return PlannedServer(name=name, resources=flavor.resources())
     best, *others = candidates
-    claims = _claims(best, new.flavor)
+    claims = _claims(best, flavor)
     return PlannedServer(
-        name=new.name,
+        name=name,
         resources=_sum(claims),
         host=best["host"],
         cell=best["cell"],

@@ -1,62 +1,60 @@
-"""A dry run of evacuate_host: each server's own dry run, put together. Nothing is stored.
-
-Each server is planned by itself, against what is free now: whether the destinations have room for all of them together
-turns out when they claim it, and who comes too late then looks for another.
-"""
+"""A dry run of an operation about whole hosts: the same plan as its step makes, of all cells together. Nothing is
+stored."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from kilonova.domain.bulk import MIGRATE, HostPlan
 from kilonova.domain.cause import Cause
-from kilonova.domain.errors import Refused
-from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
-from kilonova.engine.rehearse import rehearse
-from kilonova.operations.evacuate_host import servers_on
-from kilonova.operations.hosts import find_host
-from kilonova.operations.submit import require_dead
-from kilonova.world import Tx
+from kilonova.operations.drain_plan import plan_drain
+from kilonova.operations.host_plan import Ground, plan_evacuation
+from kilonova.operations.host_requests import CHECKS, by_cell
+from kilonova.operations.return_plan import plan_return
+from kilonova.operations.steps.bulk import child_params
+from kilonova.world import Store, Tx
 
 
-class PlannedMove(msgspec.Struct, frozen=True):
-    server: str
-    to: str
-    decision: dict[str, Any]
-
-
-class HostRehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """Who would go where; who would find no place; who may not be evacuated now."""
-
-    operation: str
-    host: str
-    moves: list[PlannedMove]
-    misfits: dict[str, str]
-    refused: dict[str, str]
-
-
-async def rehearse_host(engine: Engine, host: str, cause: Cause) -> HostRehearsal:
+async def rehearse_host(
+    engine: Engine, kind: str, hosts: Sequence[str], params: Mapping[str, Any], cause: Cause
+) -> HostPlan:
     """Raises `Refused` exactly when the real request would be refused."""
-    journal, _ = await find_host(engine, host)
+    plans = []
+    for journal, names in await by_cell(engine, hosts):
 
-    async def body(tx: Tx) -> list[str]:
-        await require_dead(engine, tx, host)
-        return await servers_on(tx, host)
+        async def body(tx: Tx, names: list[str] = names) -> None:
+            await CHECKS[kind](engine, tx, names, params)
 
-    told = HostRehearsal(operation="evacuate_host", host=host, moves=[], misfits={}, refused={})
-    for server in await journal.read(body):
-        ask = Ask(kind="evacuate", server_id=server, cause=cause, params={"child": True})
-        try:
-            found = await rehearse(engine, journal, ask)
-        except Refused as why:
-            told.refused[server] = why.message
-            continue
-        if found.problem is not None:
-            told.misfits[server] = found.problem.message
-        elif found.joins is not None:
-            told.refused[server] = f"it is being evacuated already: operation {found.joins}"
-        else:
-            told.moves.append(PlannedMove(server, found.facts["candidates"][0]["host"], found.facts["decision"]))
-    return told
+        await journal.read(body)
+        plans.append(await _plan(_ground(engine, journal, cause), kind, names, params))
+    return _joined(plans)
+
+
+def _ground(engine: Engine, journal: Store, cause: Cause) -> Ground:
+    assert engine.scheduler is not None
+    stores = engine.world.db
+    return Ground(journal, stores.control, stores.placement, engine.scheduler, engine.limits, cause)
+
+
+async def _plan(ground: Ground, kind: str, names: Sequence[str], params: Mapping[str, Any]) -> HostPlan:
+    if kind == "drain_host":
+        return await plan_drain(ground, names, params.get("by", MIGRATE))
+    if kind == "return_host":
+        return await plan_return(ground, names, opened=names)
+    return await plan_evacuation(ground, names, child_params(params))
+
+
+def _joined(plans: Sequence[HostPlan]) -> HostPlan:
+    """Cells work side by side."""
+    return HostPlan(
+        operation=plans[0].operation,
+        hosts={name: proof for plan in plans for name, proof in plan.hosts.items()},
+        moves=[move for plan in plans for move in plan.moves],
+        misfits={server: misfit for plan in plans for server, misfit in plan.misfits.items()},
+        refused={server: why for plan in plans for server, why in plan.refused.items()},
+        spared={server: why for plan in plans for server, why in plan.spared.items()},
+        bytes=sum(plan.bytes for plan in plans),
+        seconds=max(plan.seconds for plan in plans),
+    )

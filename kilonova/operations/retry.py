@@ -1,4 +1,4 @@
-"""The way in for a server that never found a host: what was asked for is looked up, and its quota asked again."""
+"""The way in for a server in cell0: what was asked for is looked up, and its quota is checked again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from kilonova.store import rows
 from kilonova.store.tables import control
 from kilonova.world import Row, Tx
 
+ANY_FAILURE = {"any_failure": True}  # the parameter of a retry by our own REST: also after a build that failed
+
 
 async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
     """`ask` has what is wanted otherwise than before. A password that is not named is the one of then."""
+    return await submit(engine, await whole_request(engine, ask))
+
+
+async def whole_request(engine: Engine, ask: Ask) -> Ask:
+    """Add what was asked for then. Raises `Refused` where that cannot be read, or is above the quota by now."""
     found = await asked_before(engine, ask.server_id)
     spec = from_json(found["spec"], {})
     try:
@@ -29,7 +36,7 @@ async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
     whole: Ask = msgspec.structs.replace(
         ask, kind="rebuild_in_cell0", params={**ask.params, "spec": spec}, secrets=secrets
     )
-    return await submit(engine, whole)
+    return whole
 
 
 async def asked_before(engine: Engine, server_id: str) -> Row:

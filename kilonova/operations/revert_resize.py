@@ -1,9 +1,13 @@
-"""Revert: back to the old copy on the source.
+"""Revert: back to the old copy on the source, and to the old flavor.
 
-revert_resize on the destination (stop) -> permission to run back to the source (from here on only forward)
+check_source (its copy is whole) -> (what the old flavor has more counts against the quota again)
+  -> revert_resize on the destination (stop)
+  -> permission to run back to the source (from here on only forward)
   -> the claims swap back (never refused for capacity), ports and volumes go back to the source
-  -> finish_revert_resize on the source -> the new copy goes
-A destination that died waits for the operator's word (a guest may run there), then owes the removal.
+  -> finish_revert_resize on the source -> the new copy goes -> the old flavor is recorded
+A source that does not report its copy whole ends the revert: the server can still be confirmed.
+A destination that died waits for the operator's word (a guest may run there), then owes the removal; what the source
+has is all there is then, so it is not asked first.
 A source that cannot start its copy any more: ERROR there, and the new copy goes all the same.
 """
 
@@ -11,25 +15,60 @@ from __future__ import annotations
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import ERROR, RESIZED
-from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import CONTROL, DEBT, DESTINATION, FOREVER, SOURCE, Facts, Operation, Place, Step
-from kilonova.operations.confirm_resize import finished_migration
+from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.course import Problem
+from kilonova.engine.journal import Op
+from kilonova.engine.model import (
+    CONTROL,
+    DEBT,
+    DESTINATION,
+    FAIL,
+    FOREVER,
+    SOURCE,
+    Facts,
+    Notification,
+    Operation,
+    Place,
+    Step,
+    Target,
+)
+from kilonova.operations.confirm_resize import finished_migration, require_whole
 from kilonova.operations.steps.claim import return_move
+from kilonova.operations.steps.counting import GROWS_BACK, count_new, raise_to_old, record_old
 from kilonova.operations.steps.guest import copy_gone, finish_guest, power_of, remove_guest, start_guest, stop_guest
-from kilonova.operations.steps.migration import close_migration
-from kilonova.operations.steps.ownership import give_to_source
+from kilonova.operations.steps.migration import close_migration, mark_migration
+from kilonova.operations.steps.outlook import copy_on, outlook, reverted_disks, share_of
+from kilonova.operations.steps.ownership import give_resized_to_source
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_source
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source
+from kilonova.world import Tx
+
+# Only where the destination has a copy that could be used instead.
+CHECKED = Place("source", lambda facts: [] if facts.get("destination_down") else SOURCE.targets(facts))
+CHECK_SOURCE = "check_source"
+NOT_CHECKED = (
+    "The migration could not be reverted: the former copy is not complete, or its host does not answer; "
+    "the server still waits to be confirmed or reverted."
+)
 
 # From the point of no return on, whatever becomes of the source's copy.
 LEFT_BEHIND = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get("given_back") else [])
 
+# A cold migration has one flavor; the facts of the release before this one had no new one.
+RESIZED_BACK = Place(
+    "control", lambda facts: [Target("")] if facts.get("new_flavor", facts["old_flavor"]) != facts["old_flavor"] else []
+)
+REVERTED = Place("control", lambda facts: RESIZED_BACK.targets(facts) if facts.get("given_back") else [])
+
+
+async def check_whole(host: HostContext) -> Facts:
+    """The destination's copy is stopped, and goes later, only if this one is complete."""
+    return await require_whole(host, "confirm the migration: the server runs on a complete one")
+
 
 async def give_back(ctx: Context) -> Facts:
-    """With the host, the old flavor comes back."""
-    ctx.set_server(flavor=ctx.facts["old_flavor"])
     ctx.set_migration(status="reverted")
-    return {**await give_to_source(ctx), "given_back": True}
+    return {**await give_resized_to_source(ctx), "given_back": True}
 
 
 class RevertResize(Operation):
@@ -37,18 +76,33 @@ class RevertResize(Operation):
     action = "revertResize"
     task_state = "resize_reverting"
     from_states = frozenset({RESIZED})
+    version = 2
     safe_words = "The migration could not be reverted."
+    notifications = (Notification("resize_revert"),)
 
     def check(self, subject: Subject) -> Facts:
-        facts = finished_migration(subject)
+        facts, server, host, source = finished_migration(subject), subject.server, subject.host, subject.source
+        assert server is not None
         if facts["source_gone"]:
-            assert subject.server is not None
-            raise Refused(
-                "source_gone",
-                f"Instance {subject.server.id} cannot be reverted: its former host {facts['source']} was declared "
-                "gone; confirm the migration, or delete the instance",
-            )
+            text = f"Instance {server.id} cannot be reverted: its old copy is gone"
+            raise Refused("source_gone", f"{text}; confirm the migration, or delete the instance")
+        facts["destination_down"] = host is not None and host.word == "down"
+        if source is not None and source.word == "down" and not facts["destination_down"]:
+            text = f"The former host of instance {server.id} does not answer"
+            raise Refused("host_down", f"{text}; confirm the migration, or revert it when the host is back")
         return facts
+
+    def words_for(self, problem: Problem) -> str:
+        return NOT_CHECKED if problem.step == CHECK_SOURCE else self.safe_words
+
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+        await mark_migration(tx, op, "reverting", now)
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        server = subject.server
+        assert server is not None
+        removed = copy_on(facts["destination"], facts["copy"], share_of(server))
+        return outlook(facts["source"], facts["was"], reverted_disks(server, facts["old_flavor"]), removed=[removed])
 
     def joins(self, subject: Subject) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name
@@ -58,11 +112,15 @@ class RevertResize(Operation):
         close_migration(ctx, "reverted")
 
     def settle_undone(self, ctx: Context) -> None:
-        if ctx.row.host == ctx.facts["source"]:  # past the point of no return: the source's copy would not start
+        if ctx.facts.get("given_back"):  # past the point of no return: the source's copy would not start
             ctx.set_server(vm_state=ERROR)
             close_migration(ctx, "error")
+        else:
+            ctx.set_migration(status="finished")
 
     steps = [
+        Step(CHECK_SOURCE, check_whole, on=CHECKED, when_silent=FAIL),
+        Step("raise_usage", raise_to_old, on=GROWS_BACK, undo=count_new),
         Step(
             "revert_resize",
             stop_guest,
@@ -81,6 +139,7 @@ class RevertResize(Operation):
             finish_guest,
             on=SOURCE,
             starts_guest=True,
+            with_guest=True,
             retry=5,
             deadline=600.0,
             event="compute_finish_revert_resize",
@@ -94,7 +153,9 @@ class RevertResize(Operation):
             when_declared=DEBT,
             retry=FOREVER,
         ),
+        Step("record_flavor", record_old, on=RESIZED_BACK, retry=FOREVER, only_rows=True),
     ]
     ending = [
         Step("drop_destination", remove_guest, on=LEFT_BEHIND, record=copy_gone, when_silent=DEBT, when_declared=DEBT),
+        Step("record_reverted", record_old, on=REVERTED, retry=FOREVER, only_rows=True),
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, STOPPED
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import HERE, Facts, Operation, Step
+from kilonova.engine.model import HERE, Facts, Notification, Operation, Step
 from kilonova.operations.steps.power import its_copy, power_off, power_on
 
 
@@ -16,6 +16,7 @@ class Start(Operation):
     action = "start"
     task_state = "powering-on"
     from_states = frozenset({STOPPED})
+    notifications = (Notification("power_on"),)
     safe_words = "The server could not be started; it is as it was."
 
     def check(self, subject: Subject) -> Facts:

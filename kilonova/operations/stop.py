@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, STOPPED
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import HERE, Facts, Operation, Step
+from kilonova.engine.model import HERE, Facts, Notification, Operation, Step
 from kilonova.operations.steps.guest import start_guest
 from kilonova.operations.steps.power import its_copy, power_off
 
@@ -17,6 +17,7 @@ class Stop(Operation):
     action = "stop"
     task_state = "powering-off"
     from_states = frozenset({ACTIVE, ERROR})
+    notifications = (Notification("power_off"),)
     safe_words = "The server could not be stopped; it is as it was."
 
     def check(self, subject: Subject) -> Facts:

@@ -1,4 +1,4 @@
-"""Servers that never found a host: each with the reason, whether it can be retried, and where it would go now."""
+"""Servers in cell0: each with the reason, who can try it again, and where it would go now or what is in the way."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.server import ERROR, from_json
-from kilonova.engine.accept import Ask
+from kilonova.engine.context import ServerRow
 from kilonova.engine.core import Engine
-from kilonova.engine.rehearse import REHEARSAL, plan_only
-from kilonova.operations.rebuild_in_cell0 import PASSING
-from kilonova.operations.submit import fresh
+from kilonova.operations.rebuild_in_cell0 import PASSING, request_of
+from kilonova.operations.rehearse_retry import plan_place
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql, in_list
 from kilonova.store.tables import cell, control
@@ -41,9 +40,11 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     failure: str  # its class, recorded when the server was buried
     reason: str  # as its owner reads it
     failed_at: float | None
-    retryable: bool
+    retryable: bool  # by our own REST
+    rebuildable: bool  # by its owner, through the Compute API
     host: str | None = None  # where it would go now
-    why_not: str | None = None  # it would not: what stands in the way
+    why_not: str | None = None  # it would not: what is in the way
+    changes: list[str] = []  # the smallest changes that would let it fit, each enough by itself
 
 
 async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str = "") -> list[Unplaced]:
@@ -67,15 +68,16 @@ async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str
 
 async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None, spec: Row | None) -> Unplaced:
     failure = server["cell0_failure"] or ""
-    host, why_not = None, None
-    if server["task_state"] is not None or server["vm_state"] != ERROR:
+    is_busy = server["task_state"] is not None or server["vm_state"] != ERROR or bool(server["hidden"])
+    host: str | None = None
+    why_not: str | None = None
+    changes: list[str] = []
+    if is_busy:
         why_not = "it is being tried"
     elif spec is None:
         why_not = "its request is not recorded"
-    elif failure not in PASSING:
-        why_not = f"it did not fail for lack of a host, but for {failure or 'an unknown reason'}"
     else:
-        host, why_not = await _plan(engine, cause, server, from_json(spec["spec"], {}))
+        host, why_not, changes = await _plan(engine, cause, ServerRow(server), from_json(spec["spec"], {}))
     return Unplaced(
         server=server["id"],
         name=server["name"],
@@ -83,24 +85,20 @@ async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None,
         failure=failure,
         reason="" if fault is None else fault["message"],
         failed_at=None if fault is None else fault["created_at"],
-        retryable=failure in PASSING and spec is not None and server["task_state"] is None,
+        retryable=spec is not None and not is_busy,
+        rebuildable=failure in PASSING and spec is not None and not is_busy,
         host=host,
         why_not=why_not,
+        changes=changes,
     )
 
 
-async def _plan(engine: Engine, cause: Cause, server: Row, spec: dict[str, Any]) -> tuple[str | None, str | None]:
+async def _plan(
+    engine: Engine, cause: Cause, server: ServerRow, spec: dict[str, Any]
+) -> tuple[str | None, str | None, list[str]]:
     """What the scheduler would say now, of what was asked for and what its owner has changed since."""
-    params: dict[str, Any] = {
-        **spec,
-        "name": server["name"],
-        "image": server["image_ref"],
-        "flavor": from_json(server["flavor"], {}),
-        "details": from_json(server["details"], {}),
-    }
-    ask = Ask(kind="place", server_id=server["id"], cause=cause, params=params)
-    op = fresh(engine, ask, REHEARSAL, turn=server["turn"] + 1)
-    facts, problem = await plan_only(engine, engine.world.db.control, engine.operation("place"), op, None)
-    if problem is not None:
-        return None, problem.message
-    return facts["candidates"][0]["host"], None
+    facts, problem = await plan_place(engine, cause, server, request_of(spec, server))
+    if problem is None:
+        return facts["candidates"][0]["host"], None, []
+    decision = problem.details.get("decision") if isinstance(problem.details, dict) else None
+    return None, problem.message, list((decision or {}).get("changes", []))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import Flavor, to_json
+from kilonova.domain.server import Flavor, flavor_from, to_json
 from kilonova.engine.context import Context
 from kilonova.measures import CONFLICTS
 from kilonova.operations.steps.group import group_of
@@ -28,15 +28,24 @@ async def claim_move(ctx: Context) -> dict[str, Any]:
     return await claim_destination(ctx, claims.claim_move)
 
 
+async def claim_resize(ctx: Context) -> dict[str, Any]:
+    """The same with the new flavor; the old one's amounts become the migration's, on the same host too."""
+    return await claim_destination(ctx, claims.claim_move, flavor=flavor_from(ctx.facts["new_flavor"]))
+
+
 async def claim_destination(
-    ctx: Context, claim: Callable[..., Awaitable[Claimed | NotClaimed]], dead_host: str = ""
+    ctx: Context,
+    claim: Callable[..., Awaitable[Claimed | NotClaimed]],
+    dead_host: str = "",
+    flavor: Flavor | None = None,
 ) -> dict[str, Any]:
-    """Claim one of the candidates in the way that `claim` shares the books between server and migration."""
+    """Claim one of the candidates in the way that `claim` shares the books between server and migration. `flavor`:
+    where it is not the server's own."""
     outcome = await claim(
         ctx.world.db.placement,
         ctx.fence,
         ctx.facts["migration"],
-        wanted(ctx, ctx.row.flavor),
+        wanted(ctx, flavor or ctx.row.flavor),
         project=ctx.row.project_id,
         user=ctx.row.user_id,
         group=await group_of(ctx, dead_host),
@@ -69,10 +78,10 @@ def refused(outcome: NotClaimed, candidates: list[dict[str, Any]], for_whom: str
 
 def facts_of(told: dict[str, Any]) -> dict[str, Any]:
     """Of a candidate that was claimed."""
-    return {"destination": told["host"], "cell": told["cell"], "claimed": _claimed(told)}
+    return {"destination": told["host"], "cell": told["cell"], "claimed": claimed_by_name(told)}
 
 
-def _claimed(told: dict[str, Any]) -> str | None:
+def claimed_by_name(told: dict[str, Any]) -> str | None:
     """For the server's record, by the names of providers; None: its flavor, on its host's own provider."""
     return to_json(by_name(told)) if "allocations" in told else None
 

@@ -6,6 +6,7 @@ from kilonova.domain.server import from_json
 from kilonova.engine.context import Context
 from kilonova.placement.groups import GroupRule
 from kilonova.services.compute.server_groups import group_named
+from kilonova.world import Store
 
 HINT = "group"
 
@@ -15,5 +16,9 @@ async def group_of(ctx: Context, dead_host: str = "") -> GroupRule | None:
     for servers that have not joined and never will, so it is not looked for among the members."""
     details = from_json(ctx.row.details, {}) if ctx.server is not None else ctx.params.get("details", {})
     named = details.get("scheduler_hints", {}).get(HINT)
-    group = await group_named(ctx.world.db.control, named[0]) if named else None
+    return await rule_of(ctx.world.db.control, named[0], dead_host) if named else None
+
+
+async def rule_of(control: Store, named: str, dead_host: str) -> GroupRule | None:
+    group = await group_named(control, named)
     return None if group is None else GroupRule(group.id, group.policy, group.max_server_per_host or 1, dead_host)

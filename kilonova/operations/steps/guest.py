@@ -8,8 +8,12 @@ import msgspec
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.hardware import HostClaim
+from kilonova.domain.image_bytes import DiskRoute
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED
 from kilonova.engine.context import Context, HostContext
+from kilonova.engine.model import DISK_TOKEN
+
+TAKES_DISKS_AT = "takes_disks_at"  # the fact: the URL where the destination takes the disks of a move
 
 
 def take_claim(host: HostContext, *, beside: int | None = None) -> dict[str, Any]:
@@ -25,8 +29,8 @@ def claim_in(result: dict[str, Any]) -> HostClaim | None:
 async def build_guest(host: HostContext) -> dict[str, Any]:
     """Its share of the hardware, a disk from the image, a definition, power."""
     taken = take_claim(host)
-    made = await host.driver.ensure_disk(host.spec)
-    await host.driver.ensure_defined(host.spec)
+    made = await host.driver.ensure_disk(host.spec, image=host.image)
+    await host.driver.ensure_defined(host.spec, host.guest_secrets)
     await host.driver.ensure_power(host.server, host.copy, on=True)
     return {"disk": made, **taken}
 
@@ -35,8 +39,8 @@ async def rebuild_guest(host: HostContext) -> dict[str, Any]:
     """The same after the source died: its disk is taken over where this host can see it, else made anew."""
     taken = take_claim(host)
     await _check_storage(host)
-    made = await host.driver.ensure_disk(host.spec, adopt=host.facts["source_copy"])
-    await host.driver.ensure_defined(host.spec)
+    made = await host.driver.ensure_disk(host.spec, adopt=host.facts["source_copy"], image=host.image)
+    await host.driver.ensure_defined(host.spec, host.guest_secrets)
     if host.facts["ends"] != STOPPED:
         await host.driver.ensure_power(host.server, host.copy, on=True)
     return {"disk": made, **taken}
@@ -53,16 +57,20 @@ async def _check_storage(host: HostContext) -> None:
 
 
 async def prepare_guest(host: HostContext) -> dict[str, Any]:
-    """Its share of the hardware and the definition; the disk comes from the source."""
+    """Its share of the hardware and the definition; the disk comes from the source, which is told where it is taken."""
     taken = take_claim(host)
-    await host.driver.ensure_defined(host.spec)
-    return taken
+    await host.driver.ensure_defined(host.spec, host.guest_secrets)
+    url = await host.driver.expect_disk(host.spec, host.secrets.get(DISK_TOKEN, ""), host.image)
+    return {**taken, TAKES_DISKS_AT: url} if url else taken
 
 
 async def stop_and_send(host: HostContext) -> dict[str, Any]:
     """Stop the guest and copy its disk to the destination; the original stays for a revert."""
     await host.driver.ensure_power(host.server, host.copy, on=False)
-    await host.driver.send_disk(host.server, host.copy, to_host=host.facts["destination"], to_copy=host.facts["copy"])
+    facts = host.facts
+    route = DiskRoute(url=facts.get(TAKES_DISKS_AT, ""), token=host.secrets.get(DISK_TOKEN, ""))
+    to = {"to_host": facts["destination"], "to_copy": facts["copy"]}
+    await host.driver.send_disk(host.server, host.copy, **to, route=route)
     return {"stopped": True}
 
 
@@ -78,6 +86,12 @@ async def finish_guest(host: HostContext) -> dict[str, Any]:
     """The copy with the received disk is defined as it shall be now, and started if it ran before."""
     await host.driver.ensure_defined(host.spec)
     return await start_guest(host)
+
+
+async def finish_moved_guest(host: HostContext) -> dict[str, Any]:
+    """The received disks get the sizes that the guest shall have, and swap is made again; then as `finish_guest`."""
+    await host.driver.ensure_disk_size(host.spec)
+    return await finish_guest(host)
 
 
 async def stop_guest(host: HostContext) -> dict[str, Any]:

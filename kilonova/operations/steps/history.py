@@ -1,4 +1,5 @@
-"""Actions, events and faults of a server in cell0: written when it is buried, and taken along when it gets out."""
+"""Actions, events and faults of a server in cell0: written when it is buried, or brought there from the cell where it
+was to be built, and taken along when it gets out."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kilonova.engine.context import Context
+from kilonova.engine.course import Problem
+from kilonova.engine.records import FAULT_LENGTH, event_position
 from kilonova.operations.steps.fault import FaultText
 from kilonova.store import rows
 from kilonova.store.open import CELL0
@@ -41,41 +44,72 @@ async def record_burial(ctx: Context, tx: Tx, fault: FaultText) -> None:
             project_id=ctx.cause.project_id,
             started_at=now,
         )
-    await _put_event(tx, {**ids, "event": event}, now, "Error", fault.reason)
+    await _put_event(ctx, tx, event, now, "Error", fault.reason)
     await rows.put(tx, cell.faults, **ids, code=500, **fault.columns(), created_at=now)
 
 
 async def left_in_cell0(ctx: Context) -> History:
-    async def body(tx: Tx) -> History:
-        of = {"server_id": ctx.server_id}
-        return History(await rows.fetch_all(tx, cell.actions, **of), await rows.fetch_all(tx, cell.action_events, **of))
+    return await ctx.world.db.cell(CELL0).read(lambda tx: read(tx, ctx))
 
-    return await ctx.world.db.cell(CELL0).read(body)
+
+async def read(tx: Tx, ctx: Context) -> History:
+    of = {"server_id": ctx.server_id}
+    return History(await rows.fetch_all(tx, cell.actions, **of), await rows.fetch_all(tx, cell.action_events, **of))
 
 
 async def carry(ctx: Context, tx: Tx, before: History) -> None:
     """Into the cell where the server is going to be built. Its faults are not those of a server that has a host."""
+    await copy(tx, before)
+    await _put_event(ctx, tx, REBUILT, ctx.world.clock.now(), "Success", None)
+
+
+async def copy(tx: Tx, before: History) -> None:
     for row in sorted(before.actions, key=lambda row: row["number"]):
         await rows.put(tx, cell.actions, **{name: row[name] for name in row.keys() if name != "number"})  # noqa: SIM118 - not a dict
     for row in before.events:
         await rows.put(tx, cell.action_events, **{name: row[name] for name in row.keys()})  # noqa: SIM118
-    ids = {"server_id": ctx.server_id, "operation_id": ctx.operation_id, "event": REBUILT}
-    await _put_event(tx, ids, ctx.world.clock.now(), "Success", None)
+
+
+async def record_failure(tx: Tx, ctx: Context, words: str, problem: Problem, now: float) -> None:
+    """As the engine does where the operation's journal is: the action has failed, and the server has a fault."""
+    await rows.change(tx, cell.actions, {"message": "Error", "updated_at": now}, operation_id=ctx.operation_id)
+    await rows.put(
+        tx,
+        cell.faults,
+        server_id=ctx.server_id,
+        operation_id=ctx.operation_id,
+        code=500,
+        message=words[:FAULT_LENGTH],
+        details=f"{problem.step}: {problem.message}" if problem.step else problem.message,
+        created_at=now,
+    )
+
+
+async def forget(tx: Tx, ctx: Context) -> None:
+    """Remove all of it from this database: it is, or will be, in another one."""
+    for table in (cell.actions, cell.action_events, cell.faults):
+        await rows.remove(tx, table, server_id=ctx.server_id)
 
 
 async def clear_cell0(ctx: Context) -> None:
-    async def body(tx: Tx) -> None:
-        for table in (cell.actions, cell.action_events, cell.faults):
-            await rows.remove(tx, table, server_id=ctx.server_id)
-
-    await ctx.world.db.cell(CELL0).write(body)
+    await ctx.world.db.cell(CELL0).write(lambda tx: forget(tx, ctx))
 
 
 def _event(ctx: Context) -> str:
     return REBUILT if ctx.facts.get("from_cell0") else CREATED
 
 
-async def _put_event(tx: Tx, ids: dict[str, Any], now: float, result: str, details: str | None) -> None:
+async def _put_event(ctx: Context, tx: Tx, event: str, now: float, result: str, details: str | None) -> None:
     await rows.put(
-        tx, cell.action_events, **ids, started_at=now, finished_at=now, result=result, host=None, details=details
+        tx,
+        cell.action_events,
+        server_id=ctx.server_id,
+        operation_id=ctx.operation_id,
+        event=event,
+        position=event_position(ctx.ordinal),
+        started_at=now,
+        finished_at=now,
+        result=result,
+        host=None,
+        details=details,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from kilonova.domain.cause import Cause
 from kilonova.engine.context import Context, ServerRow
+from kilonova.engine.journal import Op
 from kilonova.engine.model import Facts
 from kilonova.store import rows
 from kilonova.store.tables import cell
@@ -27,7 +28,7 @@ async def put_migration(
         source_host=facts["source"],
         source_copy=facts["source_copy"],
         old_flavor=server.row["flavor"],
-        new_flavor=server.row["flavor"],
+        new_flavor=facts.get("new_flavor", server.row["flavor"]),
         old_claimed=server.claimed,
         old_vm_state=facts["was"],
         user_id=cause.user_id,
@@ -56,6 +57,11 @@ def open_migration(kind: str, status: str) -> Any:
         ctx.in_transaction(change)
 
     return record
+
+
+async def mark_migration(tx: Tx, op: Op, status: str, now: float) -> None:
+    """Record how far the operation's migration is, in the transaction that accepts the operation."""
+    await rows.change(tx, cell.migrations, {"status": status, "updated_at": now}, id=op.facts["migration"])
 
 
 def close_migration(ctx: Context, status: str) -> None:

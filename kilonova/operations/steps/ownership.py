@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kilonova.domain.errors import Failed
+from kilonova.domain.host import HostState
 from kilonova.domain.server import to_json
 from kilonova.engine.context import Context
+from kilonova.store.hosts import judge_host, raise_epoch
+from kilonova.world import Tx
 
 
 def give_runner(ctx: Context, host: str, copy: int, proof: str) -> None:
@@ -17,6 +21,23 @@ def no_runner(ctx: Context, proof: str) -> None:
     ctx.set_server(runner_host=None, runner_copy=None, runner_proof=to_json({"why": proof, "by": ctx.operation_id}))
 
 
+async def require_away(ctx: Context, host: str) -> None:
+    """Fail if a host that was dead when the operation was accepted answers again: its guest may run, and nobody has
+    stopped it. One that is declared down may answer. It learns of the new permission when it registers again."""
+
+    async def body(tx: Tx) -> HostState | None:
+        return await judge_host(tx, host, ctx.limits.service_down_time)
+
+    state = await ctx.journal.read(body)
+    if state is not None and state.is_up:
+        raise Failed("source_back", f"host {host}: it answers again; the server stays there", final=True)
+
+    async def change(tx: Tx, now: float) -> None:
+        await raise_epoch(tx, host)
+
+    ctx.in_transaction(change)
+
+
 async def give_to_destination(ctx: Context) -> dict[str, Any]:
     """The source's copy was reported stopped by the step before."""
     facts = ctx.facts
@@ -24,6 +45,18 @@ async def give_to_destination(ctx: Context) -> dict[str, Any]:
     ctx.set_server(host=facts["destination"], copy=facts["copy"], claimed=facts.get("claimed"))
     ctx.set_migration(status="post-migrating")
     return {}
+
+
+async def give_resized_to_destination(ctx: Context) -> dict[str, Any]:
+    """With the host, the new flavor comes: what the server owns is told from both."""
+    ctx.set_server(flavor=ctx.facts["new_flavor"])
+    return await give_to_destination(ctx)
+
+
+async def give_resized_to_source(ctx: Context) -> dict[str, Any]:
+    """With the host, the old flavor comes back."""
+    ctx.set_server(flavor=ctx.facts["old_flavor"])
+    return await give_to_source(ctx)
 
 
 async def give_to_source(ctx: Context) -> dict[str, Any]:

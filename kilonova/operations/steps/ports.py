@@ -5,8 +5,6 @@ A server without networks has no such steps: their place finds no target.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kilonova.domain.network import Vif, WantedPort
@@ -69,7 +67,3 @@ async def bind_to_source(ctx: Context) -> Facts:
 async def _bind(ctx: Context, host: str) -> Facts:
     _remember(ctx, await _network(ctx).bind(_fence(ctx), server_id=ctx.server_id or "", host=host))
     return {}
-
-
-def has_ports(row: Any) -> bool:
-    return bool(row.network_info) and row.network_info != "[]"

@@ -34,10 +34,15 @@ async def choose(
     wanted: str | None = None,
     *,
     dead_host: str = "",
+    preferred: str = "",
 ) -> dict[str, Any]:
-    """Facts: the candidates best first, and the decision with host x filter x number."""
+    """Facts: the candidates best first, and the decision with host x filter x number. `preferred`: the host that an
+    earlier plan chose."""
     assert ctx.scheduler is not None
     request = request_for(ctx, flavor, excluded, wanted, await group_of(ctx, dead_host))
+    request = msgspec.structs.replace(request, rescue=bool(dead_host), preferred_host=preferred)
+    if ctx.server is not None:
+        request = msgspec.structs.replace(request, home=ctx.journal.name)
     attempts = ctx.limits.max_attempts
     asking = ctx.scheduler.place(request, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     placing = await unless_away(ctx, asking)
@@ -87,18 +92,26 @@ def request_for(
     details, image, project = _asked(ctx)
     tried = {host: "it was tried before in this operation" for host in ctx.facts.get("tried", ())}
     forced = wanted if ctx.params.get("forced") else None
-    return ResourceRequest(
+    return request_of(
+        details,
         flavor=flavor,
-        image=Image(image, details.image_format, details.image_properties),
-        volume_backed=details.volume_backed,
+        image=image,
         server=ctx.server_id or "",
         project=project,
-        hints={name: [str(value) for value in values] for name, values in details.scheduler_hints.items()},
-        zone=details.pinned_zone or "",
         excluded={**excluded, **tried},
         wanted_host=None if forced else wanted,
         forced_host=forced,
         group=group,
+    )
+
+
+def request_of(details: Details, *, image: str, **more: Any) -> ResourceRequest:
+    return ResourceRequest(
+        image=Image(image, details.image_format, details.image_properties),
+        volume_backed=details.volume_backed,
+        hints={name: [str(value) for value in values] for name, values in details.scheduler_hints.items()},
+        zone=details.pinned_zone or "",
+        **more,
     )
 
 

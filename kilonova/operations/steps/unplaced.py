@@ -15,6 +15,15 @@ from kilonova.store.open import CELL0
 from kilonova.store.tables import control
 from kilonova.world import Row, Tx
 
+# Only a server that has no host yet needs these, and its files; its operation carries them (law 6).
+READ_ONCE = ("networks", "host", "forced")
+
+
+def kept_spec(params: dict[str, Any]) -> str:
+    """The request spec of a server that is being placed or was built: what was read once is not in it."""
+    details = {name: value for name, value in params.get("details", {}).items() if name != "personality"}
+    return to_json({name: value for name, value in params.items() if name not in READ_ONCE} | {"details": details})
+
 
 async def put_request(tx: Tx, server_id: str, turn: int, operation_id: str, params: dict[str, Any]) -> None:
     """The server is in no cell, and this operation is going to find one."""

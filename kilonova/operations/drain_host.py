@@ -1,0 +1,107 @@
+"""Drain hosts: close them to new servers, then move what is on them, or stop it; they stay closed.
+
+close_hosts (no claim reaches them any more) -> await_arrivals (what was claimed before has come, or has gone elsewhere)
+  -> plan all servers together (scheduler/planner.py) -> begin one `relocate` (or `stop`) after the other, a few at a
+time per destination -> wait for all -> account: n moved, n failed: why, n impossible: why
+Cancelled, it begins no more children, those that were begun end, and the hosts are opened again. Where a server fits
+nowhere nothing is moved, unless misfits shall be skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kilonova.domain.bulk import MIGRATE
+from kilonova.domain.errors import NotYet
+from kilonova.engine.context import Context
+from kilonova.engine.journal import Op
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.operations.drain_plan import arriving, plan_drain
+from kilonova.operations.host_plan import ground_of, planned_hosts
+from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, with_misfits_judged
+from kilonova.placement.inventories import set_accepting
+from kilonova.store import rows
+from kilonova.store.hosts import raise_epoch
+from kilonova.store.tables import cell
+from kilonova.world import Row, Tx
+
+BEFORE = "drained_before"  # the fact: hosts that were closed by an earlier drain
+LONGEST_ARRIVAL = 120.0  # seconds; who takes longer is named in the account
+LOOKED_AT_AGAIN = 1.0
+
+
+async def close_hosts(ctx: Context) -> Facts:
+    """Placement first, so that no claim slips in between; and once more by the next step, since a host that was
+    returning may have been let in by who read its record before."""
+    await _close_providers(ctx, await records_of(ctx))
+
+    async def change(tx: Tx, now: float) -> None:
+        for name in planned_hosts(ctx.params):
+            await rows.change(tx, cell.hosts, {"draining": 1}, name=name)
+
+    ctx.in_transaction(change)
+    return {}
+
+
+async def reopen_hosts(ctx: Context) -> Facts:
+    """Those that were not drained before. They register again, and are let in by that: also where only placement was
+    told yet."""
+    open_again(ctx, [name for name in planned_hosts(ctx.params) if name not in ctx.facts[BEFORE]])
+    return {}
+
+
+def open_again(ctx: Context, names: Iterable[str]) -> None:
+    async def change(tx: Tx, now: float) -> None:
+        for name in names:
+            await rows.change(tx, cell.hosts, {"draining": 0}, name=name)
+            await raise_epoch(tx, name)
+
+    ctx.in_transaction(change)
+
+
+async def note_drained(tx: Tx, op: Op, names: Sequence[str]) -> None:
+    """In the transaction that accepts it."""
+    found = [await rows.fetch(tx, cell.hosts, name=name, draining=1) for name in names]
+    op.facts[BEFORE] = [row["name"] for row in found if row is not None]
+
+
+async def records_of(ctx: Context) -> list[Row]:
+    async def body(tx: Tx) -> list[Row]:
+        found = [await rows.fetch(tx, cell.hosts, name=name) for name in planned_hosts(ctx.params)]
+        return [row for row in found if row is not None]
+
+    return await ctx.journal.read(body)
+
+
+async def _close_providers(ctx: Context, found: list[Row]) -> None:
+    for row in found:
+        await set_accepting(ctx.world.db.placement, row["provider_id"], False)
+
+
+async def await_arrivals(ctx: Context) -> Facts:
+    await _close_providers(ctx, await records_of(ctx))
+    coming = await arriving(ground_of(ctx), planned_hosts(ctx.params))
+
+    async def now(tx: Tx) -> float:
+        return await tx.now()
+
+    if coming and await ctx.journal.read(now, few=True) - ctx.accepted_at < LONGEST_ARRIVAL:
+        raise NotYet(f"{len(coming)} servers that were on their way there, {coming[0]} first", LOOKED_AT_AGAIN)
+    return {}
+
+
+async def plan_moves(ctx: Context) -> Facts:
+    by = ctx.params.get("by", MIGRATE)
+    return with_misfits_judged(await plan_drain(ground_of(ctx), planned_hosts(ctx.params), by), ctx.params)
+
+
+class DrainHost(Operation):
+    name = "drain_host"
+    safe_words = "The hosts could not be drained."
+
+    steps = [
+        Step("close_hosts", close_hosts, on=CONTROL, undo=reopen_hosts),
+        Step("await_arrivals", await_arrivals, on=CONTROL, retry=FOREVER),
+        Step(PLAN, plan_moves, on=CONTROL, plan=True, deadline=120.0),
+        MOVE_SERVERS,
+    ]

@@ -1,0 +1,54 @@
+"""Follow power: a guest was started or has ended without an order, and its host noticed.
+
+stop_instance on its host: it looks again. A server that is active and whose guest is off is SHUTOFF from then on; a
+guest that runs although its owner stopped the server is stopped again. The host looks inside of this operation, so that
+a report which came late, or was overtaken by a request, changes nothing.
+"""
+
+from __future__ import annotations
+
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_DELETED, STOPPED
+from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.model import FAIL, HERE, Facts, Operation, Step
+from kilonova.operations.steps.power import its_copy, power_off
+
+
+async def look_or_stop(host: HostContext) -> Facts:
+    if host.facts["was"] == ACTIVE:
+        return {"running": await host.driver.is_on(host.server, host.copy)}
+    return await power_off(host)
+
+
+def found(ctx: Context, result: Facts) -> None:
+    ctx.facts["running"] = bool(result["running"])
+
+
+class FollowPower(Operation):
+    name = "follow_power"
+    action = "stop"
+    task_state = "powering-off"
+    from_states = frozenset({ACTIVE, STOPPED, SOFT_DELETED})
+    safe_words = "The power state of the server could not be read; it is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        return its_copy(subject)
+
+    def settle(self, ctx: Context) -> None:
+        if ctx.facts["running"]:
+            ctx.set_server(power_state=POWER_RUNNING)
+        elif ctx.facts["was"] == ACTIVE:
+            ctx.set_server(vm_state=STOPPED, power_state=POWER_SHUTDOWN)
+        else:
+            ctx.set_server(power_state=POWER_SHUTDOWN)
+
+    steps = [
+        Step(
+            "stop_instance",
+            look_or_stop,
+            on=HERE,
+            record=found,
+            deadline=600.0,
+            when_silent=FAIL,
+            event="compute_stop_instance",
+        ),
+    ]

@@ -1,0 +1,299 @@
+"""The plans of operations about whole hosts: read their servers once, ask the planner once, say what becomes of each.
+
+A step of the operation and its dry run use the same function, so they give the same answer. Here is what these plans
+share, and the plan of an evacuation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy import select
+
+from kilonova.domain.bulk import GIB, MIB, HostPlan, Misfit, PlannedMove, Proof, choice_of_owners, estimate
+from kilonova.domain.cause import Cause
+from kilonova.domain.details import Details, details_from
+from kilonova.domain.errors import Refused
+from kilonova.domain.host import HostState
+from kilonova.domain.server import from_json
+from kilonova.engine.accept import admitted
+from kilonova.engine.context import Context, ServerRow, Subject
+from kilonova.engine.limits import Limits
+from kilonova.engine.model import Operation
+from kilonova.operations.evacuate import Evacuate
+from kilonova.operations.steps.group import HINT, rule_of
+from kilonova.operations.steps.outlook import all_disks, boots_from_volume, evacuated_disks
+from kilonova.operations.steps.select import request_of
+from kilonova.placement.groups import GroupRule
+from kilonova.scheduler.planner import Seat
+from kilonova.scheduler.request import ResourceRequest
+from kilonova.scheduler.service import Scheduler
+from kilonova.store.hosts import judge_all
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.cell import hosts, servers
+from kilonova.store.tables.journal import operations
+from kilonova.world import Row, Store, Tx
+
+CHUNK = 500  # ids in one statement
+_SERVERS_THERE = Sql(
+    select(servers)
+    .where(in_list(servers.c.host, "hosts"), servers.c.deleted == 0, servers.c.hidden == 0)
+    .order_by(servers.c.id)
+)
+_SERVERS_NAMED = Sql(
+    select(servers)
+    .where(in_list(servers.c.id, "ids"), servers.c.deleted == 0, servers.c.hidden == 0)
+    .order_by(servers.c.id)
+)
+_LIVE = Sql(select(operations).where(in_list(operations.c.id, "ids"), operations.c.live == 1))
+_STORAGE = Sql(select(hosts.c.name, hosts.c.storage))
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a plan is made, and for whom."""
+
+    journal: Store
+    control: Store
+    placement: Store
+    scheduler: Scheduler
+    limits: Limits
+    cause: Cause
+    operation_id: str = ""  # children of this one that run already are part of the plan
+
+
+def ground_of(ctx: Context) -> Ground:
+    assert ctx.scheduler is not None
+    stores = ctx.world.db
+    return Ground(ctx.journal, stores.control, stores.placement, ctx.scheduler, ctx.limits, ctx.cause, ctx.operation_id)
+
+
+@dataclass
+class Found:
+    """What the cell says of these hosts."""
+
+    states: dict[str, HostState]
+    storage: dict[str, str | None]
+    servers: list[ServerRow] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    all: dict[str, ServerRow] = field(default_factory=dict)  # by id
+
+
+@dataclass
+class Seated:
+    seats: list[Seat]
+    spared: dict[str, str]
+
+    def moves(self, found: Found, do: str) -> list[PlannedMove]:
+        by_id = {server.id: server for server in found.servers}
+        going = [seat for seat in self.seats if _may_move(seat)]
+        return [_move(seat, by_id[seat.request.server], found.storage, do) for seat in going]
+
+    def misfits(self, found: Found) -> dict[str, Misfit]:
+        by_id = {server.id: server for server in found.servers}
+        staying = [seat for seat in self.seats if not _may_move(seat)]
+        return {seat.request.server: _misfit(seat, by_id[seat.request.server]) for seat in staying}
+
+
+async def plan_evacuation(ground: Ground, names: Sequence[str], params: Mapping[str, Any]) -> HostPlan:
+    """`params`: those of each child."""
+    found = await read_servers(ground, names, Evacuate(), {"child": True, **params})
+    excluded = dict.fromkeys(names, "it is evacuated")
+    seated = await seat_all(ground, found.servers, excluded=excluded, rescue=True)
+    return whole_plan("evacuate_host", ground, found, names, seated.moves(found, "evacuate"), seated)
+
+
+def whole_plan(
+    operation: str,
+    ground: Ground,
+    found: Found,
+    names: Sequence[str],
+    moves: Sequence[PlannedMove],
+    seated: Seated,
+) -> HostPlan:
+    limits = ground.limits
+    each, rate = limits.move_seconds, limits.move_mb_per_second * 1e6
+    return HostPlan(
+        operation=operation,
+        hosts={name: _proof(found.states[name]) for name in names},
+        moves=[*moves],
+        misfits=seated.misfits(found),
+        refused=found.refused,
+        spared=seated.spared,
+        bytes=sum(move.bytes for move in moves),
+        seconds=estimate(moves, at_once=limits.evacuations_per_destination, each=each, bytes_per_second=rate),
+    )
+
+
+async def seat_all(
+    ground: Ground,
+    there: Sequence[ServerRow],
+    *,
+    excluded: Mapping[str, str],
+    rescue: bool = False,
+    homes: Mapping[str, str] | None = None,
+    opened: Sequence[str] = (),
+) -> Seated:
+    """All of them together, by rank. `rescue`: their host is dead. `homes`: by server, the only host that it may go to.
+    `opened`: hosts that are closed now, and will be open."""
+    ranks: dict[str, int] = {}
+    spared: dict[str, str] = {}
+    asked: list[ResourceRequest] = []
+    groups: dict[tuple[str, str], GroupRule | None] = {}
+    for server in there:
+        rank, why = choice_of(server)
+        if rank is None:
+            spared[server.id] = why
+            continue
+        ranks[server.id] = rank
+        details = details_from(server.details)
+        group = await _group(ground.control, groups, details, server.host if rescue else "")
+        request = _request(server, details, ground.journal.name, excluded, group, rescue=rescue)
+        home = (homes or {}).get(server.id)
+        asked.append(msgspec.structs.replace(request, wanted_host=home) if home else request)
+    at_once = ground.limits.evacuations_per_destination
+    seats = await ground.scheduler.plan(asked, [ground.journal.name], ranks, at_once=at_once, opened=opened)
+    return Seated(seats, spared)
+
+
+def choice_of(server: ServerRow) -> tuple[int | None, str]:
+    """Its rank, or None and why it stays."""
+    return choice_of_owners(server.flavor.extra_specs, details_from(server.details).metadata)
+
+
+async def read_servers(
+    ground: Ground, names: Sequence[str], child: Operation, params: dict[str, Any], *, only: Sequence[str] | None = None
+) -> Found:
+    """The servers of these hosts, or `only` those with these ids; who may not be the subject of the child now is
+    refused. One of a living host that is busy is waited for."""
+
+    async def body(tx: Tx) -> Found:
+        states = await judge_all(tx, ground.limits.service_down_time)
+        storage = {row["name"]: row["storage"] for row in await tx.all(_STORAGE)}
+        found = Found(states, storage)
+        there = await _servers(tx, names, only)
+        found.all = {server.id: server for server in there}
+        live = await _live(tx, there)
+        for server in there:
+            running = live.get(server.operation_id)
+            subject = Subject(server, states.get(server.host), None, None, running, params, ground.cause)
+            if running is not None and running["parent_id"] == ground.operation_id != "":
+                found.servers.append(server)  # a child of an earlier plan: it goes on
+                continue
+            try:
+                if running is not None and child.joins(subject):
+                    raise Refused("busy", f"it is being evacuated already: operation {running['id']}")
+                await admitted(tx, child, subject)
+            except Refused as why:
+                if why.code == "busy" and not child.supersedes:
+                    found.servers.append(server)
+                else:
+                    found.refused[server.id] = why.message
+            else:
+                found.servers.append(server)
+        return found
+
+    return await ground.journal.read(body)
+
+
+async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> list[ServerRow]:
+    if only is None:
+        return [ServerRow(row) for row in await tx.all(_SERVERS_THERE, hosts=[*names])]
+    found: list[ServerRow] = []
+    for first in range(0, len(only), CHUNK):
+        found += [ServerRow(row) for row in await tx.all(_SERVERS_NAMED, ids=[*only[first : first + CHUNK]])]
+    return found
+
+
+async def _live(tx: Tx, there: Sequence[ServerRow]) -> dict[str, Row]:
+    ids = [server.operation_id for server in there if server.operation_id is not None]
+    found: dict[str, Row] = {}
+    for first in range(0, len(ids), CHUNK):
+        found |= {row["id"]: row for row in await tx.all(_LIVE, ids=ids[first : first + CHUNK])}
+    return found
+
+
+async def _group(
+    control: Store, known: dict[tuple[str, str], GroupRule | None], details: Details, source: str
+) -> GroupRule | None:
+    """As steps/group.py has it for one server."""
+    named = details.scheduler_hints.get(HINT)
+    if not named:
+        return None
+    key = (str(named[0]), source)
+    if key not in known:
+        known[key] = await rule_of(control, *key)
+    return known[key]
+
+
+def _request(
+    server: ServerRow,
+    details: Details,
+    cell: str,
+    excluded: Mapping[str, str],
+    group: GroupRule | None,
+    *,
+    rescue: bool,
+) -> ResourceRequest:
+    return request_of(
+        details,
+        image=server.image_ref,
+        flavor=server.flavor,
+        server=server.id,
+        project=server.project_id,
+        excluded=dict(excluded),
+        group=group,
+        home=cell,
+        rescue=rescue,
+    )
+
+
+def _may_move(seat: Seat) -> bool:
+    """It has a host, or may get one when somebody answers (law 18)."""
+    return seat.choice is not None or (seat.decision is not None and bool(seat.decision.unknown))
+
+
+def _move(seat: Seat, server: ServerRow, storage: Mapping[str, str | None], do: str) -> PlannedMove:
+    own = {"do": do, "server": server.id, "name": server.name, "source": server.host, "after": [*seat.after]}
+    if seat.choice is None:
+        assert seat.decision is not None
+        return PlannedMove(**own, why=f"it waits for {seat.decision.awaited()}: no other host fits")
+    shared = storage.get(server.host)
+    is_shared = bool(shared) and shared == storage.get(seat.choice.host)
+    disks = (
+        evacuated_disks(server, is_shared=is_shared) if do == "evacuate" else all_disks(server, "kept", "re-created")
+    )
+    bytes_ = 0 if is_shared else _bytes(server)
+    return PlannedMove(**own, to=seat.choice.host, why=seat.rule, disks=disks, bytes=bytes_)
+
+
+def _bytes(server: ServerRow) -> int:
+    flavor = server.flavor
+    root = 0 if boots_from_volume(server) else flavor.disk_gb
+    return (root + sum(flavor.ephemeral_disks)) * GIB + flavor.swap_disk_mb * MIB
+
+
+def _misfit(seat: Seat, server: ServerRow) -> Misfit:
+    decision = seat.decision
+    assert decision is not None
+    why = f"No valid host was found. {decision.sentence()}"
+    nearest = next((f"; nearest: {one.host}: {one.sentence}" for one in decision.verdicts), "")
+    return Misfit(name=server.name, source=server.host, why=why + nearest, changes=[*decision.changes])
+
+
+def _proof(state: HostState) -> Proof:
+    return Proof(proven_by=state.proven_by, sentence=state.sentence)
+
+
+def planned_hosts(params: Mapping[str, Any]) -> list[str]:
+    """The hosts that an operation is about."""
+    return list(params.get("hosts") or [params["host"]])
+
+
+def plan_from(document: str | None) -> dict[str, Any]:
+    """Of the result of the step that made it."""
+    found: dict[str, Any] = from_json(document, {}).get("plan") or {}
+    return found

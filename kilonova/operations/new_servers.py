@@ -1,0 +1,193 @@
+"""The way in for new servers: how many the quota has room for, and one control transaction that accepts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.details import Details
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import Flavor, from_json
+from kilonova.engine.accept import Accepted, Ask, Key, claim_key, known_key, store_operation
+from kilonova.engine.core import Engine
+from kilonova.operations.held import held_in_placement
+from kilonova.operations.steps.unplaced import kept_spec, put_request
+from kilonova.operations.steps.volumes import named
+from kilonova.operations.submit import fresh
+from kilonova.quota.check import Held, exceeded, given, room
+from kilonova.quota.usage import map_server
+from kilonova.services.compute.server_groups import join
+from kilonova.store import rows
+from kilonova.store.tables import control
+from kilonova.store.tables.journal import operations
+from kilonova.world import Tx
+
+
+class NewServer(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    flavor: Flavor
+    image: str
+    id: str | None = None
+    host: str | None = None  # the scheduler still checks it
+    forced: bool = False  # with no filter: only placement is asked
+    details: Details = msgspec.field(default_factory=Details)
+    networks: list[dict[str, Any]] = []  # domain/network.py: WantedPort
+    security_groups: list[str] = []  # ids
+    volumes: list[dict[str, Any]] = []  # domain/volume.py: WantedVolume
+    secrets: dict[str, Any] = {}
+    group: str | None = None  # the server group that it joins
+
+
+class NewServers(msgspec.Struct, frozen=True, kw_only=True):
+    """As many of one flavor as the quota has room for, `most` at the most; none if that is fewer than `least`."""
+
+    flavor: Flavor
+    least: int
+    most: int
+    make: Callable[[int], list[NewServer]]  # they are numbered, unless there is one only
+
+    @property
+    def each(self) -> dict[str, int]:
+        """What one of them uses of the quotas."""
+        return {"instances": 1, "cores": self.flavor.vcpus, "ram": self.flavor.memory_mb}
+
+
+async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None = None) -> tuple[str, Accepted]:
+    one = NewServers(flavor=new.flavor, least=1, most=1, make=lambda count: [new])
+    return (await create_many(engine, one, cause, key))[0]
+
+
+async def create_many(
+    engine: Engine, wanted: NewServers, cause: Cause, key: Key | None = None
+) -> list[tuple[str, Accepted]]:
+    """One control transaction: how many, per server its build request, mapping and request spec, and `place` for the
+    one, `place_many` for all of them together."""
+    now, uuid = engine.world.clock.now(), engine.world.ids.uuid
+    ids: list[tuple[str, str]] = []  # of servers and operations; the same ones whenever this is tried again
+    together: list[str] = []  # likewise, the id of `place_many`
+    made: list[tuple[str, Accepted]] = []
+    held = await held_in_placement(engine.world.db.placement, engine.limits, cause.project_id, cause.user_id)
+
+    async def body(tx: Tx) -> list[tuple[str, Accepted]]:
+        if made and await rows.fetch(tx, operations, id=made[0][1].operation_id) is not None:
+            return made  # our own COMMIT was unknown (law 12)
+        known = await claim_key(tx, Ask(kind="place", server_id="", cause=cause, key=key), now)
+        if known is not None:
+            return await _made_before(tx, known)
+        servers = wanted.make(await how_many(engine, tx, cause, wanted, held))
+        ids.extend((new.id or uuid(), uuid()) for new in servers[len(ids) :])
+        if servers[0].group is not None:
+            await _join_group(engine, tx, servers[0].group, [server for server, _ in ids[: len(servers)]], cause, now)
+        asks = [asked(ids[n], new, cause, now, key) for n, new in enumerate(servers)]
+        if len(asks) > 1 and not together:
+            together.append(uuid())
+        ask = asks[0] if len(asks) == 1 else all_together(together[0], asks)
+        for one, new in zip(asks, servers, strict=True):
+            await _insert_unplaced(tx, one, new.flavor, ask.operation_id or "", now)
+            await _hold_volumes(engine, tx, one)
+        op = fresh(engine, ask, ask.operation_id or "", turn=1)
+        op.facts = {"devices": True} if servers[0].volumes else {}
+        await store_operation(engine, tx, engine.world.db.control, engine.operation(ask.kind), op, ask, now)
+        made[:] = [(one.server_id, Accepted(op.id)) for one in asks]
+        return made
+
+    accepted = await engine.write(engine.world.db.control, body)
+    await engine.wake("control", accepted[0][1].operation_id)
+    return accepted
+
+
+async def known_creates(engine: Engine, key: Key, cause: Cause) -> list[tuple[str, Accepted]]:
+    """The servers that an earlier request with this key has asked for."""
+
+    async def body(tx: Tx) -> list[tuple[str, Accepted]]:
+        known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
+        return [] if known is None else await _made_before(tx, known)
+
+    return await engine.world.db.control.read(body)
+
+
+def asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
+    """`ids`: of the server and of the operation."""
+    params = {
+        "name": new.name,
+        "flavor": msgspec.to_builtins(new.flavor),
+        "image": new.image,
+        "host": new.host,
+        **({"forced": True} if new.forced else {}),
+        "details": msgspec.to_builtins(new.details),
+        "networks": new.networks,
+        "security_groups": new.security_groups,
+        **({"volumes": new.volumes} if new.volumes else {}),
+        "project_id": cause.project_id,
+        "user_id": cause.user_id,
+        "created_at": now,
+    }
+    return Ask(
+        kind="place",
+        server_id=ids[0],
+        cause=cause,
+        params=params,
+        secrets=new.secrets,
+        key=key,
+        operation_id=ids[1],
+    )
+
+
+def all_together(operation_id: str, asks: Sequence[Ask]) -> Ask:
+    """What they have in common is the first one's; each begins its own `place` under the id that it has here."""
+    servers = [{"server_id": a.server_id, "operation_id": a.operation_id, "params": a.params} for a in asks]
+    params = {**asks[0].params, "servers": servers}
+    whole: Ask = msgspec.structs.replace(
+        asks[0], kind="place_many", server_id="", operation_id=operation_id, params=params
+    )
+    return whole
+
+
+async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
+    """The servers of the request that carried the same key."""
+    first = await rows.fetch(tx, operations, id=known.operation_id)
+    if first is None:
+        return []
+    servers = from_json(first["params"], {}).get("servers", [{"server_id": first["server_id"]}])
+    return [(one["server_id"], Accepted(first["id"], joined=True)) for one in servers]
+
+
+async def how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, held: Held, *, locks: bool = True) -> int:
+    """In the transaction that adds them, so that two who ask at once do not both get the last one."""
+    project, user = cause.project_id, cause.user_id
+    each, defaults = wanted.each, engine.limits.quota
+    count = await room(tx, project, each, wanted.most, user=user, defaults=defaults, held=held, locks=locks)
+    if count >= wanted.least:
+        return count
+    asked = {resource: amount * wanted.least for resource, amount in each.items()}
+    over = await exceeded(tx, project, asked, user=user, defaults=defaults, held=held)
+    raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
+
+
+async def _join_group(engine: Engine, tx: Tx, group: str, servers: list[str], cause: Cause, now: float) -> None:
+    await join(tx, group, servers, cause.user_id, await most_members(engine, tx, cause), now)
+
+
+async def most_members(engine: Engine, tx: Tx, cause: Cause) -> int:
+    """Of one user, in a server group."""
+    found = await given(tx, cause.project_id, engine.limits.quota)
+    return found.of_user(cause.user_id, "server_group_members")
+
+
+async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, now: float) -> None:
+    if await rows.fetch(tx, control.server_mappings, server_id=ask.server_id) is not None:
+        raise Refused("exists", f"a server {ask.server_id} exists already")
+    await put_request(tx, ask.server_id, 1, operation_id, ask.params)
+    owner = ask.cause.project_id, ask.cause.user_id
+    await map_server(tx, ask.server_id, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
+    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=kept_spec(ask.params), sealed=None)
+
+
+async def _hold_volumes(engine: Engine, tx: Tx, ask: Ask) -> None:
+    """Those that it names: of two servers that ask for one volume, the second is refused here."""
+    devices, volumes = named(ask.params.get("volumes", ())), engine.world.volume
+    if devices and volumes is not None:
+        await volumes.hold(tx, (ask.server_id, 1, 0), project_id=ask.cause.project_id, devices=devices)

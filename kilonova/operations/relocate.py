@@ -1,0 +1,90 @@
+"""Relocate: a cold migration that confirms itself, for operations about whole hosts. Nobody asks for it by name.
+
+as `migrate` up to finish_resize on the destination -> check_destination (its copy is whole)
+  -> confirm_resize on the source (from here on only forward) -> drop what the migration held -> as it was, elsewhere
+Any failure before the point of no return is undone in reverse order: the server is as it was, where it was. While both
+copies exist it stands as any migrated server does, so that nobody takes the one for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kilonova.domain.owned import shares_of
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.model import CONTROL, Facts, Step
+from kilonova.operations.confirm_resize import ConfirmResize
+from kilonova.operations.migrate import Migrate
+from kilonova.operations.steps.admission import admit_child
+from kilonova.operations.steps.claim import claim_move, claimed_by_name
+from kilonova.operations.steps.guest import copy_whole, power_of
+from kilonova.operations.steps.migration import close_migration
+from kilonova.operations.steps.moving import (
+    BIND_PORTS,
+    CONNECT_VOLUMES,
+    FINISH_RESIZE,
+    PREP_RESIZE,
+    RESIZE_INSTANCE,
+    RESIZE_NOTIFICATION,
+    SELECTION_EVENTS,
+    claim_step,
+    grant_step,
+    wait_for_owner,
+)
+from kilonova.operations.steps.outlook import all_disks, copy_on, outlook, share_of
+from kilonova.operations.steps.ownership import give_to_destination, give_to_source
+from kilonova.operations.steps.select import choose
+
+
+async def select_destination(ctx: Context) -> Facts:
+    """Facts: the candidates. `planned` is preferred; `host` is the only one."""
+    excluded = {ctx.facts["source"]: "the server is to leave it"}
+    planned = ctx.params.get("planned", "")
+    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, ctx.params.get("host"), preferred=planned)
+    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+
+
+async def admit(ctx: Context) -> Facts:
+    admit_child(ctx, ctx.facts["destination"])
+    return {}
+
+
+def moved(ctx: Context, result: dict[str, Any]) -> None:
+    copy_whole(ctx, result)
+    wait_for_owner(ctx)
+
+
+def not_moved(ctx: Context, result: dict[str, Any]) -> None:
+    ctx.set_server(vm_state=ctx.facts["was"])
+
+
+class Relocate(Migrate):
+    name = "relocate"
+    notifications = (RESIZE_NOTIFICATION, replace(ConfirmResize.notifications[0], begins=ConfirmResize.steps[0].name))
+
+    def settle(self, ctx: Context) -> None:
+        ctx.set_server(vm_state=ctx.facts["was"], power_state=power_of(ctx.facts["was"]))
+        close_migration(ctx, "confirmed")
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        server = subject.server
+        assert server is not None
+        best = facts["candidates"][0]
+        claims = shares_of(best["host"], server.row["flavor"], claimed_by_name(best))
+        removed = [copy_on(facts["source"], facts["source_copy"], share_of(server))]
+        disks = all_disks(server, "kept", "re-created")
+        return outlook(best["host"], facts["was"], disks, claims=claims, removed=removed)
+
+    steps = [
+        Step("cold_migrate", select_destination, on=CONTROL, plan=True, event=SELECTION_EVENTS),
+        claim_step(claim_move, "migration"),
+        Step("admit", admit, on=CONTROL, only_rows=True),
+        PREP_RESIZE,
+        RESIZE_INSTANCE,
+        grant_step(give_to_destination, give_to_source),
+        BIND_PORTS,
+        CONNECT_VOLUMES,
+        replace(FINISH_RESIZE, record=moved, record_undo=not_moved),
+        *ConfirmResize.steps,
+    ]

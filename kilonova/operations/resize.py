@@ -1,0 +1,132 @@
+"""Resize: give a server another flavor; both copies are kept until the owner confirms or reverts.
+
+select -> (what the new flavor has more counts against the quota) -> claim the destination with the new flavor (the old
+flavor's claim moves to the migration, on the same host too) -> prep_resize on the destination
+  -> resize_instance on the source (stop, send the disks) -> permission to run, and the new flavor
+  -> ports and volumes go there -> finish_resize on the destination (disks grow) -> the new flavor is recorded
+Any failure before the end is undone in reverse order: the server is as it was, where it was, with its old flavor.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import ACTIVE, RESIZED, STOPPED, Flavor, flavor_document, flavor_from
+from kilonova.engine.context import Context, Subject
+from kilonova.engine.course import Problem
+from kilonova.engine.journal import Op
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.operations.migrate import source_facts
+from kilonova.operations.steps.claim import claim_resize
+from kilonova.operations.steps.counting import GROWS, NEW, OLD, count_old, raise_to_new, record_new, record_old
+from kilonova.operations.steps.details import edit_details
+from kilonova.operations.steps.moving import (
+    BIND_PORTS,
+    CONNECT_VOLUMES,
+    FINISH_RESIZE,
+    PREP_RESIZE,
+    RESIZE_INSTANCE,
+    RESIZE_NOTIFICATION,
+    SELECTION_EVENTS,
+    claim_step,
+    grant_step,
+    wait_for_owner,
+)
+from kilonova.operations.steps.outlook import boots_from_volume, outlook_of_move, resized_disks
+from kilonova.operations.steps.ownership import give_resized_to_destination, give_resized_to_source
+from kilonova.operations.steps.select import choose
+from kilonova.world import Tx
+
+SAME_FLAVOR = "When resizing, instances must change flavor!"
+ZERO_DISK = "Server disk was unable to be resized because: Resize to zero disk flavor is not allowed."
+
+
+async def select_destination(ctx: Context) -> Facts:
+    """Facts: the candidates. Its own host is one where `allow_resize_to_same_host` is set."""
+    source = ctx.facts["source"]
+    stays = ctx.limits.allow_resize_to_same_host
+    excluded = (
+        {} if stays else {source: "the server is already there; set allow_resize_to_same_host to resize it there"}
+    )
+    flavor = flavor_from(ctx.facts[NEW])
+    found = await choose(ctx, flavor, [ctx.journal.name], excluded)
+    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+
+
+def new_flavor(subject: Subject) -> Flavor:
+    """The flavor that was asked for, with the local disks that the server keeps. Raise `Refused` if the server cannot
+    have it: nothing shrinks but what is made again."""
+    server = subject.server
+    assert server is not None
+    old, new = server.flavor, msgspec.convert(subject.params["flavor"], Flavor)
+    if _is_same(old, new):
+        raise Refused("same_flavor", SAME_FLAVOR)
+    if not boots_from_volume(server):
+        if new.disk_gb == 0 and old.disk_gb != 0:
+            raise Refused("disk_shrinks", ZERO_DISK)
+        _check_size("root disk", old.disk_gb, new.disk_gb, new)
+    _check_size("ephemeral disks", sum(old.ephemeral_disks), new.ephemeral_gb, new)
+    return msgspec.structs.replace(new, ephemerals=old.ephemerals, requested_swap_mb=None)
+
+
+def _is_same(old: Flavor, new: Flavor) -> bool:
+    """Sizes never change under an id: other sizes are those of a flavor that was deleted and created again."""
+    sizes = [(one.vcpus, one.memory_mb, one.disk_gb, one.ephemeral_gb, one.swap_mb) for one in (old, new)]
+    if old.id or new.id:
+        return old.id == new.id and sizes[0] == sizes[1]
+    return sizes[0] == sizes[1] and old.extra_specs == new.extra_specs
+
+
+def _check_size(disk: str, before: int, after: int, flavor: Flavor) -> None:
+    if after < before:
+        text = f"flavor {flavor.id or flavor.name}: the {disk} would shrink from {before} GB to {after} GB"
+        raise Refused("disk_shrinks", f"{text}; use a flavor with at least {before} GB")
+
+
+class Resize(Operation):
+    name = "resize"
+    action = "resize"
+    task_state = "resize_prep"
+    from_states = frozenset({ACTIVE, STOPPED})
+    again_from = "cold_migrate"
+    safe_words = "The server could not be resized; it is as it was."
+    notifications = (RESIZE_NOTIFICATION,)
+    task = "migrate_server"
+
+    def check(self, subject: Subject) -> Facts:
+        facts, server = source_facts(subject), subject.server
+        assert server is not None
+        requested = {name: subject.params[name] for name in ("disk_config",) if name in subject.params}
+        return {**facts, OLD: server.row["flavor"], NEW: flavor_document(new_flavor(subject)), "requested": requested}
+
+    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+        """`OS-DCF:diskConfig` is the owner's setting and stays, however the resize ends."""
+        assert subject.server is not None
+        await edit_details(tx, subject.server.id, op.facts["requested"])
+
+    def words_for(self, problem: Problem) -> str:
+        if problem.code == "quota_exceeded":
+            return "The server could not be resized: the quota has no room for the new flavor; it is as it was."
+        return self.safe_words
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        assert subject.server is not None
+        disks = resized_disks(subject.server, flavor_from(facts[NEW]))
+        return outlook_of_move(subject, facts, RESIZED, disks, facts[NEW])
+
+    def settle(self, ctx: Context) -> None:
+        wait_for_owner(ctx)
+
+    steps = [
+        Step("cold_migrate", select_destination, on=CONTROL, plan=True, event=SELECTION_EVENTS),
+        Step("raise_usage", raise_to_new, on=GROWS, undo=count_old),
+        claim_step(claim_resize, "resize"),
+        PREP_RESIZE,
+        RESIZE_INSTANCE,
+        grant_step(give_resized_to_destination, give_resized_to_source),
+        BIND_PORTS,
+        CONNECT_VOLUMES,
+        FINISH_RESIZE,
+        Step("record_flavor", record_new, on=CONTROL, undo=record_old, retry=FOREVER, only_rows=True),
+    ]

@@ -1,0 +1,128 @@
+"""Snapshot (createImage): an image of a server's root disk, as it is at one moment. The server goes on as it was.
+
+create_image: a queued image of the server's project -> snapshot_instance: its host keeps a copy of the disk
+  -> open_upload: the image is still wanted -> upload_image: the host sends the bytes, with a token of this step
+A running guest is not stopped: the image is what a power cut at that moment would have left (crash-consistent).
+Any failure, and a host that dies: the image is discarded, unless it is active by then. It is its owner's from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.image_bytes import DiskSnapshot, UploadOrder
+from kilonova.domain.server import ACTIVE, STOPPED, from_json
+from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.course import Problem
+from kilonova.engine.model import CONTROL, FAIL, HERE, UPLOAD_TOKEN, Facts, Operation, Step
+from kilonova.operations.steps.images import create_image, discard_image, require_wanted
+from kilonova.operations.steps.outlook import kept_volumes, outlook
+from kilonova.operations.steps.power import its_copy
+
+LONGEST_UPLOAD = 6 * 3600.0  # seconds
+
+
+async def take_snapshot(host: HostContext) -> Facts:
+    taken = await host.driver.ensure_snapshot(host.server, host.copy, host.facts["snapshot_image"])
+    return {"size": taken.size, "disk_format": taken.disk_format}
+
+
+async def drop_snapshot(host: HostContext) -> Facts:
+    await host.driver.ensure_no_snapshot(host.server, host.copy, host.facts["snapshot_image"])
+    return {}
+
+
+def snapshot_taken(ctx: Context, result: Facts) -> None:
+    """What the host says of it is needed again when the bytes are sent."""
+    taken = msgspec.convert(result, DiskSnapshot)
+    ctx.facts.update(size=taken.size, disk_format=taken.disk_format)
+
+
+async def open_upload(ctx: Context) -> Facts:
+    await require_wanted(ctx)
+    return {}
+
+
+async def send_image(host: HostContext) -> Facts:
+    """Then the host needs its copy no more."""
+    facts, image = host.facts, host.facts["snapshot_image"]
+    if host.uploads is None:
+        raise Failed("no_image_service", f"host {host.host}: it has no way to upload images", final=True)
+    order = UploadOrder(
+        image=image, token=host.secrets[UPLOAD_TOKEN], size=facts["size"], disk_format=facts["disk_format"]
+    )
+
+    def content() -> AsyncIterator[bytes]:
+        return host.driver.read_snapshot(host.server, host.copy, image)
+
+    await host.uploads.send(order, content)
+    return await drop_snapshot(host)
+
+
+class Snapshot(Operation):
+    name = "snapshot"
+    action = "createImage"
+    task_state = "image_snapshot_pending"
+    from_states = frozenset({ACTIVE, STOPPED})
+    safe_words = "The image of the server could not be created; the server is as it was."
+
+    def check(self, subject: Subject) -> Facts:
+        server = subject.server
+        assert server is not None
+        if from_json(server.details, {}).get("volume_backed"):
+            raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use snapshot_volumes")
+        return {**its_copy(subject), "snapshot_image": subject.params["image"]["id"]}
+
+    def words_for(self, problem: Problem) -> str:
+        if problem.code == "image_gone":
+            return "The image of the server was deleted while it was being created; the server is as it was."
+        if problem.code == "image_over_quota":
+            return "The image of the server exceeds the image quota of the project; the server is as it was."
+        return self.safe_words
+
+    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+        server, image = subject.server, subject.params["image"]
+        assert server is not None
+        root = {"disk": "root", "fate": "kept", "uploaded_to_image": image["id"], "most_bytes": _most_bytes(subject)}
+        return {**outlook(facts["host"], server.vm_state, [root, *kept_volumes(server)]), "image": image}
+
+    steps = [
+        Step("create_image", create_image, on=CONTROL, undo=discard_image, only_rows=True),
+        Step(
+            "snapshot_instance",
+            take_snapshot,
+            on=HERE,
+            undo=drop_snapshot,
+            record=snapshot_taken,
+            when_silent=FAIL,
+            deadline=LONGEST_UPLOAD,
+            task_state="image_snapshot",
+            event="compute_snapshot_instance",
+        ),
+        Step(
+            "open_upload",
+            open_upload,
+            on=CONTROL,
+            task_state="image_pending_upload",
+            event="compute_snapshot_instance",
+        ),
+        Step(
+            "upload_image",
+            send_image,
+            on=HERE,
+            when_silent=FAIL,
+            retry=3,
+            deadline=LONGEST_UPLOAD,
+            tokens=(UPLOAD_TOKEN,),
+            task_state="image_uploading",
+            event="compute_snapshot_instance",
+        ),
+    ]
+
+
+def _most_bytes(subject: Subject) -> int:
+    assert subject.server is not None
+    return subject.server.flavor.disk_gb * 1024**3

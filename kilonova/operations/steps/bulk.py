@@ -1,0 +1,238 @@
+"""What operations about whole hosts share: begin the planned servers, a few at a time per destination, wait for all,
+and keep the account.
+
+Each server has one child operation, under an id made from its parent's and the server's: asking twice is harmless.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from kilonova.domain.bulk import REFUSE, HostPlan
+from kilonova.domain.errors import Failed, NotYet, Refused
+from kilonova.domain.server import from_json
+from kilonova.engine.context import Context
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Step
+from kilonova.operations.host_plan import plan_from
+from kilonova.store.statements import Sql, in_list
+from kilonova.store.tables.journal import operations, steps
+from kilonova.world import Row, Tx
+
+PLAN = "plan_moves"
+LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
+NAMED = 3  # misfits that a refusal names
+SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
+NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
+_DESTINATION = {"return_host": "host"}  # the child's parameter: there or nowhere; else `planned`, a preference
+COUNTED = {"stop": "stopped", "start": "started"}  # in the account; else moved
+CHILDREN = Sql(
+    select(*operations.c["id", "server_id", "state", "live", "error", "destination"])
+    .where(operations.c.parent_id == bindparam("parent"))
+    .order_by(operations.c.server_id)
+)
+PLANNED = Sql(
+    select(steps.c.result)
+    .where(steps.c.operation_id == bindparam("parent"), steps.c.name == PLAN, steps.c.state == "done")
+    .order_by(steps.c.ordinal.desc())
+    .limit(1)
+)
+_CHOSEN = Sql(
+    select(steps.c.result)
+    .where(steps.c.operation_id == bindparam("child"), in_list(steps.c.name, "names"), steps.c.state == "done")
+    .order_by(steps.c.ordinal)
+    .limit(1)
+)
+
+
+def child_id(parent: str, server: str) -> str:
+    return str(uuid.uuid5(uuid.UUID(parent), server))
+
+
+def child_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: params[name] for name in ("accept_unfenced",) if name in params}
+
+
+def misfit_sentence(plan: HostPlan) -> str:
+    named = [f"{server}: {misfit.why}" for server, misfit in list(plan.misfits.items())[:NAMED]]
+    total = len(plan.misfits) + len(plan.moves)
+    return f"{len(plan.misfits)} of {total} servers fit nowhere, so nothing was moved (on_misfit). {'; '.join(named)}"
+
+
+async def move_servers(ctx: Context) -> Facts:
+    """Begin what may begin now; done when no child is left. A server that may not be moved now is part of the account,
+    not an error of the whole. One of a living host that is busy is tried again."""
+    plan, children = await _standing(ctx)
+    begun = {child["server_id"]: child for child in children}
+    refused: dict[str, str] = dict(ctx.facts.get("refused", {}))
+    left = [move for move in plan.get("moves", ()) if move["server"] not in begun and move["server"] not in refused]
+    if left and not await _is_late(ctx):
+        ready = _ready(left, begun, refused, plan["moves"], ctx.limits.evacuations_per_destination)
+        new = await _begin(ctx, ready, refused, plan["operation"])
+        left = [move for move in left if move["server"] not in new and move["server"] not in refused]
+        plan, children = await _standing(ctx)
+    elif left:
+        left = []
+    live = sum(child["live"] for child in children)
+    if live or left:
+        total = len(children) + len(left)
+        words = f"{live + len(left)} of {total} {NOUNS.get(plan['operation'], 'moves')} to end"
+        raise NotYet(words, LOOKED_AT_AGAIN, facts={"refused": refused})
+    return {"refused": refused, "account": await _account(ctx, plan, children, refused, "the deadline was over")}
+
+
+async def _standing(ctx: Context) -> tuple[dict[str, Any], list[Row]]:
+    async def body(tx: Tx) -> tuple[Row | None, list[Row]]:
+        return await tx.one(PLANNED, parent=ctx.operation_id), list(await tx.all(CHILDREN, parent=ctx.operation_id))
+
+    row, children = await ctx.journal.read(body)
+    return plan_from(row["result"] if row is not None else None), children
+
+
+async def _is_late(ctx: Context) -> bool:
+    deadline: float | None = ctx.params.get("deadline")
+    if deadline is None:
+        return False
+
+    async def now(tx: Tx) -> float:
+        return await tx.now()
+
+    return await ctx.journal.read(now, few=True) - ctx.accepted_at >= deadline
+
+
+def _ready(
+    left: Sequence[dict[str, Any]],
+    begun: Mapping[str, Row],
+    refused: Mapping[str, str],
+    moves: Sequence[dict[str, Any]],
+    limit: int,
+) -> list[dict[str, Any]]:
+    """In the order of the plan: those whose destination has a place, and whose predecessors have ended."""
+    planned = {move["server"]: move.get("to", "") for move in moves}
+    running = Counter(planned.get(child["server_id"], "") for child in begun.values() if child["live"])
+    found = []
+    for move in left:
+        to = move.get("to", "")
+        waits = any(
+            server in planned and server not in refused and (server not in begun or begun[server]["live"])
+            for server in move.get("after", ())
+        )
+        if waits or (to and running[to] >= limit):
+            continue
+        running[to] += 1
+        found.append(move)
+    return found
+
+
+async def _begin(ctx: Context, moves: Sequence[dict[str, Any]], refused: dict[str, str], operation: str) -> set[str]:
+    assert ctx.ask is not None
+    begun = set()
+    for move in moves:
+        server, kind = move["server"], move.get("do", "evacuate")
+        params = {"child": True, _DESTINATION.get(operation, "planned"): move.get("to", ""), **child_params(ctx.params)}
+        try:
+            await ctx.ask(ctx.journal, kind, server, child_id(ctx.operation_id, server), params)
+            begun.add(server)
+        except Refused as why:
+            if why.code != "busy" or kind == "evacuate":
+                refused[server] = why.message
+    return begun
+
+
+async def await_begun(ctx: Context) -> Facts:
+    """Cancelled: no child begins any more; those that were begun end."""
+    plan, children = await _standing(ctx)
+    live = sum(child["live"] for child in children)
+    if live:
+        noun = NOUNS.get(plan.get("operation", ""), "moves")
+        raise NotYet(f"{live} of {len(children)} {noun} to end", LOOKED_AT_AGAIN)
+    refused = ctx.facts.get("refused", {})
+    return {"account": await _account(ctx, plan, children, refused, "it was cancelled before")}
+
+
+def keep_account(ctx: Context, result: dict[str, Any]) -> None:
+    ctx.facts["account"] = result["account"]
+
+
+async def _account(
+    ctx: Context, plan: dict[str, Any], children: Sequence[Row], refused: Mapping[str, str], not_begun: str
+) -> dict[str, Any]:
+    failed = {
+        child["server_id"]: from_json(child["error"], {}).get("message", child["state"])
+        for child in children
+        if child["state"] != "done"
+    }
+    impossible = {server: misfit["why"] for server, misfit in plan.get("misfits", {}).items()}
+    begun = {child["server_id"] for child in children}
+    left = [move["server"] for move in plan.get("moves", ()) if move["server"] not in begun | refused.keys()]
+    done = [child["server_id"] for child in children if child["server_id"] not in failed]
+    doing = {move["server"]: move.get("do", "evacuate") for move in plan.get("moves", ())}
+    counts = Counter(COUNTED.get(doing.get(server, ""), "moved") for server in done)
+    account = {
+        "moved": counts["moved"],
+        **{word: counts[word] for word in COUNTED.values() if counts[word]},
+        "failed": failed,
+        "impossible": impossible,
+        "refused": {**plan.get("refused", {}), **refused},
+        "spared": plan.get("spared", {}),
+        "not_begun": dict.fromkeys(left, not_begun),
+        "elsewhere": await _elsewhere(ctx, plan, children),
+        "proof": plan.get("hosts", {}),
+    }
+    return {**account, "sentence": account_sentence(account)}
+
+
+def account_sentence(account: Mapping[str, Any]) -> str:
+    parts = [f"{account['moved']} moved"]
+    parts += [f"{account[word]} {word}" for word in COUNTED.values() if account.get(word)]
+    for word in ("failed", "impossible", "refused", "spared", "not_begun"):
+        why = next(iter(account[word].values()), "").rstrip(".")
+        if account[word] or word in ("failed", "impossible"):
+            parts.append(f"{len(account[word])} {word.replace('_', ' ')}" + (f": {why}" if why else ""))
+    return "; ".join(parts)
+
+
+async def _elsewhere(ctx: Context, plan: dict[str, Any], children: Sequence[Row]) -> dict[str, str]:
+    """Servers that went to another host than planned, and why."""
+    planned = {move["server"]: move.get("to", "") for move in plan.get("moves", ())}
+    others = [
+        child
+        for child in children
+        if child["state"] == "done" and planned.get(child["server_id"]) not in (None, "", child["destination"])
+    ]
+
+    async def body(tx: Tx) -> dict[str, Any]:
+        return {child["id"]: await tx.one(_CHOSEN, child=child["id"], names=[*SELECTION]) for child in others}
+
+    chosen = await ctx.journal.read(body) if others else {}
+    found = {}
+    for child in others:
+        row = chosen[child["id"]]
+        decision = from_json(row["result"], {}).get("decision", {}) if row is not None else {}
+        why = decision.get("missed") or f"{planned[child['server_id']]} was planned and did not take it"
+        found[child["server_id"]] = f"it went to {child['destination']}; {why}"
+    return found
+
+
+def with_misfits_judged(plan: HostPlan, params: Mapping[str, Any]) -> Facts:
+    """The result of the step that plans. Raise `Failed` where a server fits nowhere and that shall stop everything."""
+    document = msgspec.to_builtins(plan)
+    if plan.misfits and params.get("on_misfit") == REFUSE:
+        raise Failed("misfits", misfit_sentence(plan), final=True, details={"plan": document})
+    return {"plan": document}
+
+
+MOVE_SERVERS = Step(
+    "move_servers",
+    move_servers,
+    on=CONTROL,
+    undo=await_begun,
+    record_undo=keep_account,
+    retry=FOREVER,
+    deadline=600.0,
+)

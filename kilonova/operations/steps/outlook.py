@@ -1,0 +1,177 @@
+"""The outlook: the outcome of an operation as a dry run tells it, in one form for all operations on a server.
+
+`host` and `ends` (the state) are the server's afterwards; `disks` have a fate each; `claims` is what is claimed, by
+provider; `left` is what stays on former hosts, `removed` what goes from hosts: each with `host`, `copies`, `claims`.
+
+The fate of a disk: `kept` (its content stays), `reverted` (it is again the disk of before the move; what was written
+since is lost), `re-created` (made from an image, or blank; what was written to it is lost), `created` (there was none
+before), `lost` (there is none afterwards)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kilonova.domain.owned import Shares, shares_of
+from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.domain.volume import server_volumes
+from kilonova.engine.context import Context, ServerRow, Subject
+from kilonova.engine.model import Facts
+from kilonova.operations.steps.claim import claimed_by_name
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+SHARES_STORAGE = "shares_storage"  # the fact: the destination sees the source's disks
+Disk = dict[str, Any]
+
+
+def outlook(
+    host: str | None,
+    ends: str,
+    disks: Sequence[Disk],
+    *,
+    claims: Shares | None = None,
+    left: Sequence[Facts] = (),
+    removed: Sequence[Facts] = (),
+) -> Facts:
+    """`left`, `removed`: of `copy_on`."""
+    return {
+        "host": host,
+        "ends": ends,
+        "disks": [*disks],
+        "claims": claims or {},
+        "left": [*left],
+        "removed": [*removed],
+    }
+
+
+def copy_on(host: str, copy: int | None, claims: Shares) -> Facts:
+    return {"host": host, "copies": [] if copy is None else [copy], "claims": claims}
+
+
+def share_of(server: ServerRow) -> Shares:
+    """What the server itself holds in placement."""
+    return shares_of(server.host, server.row["flavor"], server.claimed)
+
+
+def outlook_of_move(subject: Subject, facts: Facts, ends: str, disks: Sequence[Disk], flavor: str) -> Facts:
+    """To the best candidate, with this flavor; the copy and the claim of the source stay. Without a candidate nothing
+    is said of the disks."""
+    server = subject.server
+    assert server is not None
+    best = next(iter(facts.get("candidates", ())), None)
+    left = copy_on(facts["source"], facts["source_copy"], share_of(server))
+    if best is None:
+        return outlook(None, ends, [], left=[left])
+    claimed = shares_of(best["host"], flavor, claimed_by_name(best))
+    return outlook(best["host"], ends, disks, claims=claimed, left=[left])
+
+
+def source_of_move(facts: Facts) -> list[Facts]:
+    """The copy and the claim that an open migration keeps at its source; nothing where that host was declared gone."""
+    if facts["source_gone"]:
+        return []
+    held = shares_of(facts["source"], facts["old_flavor"], facts["source_claimed"])
+    return [copy_on(facts["source"], facts["source_copy"], held)]
+
+
+def deleted_copies(
+    server: ServerRow, copies: Sequence[Sequence[Any]], moves: Sequence[Mapping[str, Any]]
+) -> list[Facts]:
+    """Every copy; with the copy that counts what the server holds, with the source of each open migration what that
+    holds."""
+    held: dict[tuple[str, int | None], Shares] = {}
+    if server.host:
+        held[server.host, server.copy] = share_of(server)
+    for move in moves:
+        if not move["source_gone"]:
+            source = move["source_host"], move["source_copy"]
+            held[source] = shares_of(move["source_host"], move["old_flavor"], move["old_claimed"])
+    places = dict.fromkeys([*((host, copy) for host, copy in copies), *held])
+    return [copy_on(host, copy, held.get((host, copy), {})) for host, copy in places]
+
+
+# -- disks --------------------------------------------------------------------------------------------------------
+
+
+def root_disk(fate: str, image: str = "") -> Disk:
+    return {"disk": "root", "fate": fate, **({"from_image": image} if image else {})}
+
+
+def boots_from_volume(server: ServerRow) -> bool:
+    details = from_json(server.details, {})
+    return bool(details.get("volume_backed")) or any(one.is_root for one in server_volumes(server.volume_info))
+
+
+def own_root(server: ServerRow, fate: str, image: str = "") -> list[Disk]:
+    """None of a server that boots from a volume."""
+    return [] if boots_from_volume(server) else [root_disk(fate, image)]
+
+
+def kept_volumes(server: ServerRow) -> list[Disk]:
+    """All volumes of the server, as disks that are kept."""
+    volumes = server_volumes(server.volume_info)
+    return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in volumes]
+
+
+def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[Disk]:
+    """The ephemeral disks, and the swap disk."""
+    disks = [{"disk": f"ephemeral{number}", "fate": fate} for number, _ in enumerate(flavor.ephemeral_disks)]
+    return [*disks, {"disk": "swap", "fate": swap}] if flavor.swap_disk_mb else disks
+
+
+def all_disks(server: ServerRow, fate: str, swap: str, image: str = "") -> list[Disk]:
+    """Its own disks have one fate, swap perhaps another; its volumes are kept."""
+    return [*own_root(server, fate, image), *local_disks(server.flavor, fate, swap), *kept_volumes(server)]
+
+
+def evacuated_disks(server: ServerRow, *, is_shared: bool) -> list[Disk]:
+    if is_shared:
+        return all_disks(server, "kept", "kept")
+    return all_disks(server, "re-created", "re-created", server.image_ref)
+
+
+def resized_disks(server: ServerRow, new: Flavor) -> list[Disk]:
+    """Each disk with its sizes before and after."""
+    old = server.flavor
+    root = [{**disk, "gb": [old.disk_gb, new.disk_gb]} for disk in own_root(server, "kept")]
+    return [*root, *_resized_local_disks(old, new), *kept_volumes(server)]
+
+
+def _resized_local_disks(old: Flavor, new: Flavor) -> list[Disk]:
+    before, disks = old.ephemeral_disks, list[Disk]()
+    for number, size in enumerate(new.ephemeral_disks):
+        was = before[number] if number < len(before) else 0
+        disks.append({"disk": f"ephemeral{number}", "fate": "kept" if was else "created", "gb": [was, size]})
+    if old.swap_disk_mb or new.swap_disk_mb:
+        fate = "lost" if not new.swap_disk_mb else "re-created" if old.swap_disk_mb else "created"
+        disks.append({"disk": "swap", "fate": fate, "mb": [old.swap_disk_mb, new.swap_disk_mb]})
+    return disks
+
+
+def reverted_disks(server: ServerRow, old_flavor: str) -> list[Disk]:
+    """Those of the old copy; what only the new copy has is lost."""
+    back = local_disks(flavor_from(old_flavor), "reverted", "reverted")
+    names = {disk["disk"] for disk in back}
+    lost = [disk for disk in local_disks(server.flavor, "lost", "lost") if disk["disk"] not in names]
+    return [*own_root(server, "reverted"), *back, *lost, *kept_volumes(server)]
+
+
+def deleted_disks(server: ServerRow) -> list[Disk]:
+    """Nothing of a server that never had a host, but its volumes; those that go with it are lost."""
+    own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
+    goes = {one.volume_id for one in server_volumes(server.volume_info) if one.delete_on_termination}
+    volumes = [{**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in kept_volumes(server)]
+    return [*own, *volumes]
+
+
+async def share_storage(ctx: Context, one: str, other: str) -> bool:
+    """Whether two hosts of the cell report the same storage."""
+
+    async def body(tx: Tx) -> bool:
+        hosts = [await rows.fetch(tx, cell.hosts, name=host) for host in (one, other)]
+        first, second = (row["storage"] if row is not None else None for row in hosts)
+        return bool(first) and first == second
+
+    return await ctx.journal.read(body)
