@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.routing import Route as Page
 from starlette.types import ASGIApp
 
@@ -11,6 +12,9 @@ from kilonova.api.compute.manner import ComputeManner, LegacyManner, RootManner
 from kilonova.api.compute.routes import LEGACY_ROUTES
 from kilonova.api.compute.routes import ROUTES as COMPUTE_ROUTES
 from kilonova.api.compute.versions import ELSEWHERE, ROOT_ROUTES
+from kilonova.api.consoles.pages import novnc_pages
+from kilonova.api.consoles.proxy import ConsoleProxy
+from kilonova.api.consoles.urls import PAGES_PATH
 from kilonova.api.extra.manner import OwnManner
 from kilonova.api.extra.routes import ROUTES as OWN_ROUTES
 from kilonova.api.face import Face
@@ -37,12 +41,14 @@ from kilonova.api.volume.versions import ROOT_ROUTES as VOLUME_ROOT_ROUTES
 
 def make_app(service: Service) -> ASGIApp:
     metrics = metrics_pages(service.world.db, service.identity, service.engine.limits.service_down_time)
-    pages = Starlette(routes=[Page("/", home, methods=["GET"]), *PAGES, *metrics])
+    settings = service.world.settings or DEFAULTS
+    novnc = Mount(PAGES_PATH, novnc_pages(settings.default.web))
+    pages = Starlette(routes=[Page("/", home, methods=["GET"]), *PAGES, *metrics, novnc])
     pages.state.service = service
-    faces = faces_of(service, (service.world.settings or DEFAULTS).api.max_microversion)
+    faces = faces_of(service, settings.api.max_microversion)
     for prefix, face in sorted(faces.items(), key=lambda item: len(item[1].router.routes)):
         service.faces[prefix.split("/")[1]] = face  # where one name has several, the last with the most to say
-    return Port(faces, pages)
+    return Port(faces, pages, ConsoleProxy(service))
 
 
 def faces_of(service: Service, newest_compute: str = "") -> dict[str, Face]:

@@ -14,6 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from kilonova.api.addresses import LOOPBACK, group_of, is_in, networks
+from kilonova.api.consoles.connection import ConsoleConnection
 from kilonova.settings import HttpOptions
 
 PIECE = 16384  # bytes of a head that are parsed before its size is looked at again
@@ -41,7 +42,7 @@ class Connections:
         self.options = options
         self._exempt = networks((*exempt, *options.trusted_proxies))
         self._by_group: dict[str, int] = {}
-        self._open: dict[LimitedConnection, None] = {}  # in the order of their coming
+        self._open: dict[LimitedConnection | UpgradedConnection, None] = {}  # in the order of their coming
         self._number = 0  # of them, and of those that are still in their handshake
         self._most = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OWN_FILES, OWN_FILES)
 
@@ -63,10 +64,10 @@ class Connections:
         if not self._by_group[group]:
             del self._by_group[group]
 
-    def add(self, connection: LimitedConnection) -> None:
+    def add(self, connection: LimitedConnection | UpgradedConnection) -> None:
         self._open[connection] = None
 
-    def remove(self, connection: LimitedConnection) -> None:
+    def remove(self, connection: LimitedConnection | UpgradedConnection) -> None:
         self._open.pop(connection, None)
 
     def end_overdue(self, now: float) -> None:
@@ -84,6 +85,41 @@ class Connections:
         return True
 
 
+class Unread:
+    """For how long a peer has taken nothing of what waits for it: one that asks and does not read holds memory as well
+    as one that does not send."""
+
+    def __init__(self) -> None:
+        self._bytes, self._since = 0, 0.0
+
+    def seconds(self, transport: asyncio.Transport, now: float) -> float:
+        waiting = transport.get_write_buffer_size()
+        if waiting != self._bytes or not waiting:
+            self._bytes, self._since = waiting, now
+        return now - self._since
+
+
+class UpgradedConnection:
+    """One that speaks WebSocket now: it counts as before, and must read what it is sent."""
+
+    awaited = Awaited.ANSWER
+
+    def __init__(self, among: Connections, group: str, protocol: ConsoleConnection) -> None:
+        self._among, self._group, self.transport = among, group, protocol.transport
+        self._unread = Unread()
+        self.since = protocol.loop.time()
+        protocol.on_lost = self._lost
+        among.add(self)
+
+    def end_if_overdue(self, now: float) -> None:
+        if self._unread.seconds(self.transport, now) > self._among.options.client_socket_timeout:
+            self.transport.abort()
+
+    def _lost(self) -> None:
+        self._among.remove(self)
+        self._among.leave(self._group)
+
+
 class LimitedConnection(HttpToolsProtocol):
     def __init__(self, among: Connections, *, group: str | None = None, **parts: Any) -> None:
         """`group`: it was admitted already."""
@@ -95,7 +131,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._sent = 0  # bytes since the head began, or since it was refused
         self._header_bytes = 0
         self._refusal = 0  # a status
-        self._unread, self._unread_since = 0, 0.0  # bytes of our answers that the client has not taken
+        self._is_upgraded = False
+        self._unread = Unread()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -127,12 +164,22 @@ class LimitedConnection(HttpToolsProtocol):
                 return
             piece, data = (data, b"") if self.awaited is Awaited.BODY else (data[:PIECE], data[PIECE:])
             super().data_received(piece)
+            if self._is_upgraded:
+                return
             if self.awaited is Awaited.HEAD:
                 self._sent += len(piece)
                 if self._sent - len(self.url) > self._options.max_header_bytes + PIECE:
                     self._refusal = self._refusal or 431
             if self._refusal:
                 self._refuse_long()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._is_upgraded = True
+        self._among.remove(self)
+        super().handle_websocket_upgrade()
+        protocol, self._group, group = self.transport.get_protocol(), None, self._group
+        assert isinstance(protocol, ConsoleConnection) and group is not None
+        UpgradedConnection(self._among, group, protocol)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -162,7 +209,7 @@ class LimitedConnection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self._refusal:
+        if not self._refusal and not (self.parser.should_upgrade() and self._should_upgrade()):
             super().on_message_complete()
             self._await(Awaited.NEXT if self.cycle.response_complete else Awaited.ANSWER)
 
@@ -183,7 +230,8 @@ class LimitedConnection(HttpToolsProtocol):
     # -- what is refused ----------------------------------------------------------------------------------------------
 
     def end_if_overdue(self, now: float) -> None:
-        self._end_if_unread(now)
+        if self._unread.seconds(self.transport, now) > self._options.client_socket_timeout:
+            self.transport.abort()
         if self.transport.is_closing():
             return
         if self.awaited is Awaited.BODY and self.flow.read_paused:
@@ -205,14 +253,6 @@ class LimitedConnection(HttpToolsProtocol):
         if self.awaited is Awaited.NEXT:
             return float(self.timeout_keep_alive)
         return LINGER_SECONDS if self.awaited is Awaited.END else None
-
-    def _end_if_unread(self, now: float) -> None:
-        """A client that asks and does not read holds memory as well as one that does not send."""
-        unread = self.transport.get_write_buffer_size()
-        if unread != self._unread:
-            self._unread, self._unread_since = unread, now
-        elif unread and now - self._unread_since > self._options.client_socket_timeout:
-            self.transport.abort()
 
     def _refuse_long(self) -> None:
         most = self._options.max_url_bytes if self._refusal == 414 else self._options.max_header_bytes

@@ -41,6 +41,7 @@ class Manner:
     newest: Version = EVER
     strict = True  # unknown keys of a body are refused, not passed over
     status: Mapping[str, int] = {}  # of the domain's refusals, where this service differs from the common table
+    unsupported_action = 400  # the status of an action that the requested version does not have
 
     def version(self, request: Request) -> Version:
         """Raises `Rejected` for one that is not spoken here."""
@@ -125,7 +126,7 @@ class Face:
         if not route.raw and request.method in WITH_BODY:
             call.body = await self._body(request)
         if route.action:
-            call.route = route = self._by_action(fitting, call.body)
+            call.route = route = self._by_action(same_method, call.body, version)
         self._admit(call)
         refuse_writes(call)
         return await route.handler(call)
@@ -149,14 +150,18 @@ class Face:
             text = f"Malformed request URL: URL's project_id '{project}' doesn't match Context's project_id"
             raise Rejected(400, f"{text} '{call.caller.project_id}'")
 
-    def _by_action(self, routes: Sequence[Route], body: Any) -> Route:
+    def _by_action(self, routes: Sequence[Route], body: Any, version: Version) -> Route:
         """POST …/action: the one key of the body says which."""
         if not isinstance(body, dict) or len(body) != 1:
             raise Rejected(400, "Malformed request body: it must have exactly one key, the action")
         (key,) = body
-        for route in routes:
-            if route.action == key:
+        named = [route for route in routes if route.action == key]
+        for route in named:
+            if route.answers(version):
                 return route
+        if named:
+            text = f"API version {text_of(version)} is not supported on this method."
+            raise Rejected(self.manner.unsupported_action, text)
         raise Rejected(400, self.manner.no_action(key))
 
     def _admit(self, call: Call) -> None:

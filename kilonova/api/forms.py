@@ -101,7 +101,7 @@ def wrong(error: Any, schema: Schema) -> str:
             return f"{value} does not match {kind.pattern!r}"
         case "oneOf" | "anyOf" if getattr(kind, "context", None):
             return f"{value} is not valid under any of the given schemas: {_none_fits(error, schema)}"
-    return short(str(error.message))
+    return _both_ends(str(error.message))
 
 
 def _none_fits(error: Any, schema: Schema) -> str:
@@ -115,6 +115,11 @@ def _within(schema: Any, path: Sequence[Any]) -> Any:
     for part in path:
         schema = schema[part]
     return schema
+
+
+def _both_ends(message: str) -> str:
+    """The value comes first in it, what is wrong last."""
+    return message if len(message) <= 2 * MOST_SHOWN else f"{message[:MOST_SHOWN]} … {message[-MOST_SHOWN // 2 :]}"
 
 
 def short(text: str) -> str:

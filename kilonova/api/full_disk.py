@@ -10,7 +10,16 @@ if TYPE_CHECKING:
     from kilonova.api.call import Call
 
 WRITES = ("POST", "PUT", "PATCH")
-OPERATORS = "/kilonova/v1"  # an administrator's word is short, and may be what helps
+OPERATORS = "/kilonova/v1"
+# Of our own REST: what an operator says is short, and may be what helps. `/operations` is judged by what is asked for.
+HELPING = frozenset(
+    (
+        *("/operations", "/operations/{id}/cancel", "/operations/{id}/resume", "/operations/{id}/abandon", "/plans"),
+        *("/findings/{id}/settle", "/hosts/{host}", "/hosts/{host}/quarantine/{server}", "/audits"),
+        *("/simulated/hosts/{host}", "/ha"),
+    )
+)
+FREEING_OPERATIONS = frozenset({"delete", "confirm_resize", "host_gone"})
 LOGIN = "/auth/tokens"  # writes nothing
 # Actions that delete, or without which nothing can be deleted.
 FREEING = frozenset(
@@ -24,9 +33,20 @@ FOLDERS = {"/image": (DATABASES, IMAGES), "/volume/v3": (DATABASES, VOLUMES)}
 
 def refuse_writes(call: Call) -> None:
     """Raise `Refused` for a request that would need room on a disk that has none."""
+    if call.request.method not in WRITES or call.route.path == LOGIN or call.route.action in FREEING:
+        return
+    if call.prefix == OPERATORS and call.route.path in HELPING:
+        return
+    _require_room(call)
+
+
+def refuse_operation(call: Call, kind: str) -> None:
+    """Raise `Refused` for an operation that would need room on a disk that has none."""
+    if kind not in FREEING_OPERATIONS:
+        _require_room(call)
+
+
+def _require_room(call: Call) -> None:
     reserve: DiskReserve | None = getattr(call.service, "reserve", None)  # placement alone has none
-    if reserve is None or not reserve.shortage or call.request.method not in WRITES:
-        return
-    if call.prefix == OPERATORS or call.route.path == LOGIN or call.route.action in FREEING:
-        return
-    reserve.refuse(*FOLDERS.get(call.prefix, (DATABASES,)))
+    if reserve is not None and reserve.shortage:
+        reserve.refuse(*FOLDERS.get(call.prefix, (DATABASES,)))

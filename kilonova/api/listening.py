@@ -83,7 +83,7 @@ def _bound(address: str, option: str) -> Iterator[socket.socket]:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(place)
         except OSError as error:
-            text = f"cannot listen on {address}: {error.strerror}; stop what uses it or choose another with --listen"
+            text = f"cannot listen on {address}: {error.strerror}; stop what uses it or choose another with {option}"
             raise Refused("cannot_listen", text) from error
         yield bound
 
@@ -102,7 +102,7 @@ def _public(given: str, bound: socket.socket, scheme: str, address: str) -> str:
         return given.rstrip("/")
     host, port = bound.getsockname()[:2]
     if is_unspecified(host):
-        host = _own_address(bound.family)
+        host = own_address(bound.family)
         if not host:
             text = f"--listen {address}: no address for clients follows from it; name one with --public-url"
             raise Refused("bad_configuration", text)
@@ -116,7 +116,7 @@ def is_unspecified(host: str) -> bool:
         return False
 
 
-def _own_address(family: int) -> str:
+def own_address(family: int) -> str:
     """The address of this machine that reaches others; empty when it reaches none."""
     for each in (socket.AF_INET, socket.AF_INET6) if family == socket.AF_INET6 else (socket.AF_INET,):
         with contextlib.suppress(OSError), socket.socket(each, socket.SOCK_DGRAM) as probe:

@@ -8,12 +8,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Port:
-    def __init__(self, faces: Mapping[str, ASGIApp], pages: ASGIApp) -> None:
-        """`faces` by prefix ("/compute/v2.1", "/compute"); the longest one that fits wins, else the pages answer."""
+    def __init__(self, faces: Mapping[str, ASGIApp], pages: ASGIApp, sockets: ASGIApp | None = None) -> None:
+        """`faces` by prefix ("/compute/v2.1", "/compute"); the longest one that fits wins, else the pages answer.
+        `sockets`: what answers WebSockets, whatever their path."""
+        self._sockets = sockets
         self._faces = sorted(faces.items(), key=lambda item: -len(item[0]))
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and self._sockets is not None:
+            await self._sockets(scope, receive, send)
+            return
         path = scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
         for prefix, face in self._faces:
             if path == prefix or path.startswith(prefix + "/"):

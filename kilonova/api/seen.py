@@ -19,6 +19,9 @@ class Seen:
         self._app, self._access_log = app, access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         began, status = time.perf_counter(), 0
 
         async def noted(message: Message) -> None:

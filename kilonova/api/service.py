@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kilonova.api.consoles.meeting import ConsoleMeeting
 from kilonova.domain.caller import Caller
 from kilonova.domain.pci import PciAlias
 from kilonova.engine.core import Engine
@@ -63,6 +64,7 @@ class Service:
     policy: Policy
     public_url: str  # "http://127.0.0.1:8774", without a slash at its end
     unready: Callable[[], Awaitable[str]]  # why it is not ready yet; "" when it is
+    consoles: ConsoleMeeting
     pci_aliases: Sequence[PciAlias] = ()
     reserve: DiskReserve = field(default_factory=lambda: DiskReserve(0))
     faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port

@@ -12,12 +12,16 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from kilonova.api.connections import Connections, LimitedConnection
+from kilonova.api.consoles.connection import MOST, PING_SECONDS, ConsoleConnection
 from kilonova.api.listening import BACKLOG
 from kilonova.api.tls import Certificate, TlsServer
 from kilonova.settings import HttpOptions
 
 GRACE_SECONDS = 5  # for requests in flight when it ends
 TICKS = 10  # of uvicorn's server, in a second
+# Clients that wait for a server ask every 5 seconds on one connection. uvicorn would close it just then, and such a
+# client takes that for an error of the cloud.
+KEEP_ALIVE_SECONDS = 75
 
 
 class _Server(uvicorn.Server):
@@ -60,6 +64,8 @@ async def serve_web(
     stopping: asyncio.Event,
     connections: Connections | None = None,
     certificate: Certificate | None = None,
+    *,
+    websockets: bool = False,
 ) -> None:
     """Returns when it is told to stop and the requests in flight were answered."""
     connections = connections or Connections(HttpOptions())
@@ -68,12 +74,17 @@ async def serve_web(
         app,
         interface="asgi3",
         http=LimitedConnection,
-        ws="none",
+        ws=ConsoleConnection if websockets else "none",
+        ws_max_size=MOST,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies,

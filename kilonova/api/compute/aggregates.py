@@ -17,7 +17,9 @@ from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.bus import in_cell, question_subject
 from kilonova.domain.errors import Refused
+from kilonova.domain.image_bytes import ImageOrder
 from kilonova.domain.messages import CacheOrder
+from kilonova.engine.tickets import issue_for_cache
 from kilonova.operations import aggregates as hosting
 from kilonova.services.compute.aggregates import ZONE, Aggregate
 from kilonova.store import rows
@@ -74,11 +76,17 @@ async def cache_images(call: Call) -> Response:
     if len(set(images)) < len(images):
         raise Rejected(400, f"Duplicate images in request: {len(images)} were given, {len(set(images))} are different")
     found = await call.service.aggregates.find(_id(call))
-    order = msgspec.json.encode(CacheOrder(images))
+    service, now = call.engine.world.image, call.engine.world.clock.now()
+    contents = {} if service is None else {image: await service.content(image) for image in images}
     cells = await _cells_of(call, found.hosts)
     for host in found.hosts:
+        orders = [
+            ImageOrder(image=image, token=issue_for_cache(call.engine.seal, host, image, now), content=content)
+            for image, content in contents.items()
+            if content is not None
+        ]
         subject = in_cell(call.db.bus_prefix(cells.get(host, "")), question_subject(host))
-        await call.engine.world.bus.cast(subject, order)
+        await call.engine.world.bus.cast(subject, msgspec.json.encode(CacheOrder(images, orders)))
     return nothing(202)
 
 

@@ -89,7 +89,7 @@ async def _events(call: Call, record: Record, operation_id: str) -> list[Row]:
         return list(await rows.fetch_all(tx, cell.action_events, operation_id=operation_id))
 
     found = await call.db.cell(record.cell or "").read(body)
-    return sorted(found, key=lambda row: -float(row["started_at"]))
+    return sorted(found, key=lambda row: -int(row["position"]))  # Nova lists the newest first
 
 
 def _action(call: Call, row: Row) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class ComputeManner(Manner):
     prefix = "/compute/v2.1"
     newest = MAX
     status = STATUS
+    unsupported_action = 404
 
     def __init__(self, newest: str = "") -> None:
         """`newest`: the last one that is offered, if not the last there is."""

@@ -19,6 +19,7 @@ from kilonova.services.compute.migrations import Asked, find_move, read_moves
 from kilonova.world import Row
 
 RULE = "os_compute_api:os-migrations:index"
+ROUNDED = 1e-6  # seconds between a recorded time and the one that is shown: clients send the latter back
 _FILTERS: Schema = {
     name: texts() for name in ("hidden", "host", "instance_uuid", "source_compute", "status", "migration_type")
 }
@@ -68,6 +69,8 @@ def _project(call: Call) -> str | None:
 
 def _asked(call: Call) -> Asked:
     query = call.query
+    if query.get("host") or query.get("source_compute"):
+        call.require(f"{RULE}:host")  # else the filter would say what the fields do not
     since, before = query.get("changes-since"), query.get("changes-before")
     earliest = time_of(since, "changes-since") if since and call.at(2, 59) else None
     latest = time_of(before, "changes-before") if before and call.at(2, 66) else None
@@ -81,8 +84,8 @@ def _asked(call: Call) -> Asked:
         source=query.get("source_compute"),
         project=_project(call),
         user=query.get("user_id") if call.at(2, 80) else None,
-        since=earliest,
-        before=latest,
+        since=None if earliest is None else earliest - ROUNDED,
+        before=None if latest is None else latest + ROUNDED,
     )
 
 

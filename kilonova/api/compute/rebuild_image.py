@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kilonova.api.call import Call
-from kilonova.api.compute.server_disks import check_fit, check_memory, find_image
+from kilonova.api.compute.server_disks import check_fit, check_memory, find_image, image_details
 from kilonova.api.compute.server_hardware import check_same_hardware
 from kilonova.api.rejected import Rejected
 from kilonova.domain.errors import Refused
@@ -34,10 +34,10 @@ async def image_for(call: Call, record: Record, image_id: str, *, reimages: bool
     """`reimages`: as from 2.93 on."""
     image, root = await find_image(call, image_id), root_volume(record)
     check_same_hardware(record.flavor, image)
-    params = {"image": image.id, "image_format": image.disk_format or ""}
+    params = {"image": image.id, **image_details(image)}
     if root is None:
         check_fit(call, record.flavor, image)
-        return RebuildImage("rebuild", {**params, "image_properties": dict(image.properties)})
+        return RebuildImage("rebuild", params)
     check_memory(record.flavor, image)
     before = await _check_volume(call, root, image, reimages=reimages)
     about = {"image_properties": image_facts(image), "image_before": before, "reimage": reimages}

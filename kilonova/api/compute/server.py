@@ -16,6 +16,7 @@ from kilonova.domain.caller import Caller, Named
 from kilonova.domain.details import Details, details_document, details_from
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.host import HostState
+from kilonova.domain.server import LEAVING
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
@@ -92,14 +93,28 @@ async def placed(call: Call, record: Record, verb: str) -> Record:
 
 
 async def change_details(call: Call, record: Record, edit: Callable[[Details], None], **columns: Any) -> Record:
-    """Read, change and write in one transaction. `edit` may run twice and may raise."""
+    """Read, change and write in one transaction. `edit` may run twice and may raise. What a server's owner says while
+    it leaves its cell is said to the record that it has afterwards."""
+    for _ in range(PATIENCE):
+        changed = await _changed(call, record, edit, columns)
+        if changed is not None:
+            return changed
+        await call.engine.world.clock.sleep(0.1)
+        record = await server_of(call)
+    raise Rejected(409, f"Instance {record.id} is being moved between cells; retry the request")
+
+
+async def _changed(
+    call: Call, record: Record, edit: Callable[[Details], None], columns: dict[str, Any]
+) -> Record | None:
+    """None when the server has left the cell, or is about to."""
     assert record.cell is not None
     now = call.now
 
-    async def body(tx: Tx) -> Record:
+    async def body(tx: Tx) -> Record | None:
         row = await rows.fetch(tx, cell.servers, lock=True, id=record.id, deleted=0)
-        if row is None:
-            raise Rejected(404, f"Instance {record.id} could not be found.")
+        if row is None or row["hidden"] == LEAVING:
+            return None
         details = details_from(row["details"])
         edit(details)
         values = {**columns, "details": details_document(details), "updated_at": now}

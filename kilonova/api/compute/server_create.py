@@ -13,18 +13,20 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
+from kilonova.api.compute.image_devices import devices_in, merged
 from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_destination import destination_of, zone_with_volumes
-from kilonova.api.compute.server_devices import check_devices, devices_of, wrong
-from kilonova.api.compute.server_disks import Disks, disks_for, find_image
+from kilonova.api.compute.server_devices import check_devices, devices_of, disk_tags, with_local_disks, wrong
+from kilonova.api.compute.server_disks import Disks, disks_for, find_image, image_details
 from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import networks_for
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import Flavor
-from kilonova.operations.submit import NewServer, NewServers, create_many, known_creates
+from kilonova.domain.guest_contents import PublicKey, is_mandatory
+from kilonova.domain.server import Flavor, to_json
+from kilonova.operations.new_servers import NewServer, NewServers, create_many, known_creates
 from kilonova.services.compute.server_groups import unknown
 from kilonova.services.image.image import Image
 from kilonova.store.server_records import find
@@ -54,11 +56,13 @@ async def checked(call: Call, wish: dict[str, Any], password: str, *, dry: bool 
     least, most = _counts(wish)
     destination = await destination_of(call, wish)
     devices, image = devices_of(wish), await _image(call, wish)
+    if image is not None:
+        devices = merged(devices, devices_in(image.properties, image.id))
     flavor = await _flavor(call, wish)
     check_devices(devices, flavor, call.settings.default.max_local_block_devices)
     disks = await disks_for(call, devices, image, flavor, most)
     _check_certificates(call, wish, disks)
-    flavor = with_hardware(call, flavor, disks.image)
+    flavor = with_local_disks(with_hardware(call, flavor, disks.image), devices)
     zone = zone_with_volumes(call, destination, disks.zones)
     networks = await networks_for(call, wish, most)
     most = await call.service.networks.room(call.caller, networks, least, most)
@@ -68,6 +72,7 @@ async def checked(call: Call, wish: dict[str, Any], password: str, *, dry: bool 
     await check_files(call, wish)
     group = await _server_group(call)
     details = await _details(call, wish, disks, groups, zone)
+    details.disk_tags = disk_tags(devices, flavor)
 
     def make(count: int) -> list[NewServer]:
         return [
@@ -81,7 +86,7 @@ async def checked(call: Call, wish: dict[str, Any], password: str, *, dry: bool 
                 networks=[msgspec.to_builtins(port) for port in networks],
                 security_groups=group_ids,
                 volumes=[msgspec.to_builtins(one) for one in disks.volumes],
-                secrets=_secrets(wish, password),
+                secrets={"admin_pass": password},
                 group=group,
             )
             for n in range(count)
@@ -168,8 +173,7 @@ def _check_certificates(call: Call, wish: dict[str, Any], disks: Disks) -> None:
 
 async def _details(call: Call, wish: dict[str, Any], disks: Disks, groups: list[str], zone: str | None) -> Details:
     key_name = wish.get("key_name")
-    if key_name is not None:
-        await find_key(call, key_name)
+    public_key = None if key_name is None else await find_key(call, key_name)
     if wish.get("user_data") is not None:
         check_user_data(wish["user_data"])
     metadata = wish.get("metadata", {})
@@ -183,8 +187,10 @@ async def _details(call: Call, wish: dict[str, Any], disks: Disks, groups: list[
         description=description,
         hostname=wish.get("hostname") or "",
         key_name=key_name,
+        public_key=public_key,
         user_data=sealed_user_data(call, wish.get("user_data")),
-        config_drive=is_true(wish.get("config_drive") or False),
+        personality=sealed_files(call, wish),
+        config_drive=_needs_config_drive(call, wish, image),
         disk_config=wish.get("OS-DCF:diskConfig", "MANUAL"),
         access_ip_v4=wish.get("accessIPv4", ""),
         access_ip_v6=plain_address(wish.get("accessIPv6")),
@@ -192,8 +198,7 @@ async def _details(call: Call, wish: dict[str, Any], disks: Disks, groups: list[
         pinned_zone=zone,
         reservation_id=f"r-{random_text(call, 'reservation', string.ascii_lowercase + string.digits, 8)}",
         security_groups=groups or ["default"],
-        image_properties=dict(image.properties) if image is not None else {},
-        image_format=(image.disk_format or "") if image is not None else "",
+        **(image_details(image) if image is not None else {}),
         volume_backed=disks.volume_backed,
         trusted_image_certificates=wish.get("trusted_image_certificates"),
         scheduler_hints={name: value if isinstance(value, list) else [value] for name, value in hints.items()},
@@ -219,11 +224,19 @@ def _hints(call: Call) -> dict[str, Any]:
     return hints
 
 
-async def find_key(call: Call, name: str) -> None:
+def _needs_config_drive(call: Call, wish: dict[str, Any], image: Image | None) -> bool:
+    """The request, the operator or the image says so."""
+    asked = is_true(wish.get("config_drive") or False) or call.settings.default.force_config_drive
+    return asked or (image is not None and is_mandatory(image.properties))
+
+
+async def find_key(call: Call, name: str) -> PublicKey:
+    """The caller's key as it is now: the server keeps it, whatever becomes of the key pair."""
     try:
-        await call.service.keypairs.find(call.caller.user_id, name)
+        found = await call.service.keypairs.find(call.caller.user_id, name)
     except Refused:
         raise Rejected(400, "Invalid key_name provided.") from None
+    return PublicKey(found.name, found.public_key, found.type)
 
 
 def sealed_user_data(call: Call, text: str | None) -> str | None:
@@ -272,11 +285,12 @@ async def check_files(call: Call, wish: dict[str, Any]) -> None:
             raise Rejected(403, f"Quota exceeded for {resource}: {amount} of {limits[resource].limit}")
 
 
-def _secrets(wish: dict[str, Any], password: str) -> dict[str, Any]:
+def sealed_files(call: Call, wish: dict[str, Any]) -> str | None:
+    """The files belong to the server, as its user data does."""
     files = [(file["path"], file["contents"]) for file in wish.get("personality", [])]
     for path, contents in files:
         _decoded(contents, f"the contents of {path}")
-    return {"admin_pass": password, **({"files": files} if files else {})}
+    return call.engine.seal.close_text(to_json(files)) if files else None
 
 
 def _decoded(text: str, what: str) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor
@@ -26,8 +28,8 @@ def devices_of(wish: dict[str, Any]) -> list[Device]:
         raise Rejected(400, "Using different block_device_mapping syntaxes is not allowed in the same request.")
     image = wish.get("imageRef", "")
     if wish.get(NEW):
-        return [_complete(dict(device), image) for device in wish[NEW] if not device.get("no_device")]
-    found = [_newer(device) for device in wish.get(OLD, []) if not device.get("no_device")]
+        return [completed(dict(device), image) for device in wish[NEW] if not device.get("no_device")]
+    found = [newer(device) for device in wish.get(OLD, []) if not device.get("no_device")]
     root = {"source_type": "image", "destination_type": "local", "uuid": image, "boot_index": 0}
     return found if not image or any(is_root(device) for device in found) else [root, *found]
 
@@ -50,8 +52,8 @@ def check_devices(devices: list[Device], flavor: Flavor, most_local: int) -> Non
         raise wrong("More than one swap drive requested.")
     if swaps and int(swaps[0].get("volume_size") or 0) > flavor.swap_mb:
         raise wrong(f"Swap drive requested is larger than instance type allows: {flavor.swap_mb} MB.")
-    ephemerals = [device for device in local if device["source_type"] == "blank" and device not in swaps]
-    wanted = sum(int(device.get("volume_size") or flavor.ephemeral_gb) for device in ephemerals)
+    ephemerals = [device for device in local if _is_ephemeral(device)]
+    wanted = sum(_gigabytes(device, flavor) for device in ephemerals)
     if wanted > flavor.ephemeral_gb:
         text = f"{wanted} GB of {flavor.ephemeral_gb} GB. A disk without a size has all of them."
         raise wrong(f"Ephemeral disks requested are larger than the instance type allows: {text}")
@@ -61,12 +63,37 @@ def check_devices(devices: list[Device], flavor: Flavor, most_local: int) -> Non
         raise wrong(f"You specified more local devices than the limit allows: {text}")
 
 
+def with_local_disks(flavor: Flavor, devices: list[Device]) -> Flavor:
+    """The flavor with the sizes that the request names for its ephemeral disks and swap."""
+    blank = [device for device in devices if is_local(device) and device["source_type"] == "blank"]
+    swap = next((device for device in blank if _is_swap(device)), None)
+    sizes = [size for device in blank if _is_ephemeral(device) and (size := _gigabytes(device, flavor))]
+    requested = None if swap is None or not swap.get("volume_size") else int(swap["volume_size"])
+    whole: Flavor = msgspec.structs.replace(flavor, ephemerals=sizes, requested_swap_mb=requested)
+    return whole
+
+
+def disk_tags(devices: list[Device], flavor: Flavor) -> dict[str, str]:
+    """The tags of the local disks that have one, by the names that drivers give the disks."""
+    local = [device for device in devices if is_local(device)]
+    sized = [device for device in local if _is_ephemeral(device) and _gigabytes(device, flavor)]
+    named = [("root", device) for device in local if is_root(device)]
+    named += [(f"ephemeral{number}", device) for number, device in enumerate(sized)]
+    named += [("swap", device) for device in local if _is_swap(device)]
+    return {name: str(device["tag"]) for name, device in named if device.get("tag")}
+
+
+def _gigabytes(ephemeral: Device, flavor: Flavor) -> int:
+    """A disk without a size has all that the flavor gives."""
+    return int(ephemeral.get("volume_size") or flavor.ephemeral_gb)
+
+
 def wrong(why: str) -> Rejected:
     return Rejected(400, f"Block Device Mapping is Invalid: {why}")
 
 
-def _newer(old: Device) -> Device:
-    """What is named as the root disk is one; a volume beside an image is none otherwise."""
+def newer(old: Device) -> Device:
+    """In the newer form. What is named as the root disk is one; a volume beside an image is none otherwise."""
     kept = {name: value for name, value in old.items() if name in BOTH}
     if "device_name" in kept:
         kept["device_name"] = _path(kept["device_name"])
@@ -82,7 +109,8 @@ def _newer(old: Device) -> Device:
     raise wrong("a device needs a volume_id, a snapshot_id, or a virtual_name (swap or ephemeral0).")
 
 
-def _complete(device: Device, image: str) -> Device:
+def completed(device: Device, image: str) -> Device:
+    """A device in the newer form with all that a request may leave out; raises `Rejected`."""
     source, named = device.get("source_type"), device.get("uuid")
     if source is None:
         raise wrong("a device needs a source_type: volume, snapshot, image or blank.")
@@ -142,6 +170,10 @@ def _index(device: Device) -> int:
     """None, and any number below 0: nothing boots from it."""
     index = device.get("boot_index")
     return -1 if index is None else int(index)
+
+
+def _is_ephemeral(device: Device) -> bool:
+    return device["source_type"] == "blank" and not _is_swap(device)
 
 
 def _is_swap(device: Device) -> bool:

@@ -65,9 +65,20 @@ async def find_image(call: Call, image_id: str) -> Image:
     return image
 
 
+def image_details(image: Image) -> dict[str, Any]:
+    """Return the details of the image that its server keeps (domain/details.py)."""
+    return {
+        "image_properties": dict(image.properties),
+        "image_format": image.disk_format or "",
+        "image_marker": image.marker or "",
+    }
+
+
 def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
     """A disk of 0 takes whatever size the image has, so it needs a right."""
     check_memory(flavor, image)
+    if image is not None:
+        image.require_data()
     if flavor.disk_gb == 0:
         if image is not None and not call.allows(ZERO_DISK):
             raise Rejected(403, "Only volume-backed servers are allowed for flavors with zero disk.")

@@ -24,10 +24,11 @@ from kilonova.store.server_records import Record
 
 async def evacuate(call: Call) -> Response:
     """A locked server, too: its host is dead whatever its owner said."""
-    wish, record = call.body["evacuate"], await server_of(call)
+    wish = call.body["evacuate"]
     password = _password(call, wish)
     if (again := await repeated(call)) is not None:
         return _answer(call, password, again)
+    record = await server_of(call)
     params = await _params(call, wish, record)
     ask = Ask(
         kind="evacuate",

@@ -28,7 +28,11 @@ RULE = "compute:server:topology:"
 
 def with_hardware(call: Call, flavor: Flavor, image: Image | None) -> Flavor:
     """The flavor with what it and the image ask for; whatever is wrong with that is the caller's to put right."""
-    properties = dict(image.properties) if image is not None else {}
+    return with_properties(call, flavor, dict(image.properties) if image is not None else {})
+
+
+def with_properties(call: Call, flavor: Flavor, properties: dict[str, str]) -> Flavor:
+    """The same, with the properties of an image."""
     with faults_of_the_caller():
         wish = wish_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, properties, call.service.pci_aliases)
     return msgspec.structs.replace(flavor, wish=wish)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.rebuild_image import image_for, root_volume
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import servers as schemas
+from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server import check_unlocked, look_at_ports, server_of
 from kilonova.api.compute.server_create import (
     check_files,
@@ -18,6 +20,7 @@ from kilonova.api.compute.server_create import (
     find_key,
     new_password,
     plain_address,
+    sealed_files,
     sealed_user_data,
     shown_password,
 )
@@ -49,15 +52,16 @@ async def rebuild(call: Call) -> Response:
     operation, params = await image_for(call, record, wish["imageRef"], reimages=call.at(*REIMAGES))
     await check_files(call, wish)
     params["details"] = await _details(call, wish)
+    if is_true(wish.get("preserve_ephemeral", False)):
+        params["preserve_ephemeral"] = True
     if "name" in wish:
         params["name"] = wish["name"]
-    files = [(file["path"], file["contents"]) for file in wish.get("personality", [])]
     ask = Ask(
         kind=operation,
         server_id=record.id,
         cause=call.cause,
         params=params,
-        secrets={"admin_pass": password, **({"files": files} if files else {})},
+        secrets={"admin_pass": password},
         key=idempotency_key(call),
     )
     accepted = await submit(call.engine, ask)
@@ -75,8 +79,6 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
     """What the request says of the server beside its image; what it does not name stays."""
     if wish.get("user_data"):
         check_user_data(wish["user_data"])
-    if wish.get("key_name"):
-        await find_key(call, wish["key_name"])
     if wish.get("trusted_image_certificates"):
         call.require(CERTIFICATES)
     if "metadata" in wish:
@@ -91,8 +93,12 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
         "OS-DCF:diskConfig": "disk_config",
     }
     told = {name: wish[key] for key, name in names.items() if key in wish}
+    if "key_name" in told:
+        told["public_key"] = msgspec.to_builtins(await find_key(call, wish["key_name"])) if wish["key_name"] else None
     if "user_data" in told:
         told["user_data"] = sealed_user_data(call, told["user_data"])
+    if wish.get("personality"):
+        told["personality"] = sealed_files(call, wish)
     addresses = {"accessIPv4": "access_ip_v4", "accessIPv6": "access_ip_v6"}
     return told | {name: plain_address(wish[key]) for key, name in addresses.items() if key in wish}
 

@@ -14,7 +14,7 @@ from kilonova.api.call import Call
 from kilonova.api.compute.repeating import idempotency_key
 from kilonova.api.compute.server import owner_of
 from kilonova.api.compute.server_devices import wrong
-from kilonova.api.compute.server_disks import check_fit, find_image
+from kilonova.api.compute.server_disks import check_fit, find_image, image_details
 from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import ATTACH_EXTERNAL
 from kilonova.api.rejected import Rejected
@@ -37,7 +37,22 @@ def is_unplaced(call: Call, record: Record) -> bool:
 
 
 async def retry(call: Call, record: Record, details: dict[str, Any], password: str) -> Accepted:
-    wish, owner = call.body["rebuild"], owner_of(call.caller, record)
+    return await rebuild_unplaced(
+        call.engine,
+        Ask(
+            kind="rebuild",
+            server_id=record.id,
+            cause=call.cause,
+            params=await rebuild_params(call, record, call.body["rebuild"], details),
+            secrets={"admin_pass": password},
+            key=idempotency_key(call),
+        ),
+    )
+
+
+async def rebuild_params(call: Call, record: Record, wish: dict[str, Any], details: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of the operation, once everything that the server needs was checked. `wish` is the body."""
+    owner = owner_of(call.caller, record)
     spec = from_json((await asked_before(call.engine, record.id))["spec"], {})
     volumes = [msgspec.convert(one, WantedVolume) for one in spec.get("volumes", ())]
     root = next((one for one in volumes if one.is_root), None)
@@ -50,24 +65,14 @@ async def retry(call: Call, record: Record, details: dict[str, Any], password: s
     params = {**changed, "details": {**details, **changed.get("details", {})}}
     if "name" in wish:
         params["name"] = wish["name"]
-    return await rebuild_unplaced(
-        call.engine,
-        Ask(
-            kind="rebuild",
-            server_id=record.id,
-            cause=call.cause,
-            params=params,
-            secrets={"admin_pass": password},
-            key=idempotency_key(call),
-        ),
-    )
+    return params
 
 
 async def _from_image(call: Call, record: Record, image_id: str) -> dict[str, Any]:
     """Nothing is there yet, so it may ask for other hardware than the image before."""
     image = await find_image(call, image_id)
     check_fit(call, record.flavor, image)
-    about = {"image_properties": dict(image.properties), "image_format": image.disk_format or ""}
+    about = image_details(image)
     flavor = msgspec.to_builtins(with_hardware(call, record.flavor, image))
     return {"image": image.id, "flavor": flavor, "details": about}
 

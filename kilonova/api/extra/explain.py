@@ -10,10 +10,15 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.extra import view
 from kilonova.api.extra.operations import found_by, newest_of
+from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.server import from_json
 from kilonova.store.operations import Journaled, steps_of
 from kilonova.world import Row
 
+OLD_DISK = {
+    BESIDE: "kept until the new one runs: the host has room for both",
+    INSTEAD: "removed first: the host has no room for both",
+}
 MOST_OPERATIONS = 50  # that are looked through for a decision
 
 
@@ -41,7 +46,14 @@ async def _told(journaled: Sequence[Journaled]) -> dict[str, Any]:
         "decision": view.decision(journaled, steps),
         "problem": view.problem(journaled[-1].row["error"]),
         "earlier": _attempts(journaled[0].row, steps)[:-1],
+        **_old_disk(journaled[-1].row),
     }
+
+
+def _old_disk(row: Row) -> dict[str, str]:
+    """Of a rebuild, once its host has measured."""
+    room = from_json(row["facts"], {}).get("room")
+    return {"old_disk": OLD_DISK[room]} if row["kind"] == "rebuild" and room in OLD_DISK else {}
 
 
 def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Any]]:

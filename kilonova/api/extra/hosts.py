@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -12,10 +13,10 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, tell_declared
 from kilonova.api.reading import decode, is_uuid, read_body
-from kilonova.domain.errors import Refused
+from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.host import HostState
 from kilonova.engine.core import Engine
-from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
+from kilonova.operations.hosts import declare_down, declare_up, disable, enable, fence, find_host
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.services.compute.hosts import read_by_cell
 from kilonova.store import rows
@@ -24,6 +25,7 @@ from kilonova.store.quarantine import all_quarantine
 from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
 
+logger = logging.getLogger(__name__)
 DEBT_SHOWN = ("copy", "verb", "created_at")
 COPY_SHOWN = ("copy", "reason", "power", "whole", "found_at", "action", "action_by", "action_at", "ended_at")
 
@@ -31,7 +33,8 @@ COPY_SHOWN = ("copy", "reason", "power", "whole", "found_at", "action", "action_
 class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     forced_down: bool | None = None
     disabled: bool | None = None
-    reason: str = ""
+    fence: Literal[True] | None = None
+    reason: Annotated[str, Meta(max_length=255)] = ""  # as long as Nova lets it be
 
 
 class QuarantineBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,20 +53,35 @@ async def show(call: Call) -> Response:
 
 
 async def change(call: Call) -> Response:
-    """Declare a host down or up; close it to new servers or open it."""
+    """Declare a host down or up; close it to new servers or open it; switch it off by the fence command."""
     engine = call.engine
     host = (await _record(engine, call.path["host"]))["name"]
     wish = decode(await read_body(call.request), ChangeBody)
-    if wish.forced_down is None and wish.disabled is None:
-        raise Refused("bad_request", "the body must have forced_down or disabled, true or false")
+    if wish.forced_down is None and wish.disabled is None and wish.fence is None:
+        raise Refused("bad_request", "the body must have forced_down or disabled, true or false, or fence, true")
+    if wish.fence:
+        await _fence(call, host)
     if wish.forced_down is not None:
         await (declare_down if wish.forced_down else declare_up)(engine, host)
         tell_declared(call, host, down=wish.forced_down)
     if wish.disabled:
         await disable(engine, host, wish.reason)
     elif wish.disabled is False:
-        await enable(engine, host)
+        await enable(engine, host, drained=True)
     return answer({"host": await _host(engine, host)})
+
+
+async def _fence(call: Call, host: str) -> None:
+    """A host that answers is emptied first: its servers would all be cut off."""
+    journal, _ = await find_host(call.engine, host)
+    states = await journal.read(lambda tx: judge_all(tx, call.engine.limits.service_down_time))
+    if states[host].is_up:
+        raise Refused("host_still_up", f"{states[host].sentence}; drain it, or declare it down before it is fenced")
+    logger.warning("fencing host: host=%s user=%s", host, call.caller.user_id)
+    try:
+        await fence(call.engine, host)
+    except Failed as why:  # nothing was changed that the host does not mend when it registers
+        raise Refused(why.code, why.message) from why
 
 
 async def settle_copy(call: Call) -> Response:
@@ -145,6 +163,7 @@ def _view(cell_name: str, row: Row, state: HostState, owed: int, quarantined: in
         "cell": cell_name,
         "state": state.word,
         "sentence": state.sentence,
+        "proven_by": state.proven_by,
         "forced_down": bool(row["forced_down"]),
         "disabled": bool(row["disabled"]),
         "disabled_reason": row["disabled_reason"],

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.face import Face
 from kilonova.api.openapi import summary
-from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.api.routes import ANY_TOKEN, PUBLIC, Route
 
 
 async def show(call: Call) -> Response:
@@ -20,7 +20,7 @@ async def show(call: Call) -> Response:
 
 
 def _view(call: Call, route: Route) -> dict[str, Any]:
-    everybody = route.rule == ANY_TOKEN
+    everybody = route.rule in (ANY_TOKEN, PUBLIC)
     return {
         "method": route.method,
         "address": call.url(route.path.rstrip("/")),

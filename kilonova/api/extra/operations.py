@@ -11,8 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.extra import view
+from kilonova.api.compute.rebuild_image import image_for
+from kilonova.api.compute.server_resize import resize_params
+from kilonova.api.compute.server_unplaced import rebuild_params
+from kilonova.api.extra import owners, view
+from kilonova.api.extra.planning import with_scheduler
+from kilonova.api.extra.progress import progress_of
+from kilonova.api.extra.snapshots import SnapshotBody, server_named, submit_snapshot
+from kilonova.api.full_disk import refuse_operation
 from kilonova.api.reading import decode, limit_of, read_body
+from kilonova.api.rejected import Rejected
+from kilonova.domain.bulk import REFUSE
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.operation import OPERATION_STATES
@@ -22,17 +31,22 @@ from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations.declare_gone import declare_gone
+from kilonova.operations.host_requests import Bulk, ask_for_hosts, is_asked_already, known_for_hosts
 from kilonova.operations.hosts import find_host
-from kilonova.operations.retry import rebuild_unplaced
-from kilonova.operations.submit import NewServer, create, evacuate_host, find_mapping, submit
+from kilonova.operations.new_servers import NewServer, create
+from kilonova.operations.rehearse_host import rehearse_host
+from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
+from kilonova.operations.steps.bulk import misfit_sentence
+from kilonova.operations.submit import find_mapping, known_operation, submit
 from kilonova.store.findings import findings_of, interventions_of
-from kilonova.store.operations import Journaled, actions_of, find, marker_key, page, steps_of
+from kilonova.store.open import CELL0
+from kilonova.store.operations import Journaled, actions_of, find, page, steps_of
 from kilonova.world import Stores
 
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
 MOST = 2**31 - 1  # what a column takes
-ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize", "evacuate"]
+ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Reason = Annotated[str, Meta(min_length=1, max_length=1000)]
 
@@ -55,25 +69,82 @@ class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: ServerOperation
     server: str
-    host: str | None = None  # where to, for migrate and evacuate
+    host: str | None = None  # where to, for migrate
+
+    def params(self) -> dict[str, Any]:
+        return {"host": self.host} if self.host else {}
+
+
+class EvacuateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operation: Literal["evacuate"]
+    server: str
+    host: str | None = None  # where to
+    accept_unfenced: bool = False  # though only silence proves that its host is dead
+
+    def params(self) -> dict[str, Any]:
+        return {"accept_unfenced": self.accept_unfenced, **({"host": self.host} if self.host else {})}
 
 
 class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Try a server again that never found a host."""
+    """Try a server in cell0 again: it never found a host, or every host failed to build it."""
 
     operation: Literal["retry"]
     server: str
 
 
 class RebuildBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """In its newest form: a volume that a server boots from is re-imaged, a server in cell0 is tried again."""
+
     operation: Literal["rebuild"]
     server: str
     image: str  # its id
 
 
+class ResizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operation: Literal["resize"]
+    server: str
+    flavor: Name  # its id
+
+
 class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Servers of whole hosts. Either `host` or `hosts`."""
+
+    operation: str
+    host: Name | None = None
+    hosts: Annotated[list[Name], Meta(max_length=1000)] = []
+    on_misfit: Literal["refuse", "skip"] = "skip"
+    deadline: Annotated[float, Meta(gt=0, le=MOST)] | None = None  # seconds
+
+    def named(self) -> list[str]:
+        if (self.host is None) == (not self.hosts):
+            raise Refused("bad_request", "'host' or 'hosts' is a required property, and only one of the two")
+        return [self.host] if self.host is not None else self.hosts
+
+    def bulk(self) -> Bulk:
+        return Bulk(on_misfit=self.on_misfit, deadline=self.deadline)
+
+
+class EvacuateHostBody(HostBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: Literal["evacuate_host"]
-    host: str
+    accept_unfenced: bool = False
+
+    def bulk(self) -> Bulk:
+        return msgspec.structs.replace(super().bulk(), accept_unfenced=self.accept_unfenced)
+
+
+class DrainBody(HostBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A drain without room moves nothing, unless misfits may stay."""
+
+    operation: Literal["drain_host"]
+    on_misfit: Literal["refuse", "skip"] = "refuse"
+    by: Literal["migrate", "stop"] = "migrate"
+
+    def bulk(self) -> Bulk:
+        return msgspec.structs.replace(super().bulk(), by=self.by)
+
+
+class ReturnBody(HostBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    operation: Literal["return_host"]
 
 
 class GoneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,10 +153,21 @@ class GoneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: Reason
 
 
-SERVER_FORMS: dict[str, Any] = dict.fromkeys(get_args(ServerOperation), ServerBody)
-HOST_FORMS: dict[str, Any] = {"evacuate_host": HostBody, "host_gone": GoneBody}
-PLAN_FORMS: dict[str, Any] = {"create": None, **SERVER_FORMS, "rebuild": RebuildBody, **HOST_FORMS}
-FORMS = {"create": CreateBody, "retry": RetryBody, **SERVER_FORMS, **HOST_FORMS}
+SERVER_FORMS: dict[str, Any] = {**dict.fromkeys(get_args(ServerOperation), ServerBody), "evacuate": EvacuateBody}
+HOST_FORMS: dict[str, Any] = {
+    "evacuate_host": EvacuateHostBody,
+    "drain_host": DrainBody,
+    "return_host": ReturnBody,
+    "host_gone": GoneBody,
+}
+CHANGE_FORMS: dict[str, Any] = {
+    "retry": RetryBody,
+    "rebuild": RebuildBody,
+    "snapshot": SnapshotBody,
+    "resize": ResizeBody,
+}
+BOTH_FORMS: dict[str, Any] = {**SERVER_FORMS, **CHANGE_FORMS, **HOST_FORMS}
+FORMS = {"create": CreateBody, **BOTH_FORMS}
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,10 +192,71 @@ async def submit_(call: Call) -> Response:
     """Ask for an operation."""
     engine = call.engine
     body = await read_body(call.request)
+    server: str | None
     wish = decode(body, form_of(body, FORMS))
-    server, accepted = await _accept(engine, wish, call.cause, _key(call.request, body))
+    refuse_operation(call, wish.operation)
+    key = _key(call.request, body)
+    if isinstance(wish, HostBody):
+        return _of_hosts(await _for_hosts(call, wish, key))
+    known = await known_operation(engine, key, call.cause) if key and not isinstance(wish, CreateBody) else None
+    if known is not None:  # whatever has become of server, host, flavor or image since
+        server, accepted = getattr(wish, "server", None), known
+    elif isinstance(wish, SnapshotBody):
+        server, accepted = await submit_snapshot(call, wish, key)
+    elif isinstance(wish, ResizeBody):
+        server, accepted = wish.server, await _resize(call, wish, key)
+    elif isinstance(wish, RebuildBody):
+        server, accepted = wish.server, await _rebuild(call, wish, key)
+    else:
+        server, accepted = await _accept(engine, wish, call.cause, key)
     operation = accepted.operation_id
     return answer({"operation": operation, "server": server}, 202, {"X-Kilonova-Operation": operation})
+
+
+async def _for_hosts(call: Call, wish: HostBody, key: Key | None) -> dict[str, Accepted]:
+    try:
+        await _refuse_misfits(call, wish, key)
+        return await ask_for_hosts(call.engine, wish.operation, wish.named(), call.cause, key, wish.bulk())
+    except Refused:
+        known = await known_for_hosts(call.engine, call.cause, key)
+        if not known:
+            raise
+        return known
+
+
+async def _refuse_misfits(call: Call, wish: HostBody, key: Key | None) -> None:
+    """Where a server that fits nowhere shall stop everything, nothing begins."""
+    engine, hosts, bulk = call.engine, wish.named(), wish.bulk()
+    if bulk.on_misfit != REFUSE or await is_asked_already(engine, wish.operation, hosts, call.cause, key):
+        return
+    params = {"accept_unfenced": bulk.accept_unfenced, "by": bulk.by}
+    plan = await rehearse_host(with_scheduler(engine), wish.operation, hosts, params, call.cause)
+    if plan.misfits:
+        raise Refused("misfits", misfit_sentence(plan))
+
+
+def _of_hosts(accepted: dict[str, Accepted]) -> Response:
+    """One operation per cell; `operation` is the first of them."""
+    found = {cell: one.operation_id for cell, one in accepted.items()}
+    first = next(iter(found.values()))
+    return answer({"operation": first, "operations": found, "server": None}, 202, {"X-Kilonova-Operation": first})
+
+
+async def _resize(call: Call, wish: ResizeBody, key: Key | None) -> Accepted:
+    params = await resize_params(call, await server_named(call, wish.server), wish.flavor)
+    return await submit(
+        call.engine, Ask(kind="resize", server_id=wish.server, cause=call.cause, params=params, key=key)
+    )
+
+
+async def _rebuild(call: Call, wish: RebuildBody, key: Key | None) -> Accepted:
+    record = await server_named(call, wish.server)
+    if record.cell == CELL0:
+        params = await rebuild_params(call, record, {"imageRef": wish.image}, {})
+        ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=params, key=key)
+        return await rebuild_unplaced(call.engine, ask)
+    kind, params = await image_for(call, record, wish.image, reimages=True)
+    return await submit(call.engine, Ask(kind=kind, server_id=wish.server, cause=call.cause, params=params, key=key))
 
 
 def _key(request: Request, body: bytes) -> Key | None:
@@ -127,7 +270,7 @@ def _key(request: Request, body: bytes) -> Key | None:
 
 async def _accept(
     engine: Engine,
-    wish: CreateBody | RetryBody | ServerBody | HostBody | GoneBody,
+    wish: CreateBody | RetryBody | ServerBody | EvacuateBody | GoneBody,
     cause: Cause,
     key: Key | None,
 ) -> tuple[str | None, Accepted]:
@@ -136,38 +279,46 @@ async def _accept(
         return await create(
             engine, NewServer(name=wish.name, flavor=flavor, image=wish.image, host=wish.host), cause, key
         )
-    if isinstance(wish, HostBody):
-        journal, _ = await find_host(engine, wish.host)
-        return None, await evacuate_host(engine, journal, wish.host, cause, key)
     if isinstance(wish, GoneBody):
         journal, _ = await find_host(engine, wish.host)
         return None, await declare_gone(engine, journal, wish.host, wish.reason, cause, key)
     if isinstance(wish, RetryBody):
         await find_mapping(engine, wish.server)
-        ask = Ask(kind="rebuild", server_id=wish.server, cause=cause, key=key)
+        ask = Ask(kind="rebuild", server_id=wish.server, cause=cause, params=ANY_FAILURE, key=key)
         return wish.server, await rebuild_unplaced(engine, ask)
-    params = {"host": wish.host} if wish.host else {}
-    ask = Ask(kind=wish.operation, server_id=wish.server, cause=cause, params=params, key=key)
+    ask = Ask(kind=wish.operation, server_id=wish.server, cause=cause, params=wish.params(), key=key)
     return wish.server, await submit(engine, ask)
 
 
 async def list_(call: Call) -> Response:
-    """Operations, the newest first."""
-    stores, query = call.engine.world.db, call.query
+    """Operations, the newest first. Without the rule `kilonova:operations`: those on one server of the own project."""
+    stores, query, sees_all = call.engine.world.db, call.query, call.allows(owners.SEES_ALL)
     if unknown := set(query) - {"server", "state", "limit", "marker"}:
         raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
     by = {column: query[name] for name, column in (("server", "server_id"), ("state", "state")) if name in query}
     if by.get("state", "done") not in OPERATION_STATES:
         raise Refused("bad_request", f"state={by['state']!r}: unknown; use one of {', '.join(OPERATION_STATES)}")
-    before = None
-    if "marker" in query:
-        before = await marker_key(stores, query["marker"])
-        if before is None:
-            raise Refused("bad_request", f"marker {query['marker']}: not found")
+    if not sees_all:
+        if "server" not in query:
+            raise Rejected(403, f"Policy doesn't allow {owners.SEES_ALL} to be performed; name a server: ?server=ID")
+        await owners.require_server(call, query["server"])
+    before = (
+        await _marker(stores, query["marker"], None if sees_all else by["server_id"]) if "marker" in query else None
+    )
     found = await page(stores, by=by, before=before, limit=limit_of(call.request))
     if not found and "server" in query:
         await newest_of(stores, query["server"], limit=1)
-    return answer({"operations": [view.operation(journaled) for journaled in found]})
+    if sees_all:
+        return answer({"operations": [view.operation(journaled) for journaled in found]})
+    return answer({"operations": [await owners.operation(call.engine, journaled) for journaled in found]})
+
+
+async def _marker(stores: Stores, marker: str, server: str | None) -> tuple[float, str]:
+    """Where the page begins. `server`: the only one whose operations the caller may know of."""
+    found = await find(stores, marker)
+    if not found or server not in (None, found[-1].row["server_id"]):
+        raise Refused("bad_request", f"marker {marker[:80]}: not found")
+    return found[-1].key
 
 
 async def found_by(call: Call) -> list[Journaled]:
@@ -175,14 +326,18 @@ async def found_by(call: Call) -> list[Journaled]:
     found = await find(call.engine.world.db, operation_id)
     if not found:
         raise Refused("not_found", f"operation {operation_id}: not found")
+    if not call.allows(owners.SEES_ALL):
+        await owners.require_own(call, found)
     return found
 
 
 async def show(call: Call) -> Response:
-    """One operation with its steps, actions and events."""
+    """One operation with its steps, actions and events; for the server's owner, without hosts."""
     found = await found_by(call)
     steps = [step for journaled in found for step in await steps_of(journaled)]
     steps.sort(key=lambda step: int(step["ordinal"]))
+    if not call.allows(owners.SEES_ALL):
+        return answer({"operation": await owners.whole(call.engine, found, steps)})
     actions = await actions_of(call.engine.world.db, call.path["id"])
     shown = view.operation(found)
     words = [word for journaled in found for word in await interventions_of(journaled)]
@@ -192,6 +347,7 @@ async def show(call: Call) -> Response:
             "operation": {
                 **shown,
                 "decision": view.short(view.decision(found, steps)),
+                "progress": await progress_of(found[-1], steps),
                 "steps": [view.step(step) for step in steps],
                 "actions": [view.action(action, events) for action, events in actions],
                 "interventions": [view.intervention(word) for word in words],
@@ -205,7 +361,7 @@ async def newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[
     """Every server has at least been asked for, so one without operations is none."""
     found = await page(stores, by={"server_id": server_id}, before=None, limit=limit)
     if not found:
-        raise Refused("not_found", f"server {server_id[:80]}: it has no operations")
+        raise owners.no_operations(server_id)
     return found
 
 

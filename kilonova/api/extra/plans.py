@@ -10,18 +10,43 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.rebuild_image import image_for
-from kilonova.api.extra.operations import HOST_FORMS, PLAN_FORMS, GoneBody, Named, RebuildBody, ServerBody, form_of
+from kilonova.api.compute.server_resize import resize_params
+from kilonova.api.compute.server_unplaced import rebuild_params
+from kilonova.api.extra.operations import (
+    BOTH_FORMS,
+    HOST_FORMS,
+    EvacuateBody,
+    GoneBody,
+    Named,
+    RebuildBody,
+    ResizeBody,
+    ServerBody,
+    form_of,
+)
 from kilonova.api.extra.plan_create import SEES_ALL, plan_create
+from kilonova.api.extra.planning import with_scheduler
+from kilonova.api.extra.snapshots import SnapshotBody, planned_snapshot, server_named, with_image_quota
 from kilonova.api.reading import decode, parsed, read_body
+from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.plans import PLANS
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.rehearse import Rehearsal, rehearse
 from kilonova.operations.declare_gone import GoneRehearsal, rehearse_gone
-from kilonova.operations.rehearse_host import HostRehearsal, rehearse_host
+from kilonova.operations.rehearse_host import rehearse_host
+from kilonova.operations.rehearse_retry import RetryRehearsal, rehearse_retry
+from kilonova.operations.retry import ANY_FAILURE
 from kilonova.operations.submit import find_mapping
-from kilonova.store.server_records import find
+from kilonova.operations.usage_growth import check_growth
+from kilonova.store.open import CELL0
+
+
+class SnapshotPlanBody(SnapshotBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dry run needs no name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)] = "planned"
 
 
 class GonePlanBody(GoneBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,32 +55,60 @@ class GonePlanBody(GoneBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: Annotated[str, Meta(max_length=1000)] = ""
 
 
+_FORMS: dict[str, Any] = {
+    **BOTH_FORMS,
+    "create": None,  # the body of POST /servers
+    "snapshot": SnapshotPlanBody,
+    "host_gone": GonePlanBody,
+}
+PLAN_FORMS = {name: _FORMS[name] for name in PLANS}
+
+
 async def plan(call: Call) -> Response:
     """A dry run: what would happen, with nothing stored."""
     body = await read_body(call.request)
     if decode(body, Named).operation == "create":
         return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
     call.require(SEES_ALL)
-    wish = decode(body, form_of(body, {**PLAN_FORMS, "host_gone": GonePlanBody}))
-    told: Rehearsal | HostRehearsal | GoneRehearsal
+    wish = decode(body, form_of(body, PLAN_FORMS))
+    told: Rehearsal | HostPlan | GoneRehearsal | RetryRehearsal
     if wish.operation == "host_gone":
         told = await rehearse_gone(call.engine, wish.host)
+    elif wish.operation == "retry":
+        ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=ANY_FAILURE)
+        told = await rehearse_retry(with_scheduler(call.engine), ask)
     elif wish.operation in HOST_FORMS:
-        told = await rehearse_host(with_scheduler(call.engine), wish.host, call.cause)
+        bulk = wish.bulk()
+        given = {"accept_unfenced": bulk.accept_unfenced, "by": bulk.by}
+        told = await rehearse_host(with_scheduler(call.engine), wish.operation, wish.named(), given, call.cause)
+    elif isinstance(wish, RebuildBody):
+        told = await _rebuild(call, wish)
     else:
         kind, params = await _asked(call, wish)
         told = await _of_server(call.engine, kind, wish.server, params, call.cause)
+    if isinstance(told, Rehearsal) and wish.operation == "snapshot":
+        told = await with_image_quota(call, told)
     return answer({"plan": msgspec.to_builtins(told)})
 
 
-async def _asked(call: Call, wish: ServerBody | RebuildBody) -> tuple[str, dict[str, Any]]:
-    """Operation and parameters, as the real request has them after its checks; a rebuild, in its newest form."""
-    if isinstance(wish, ServerBody):
-        return wish.operation, {"host": wish.host} if wish.host else {}
-    record = await find(call.db, wish.server)
-    if record is None:
-        raise Refused("not_found", f"Instance {wish.server} could not be found.")
-    return await image_for(call, record, wish.image, reimages=True)
+async def _rebuild(call: Call, wish: RebuildBody) -> Rehearsal | RetryRehearsal:
+    """In its newest form: a server in cell0 is tried again."""
+    record = await server_named(call, wish.server)
+    if record.cell == CELL0:
+        params = await rebuild_params(call, record, {"imageRef": wish.image}, {})
+        ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=params)
+        return await rehearse_retry(with_scheduler(call.engine), ask)
+    kind, params = await image_for(call, record, wish.image, reimages=True)
+    return await _of_server(call.engine, kind, wish.server, params, call.cause)
+
+
+async def _asked(call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody) -> tuple[str, dict[str, Any]]:
+    """Operation and parameters, as the real request has them after its checks."""
+    if isinstance(wish, ServerBody | EvacuateBody):
+        return wish.operation, wish.params()
+    if isinstance(wish, SnapshotBody):
+        return await planned_snapshot(call, wish)
+    return wish.operation, await resize_params(call, await server_named(call, wish.server), wish.flavor)
 
 
 async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, Any], cause: Cause) -> Rehearsal:
@@ -63,15 +116,5 @@ async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, A
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {server} is being built; wait until it has a host")
     ask = Ask(kind=kind, server_id=server, cause=cause, params=params)
+    await check_growth(engine, ask, mapping)
     return await rehearse(with_scheduler(engine), engine.world.db.cell(mapping["cell"]), ask)
-
-
-def with_scheduler(engine: Engine) -> Engine:
-    """The API has none until somebody asks: it costs memory and start-up time."""
-    if engine.scheduler is None:
-        from kilonova.scheduler.service import Scheduler
-
-        world = engine.world
-        down_after = engine.limits.service_down_time
-        engine.scheduler = Scheduler(world.db, world.clock, world.random, down_after, world.settings)
-    return engine

@@ -6,8 +6,10 @@ from kilonova.api.extra import (
     audits,
     cells,
     explain,
+    failure_watch,
     findings,
     hosts,
+    image_bytes,
     image_quotas,
     index,
     ledger,
@@ -19,7 +21,7 @@ from kilonova.api.extra import (
     token_keys,
     unplaced,
 )
-from kilonova.api.routes import ANY_TOKEN, Handler, Route
+from kilonova.api.routes import ANY_TOKEN, PUBLIC, Handler, Route
 
 
 def _route(method: str, path: str, handler: Handler, rule: str) -> Route:
@@ -28,10 +30,10 @@ def _route(method: str, path: str, handler: Handler, rule: str) -> Route:
 
 ROUTES = [
     Route(method="GET", path="/", handler=index.show, rule=ANY_TOKEN),
-    _route("GET", "/operations", operations.list_, "operations"),
+    _route("GET", "/operations", operations.list_, "operations:list"),
     _route("POST", "/operations", operations.submit_, "operations"),
-    _route("GET", "/operations/{id}", operations.show, "operations"),
-    _route("POST", "/operations/{id}/cancel", operations.cancel_, "operations"),
+    _route("GET", "/operations/{id}", operations.show, "operations:show"),
+    _route("POST", "/operations/{id}/cancel", operations.cancel_, "operations:cancel"),
     _route("POST", "/operations/{id}/resume", operations.resume_, "operations:resume"),
     _route("POST", "/operations/{id}/abandon", operations.abandon_, "operations:abandon"),
     _route("GET", "/operations/{id}/explain", explain.explain, "operations"),
@@ -56,11 +58,16 @@ ROUTES = [
     _route("GET", "/hosts/{host}", hosts.show, "hosts"),
     _route("POST", "/hosts/{host}", hosts.change, "hosts"),
     _route("POST", "/hosts/{host}/quarantine/{server}", hosts.settle_copy, "hosts"),
+    _route("GET", "/ha", failure_watch.show, "ha"),
+    _route("POST", "/ha", failure_watch.change, "ha"),
     _route("GET", "/image-quotas/{project}", image_quotas.show, "image_quotas"),
     _route("POST", "/image-quotas/{project}", image_quotas.change, "image_quotas"),
     _route("POST", "/simulated/hosts/{host}", simulated.switch, "simulated"),
     _route("POST", "/simulated/servers/{id}/write", simulated.write, "simulated"),
     _route("GET", "/simulated/servers/{id}/console", simulated.console, "simulated"),
+    # hosts have no account: the token of their step is checked by the handler
+    Route(method="PUT", path="/image-bytes/{image}", handler=image_bytes.upload, rule=PUBLIC, raw=True),
+    Route(method="GET", path="/image-bytes/{image}", handler=image_bytes.download, rule=PUBLIC),
     _route("GET", "/token-keys", token_keys.list_, "token_keys"),
     _route("POST", "/token-keys", token_keys.rotate, "token_keys"),
 ]

@@ -7,15 +7,17 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import limit_of
 from kilonova.domain.errors import Refused
-from kilonova.store.servers import ServerView, find_server, list_servers
+from kilonova.store.servers import FILTERS, ServerView, find_server, list_servers
 from kilonova.world import Stores
 
 
 async def list_(call: Call) -> Response:
-    """Where each server is and how it stands."""
+    """Where each server is and how it stands; `?name=`, `?host=` and `?vm_state=` list some of them."""
+    if unknown := set(call.query) - {"limit", "marker", *FILTERS}:
+        raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
     stores: Stores = call.db
-    marker = call.query.get("marker", "")
-    return answer({"servers": await list_servers(stores, marker=marker, limit=limit_of(call.request))})
+    marker, by = call.query.get("marker", ""), {name: call.query[name] for name in FILTERS if name in call.query}
+    return answer({"servers": await list_servers(stores, marker=marker, limit=limit_of(call.request), by=by)})
 
 
 async def show(call: Call) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -12,13 +13,14 @@ from kilonova.api.extra.servers import server_of
 from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.bus import in_cell, machine_subject
 from kilonova.domain.errors import NoAnswer, Refused
-from kilonova.domain.machine import FailOrder, MachineAnswer, MachineOrder, PlantOrder, WriteOrder
+from kilonova.domain.machine import FailOrder, GuestPower, MachineAnswer, MachineOrder, PlantOrder, WriteOrder
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import cell_of_host, find_host
 from kilonova.store.servers import ServerView
 
 ANSWER_SECONDS = 5.0
 ROOT = "root"
+LOCAL = re.compile(r"swap|ephemeral[0-9]{1,3}")
 
 
 class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,24 +29,27 @@ class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     fail: FailOrder | None = None
     plant: PlantOrder | None = None
     lose: str | None = None  # a server's id
+    guest: GuestPower | None = None
 
 
 class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
-    disk: str = ROOT  # or a volume's id
+    disk: str = ROOT  # or ephemeral0, …, swap, or a volume's id
 
 
 async def switch(call: Call) -> Response:
-    """Cut the power or the network of a simulated host, let its driver fail, give it a guest or take one away."""
+    """Cut the power or the network of a simulated host, let its driver fail, give it a guest, take one away or switch
+    one."""
     wish = decode(await read_body(call.request), SwitchBody)
     if wish == SwitchBody():
-        raise Refused("bad_request", "the body must have power, link, fail, plant or lose")
+        raise Refused("bad_request", "the body must have power, link, fail, plant, lose or guest")
     order = MachineOrder(
         power=None if wish.power is None else wish.power == "on",
         link=None if wish.link is None else wish.link == "up",
         fail=wish.fail,
         plant=wish.plant,
         lose=wish.lose,
+        guest=wish.guest,
     )
     host = call.path["host"]
     now = await _ask(call.engine, host, order)
@@ -54,8 +59,9 @@ async def switch(call: Call) -> Response:
 async def write(call: Call) -> Response:
     """Write a text to the disk of a simulated guest."""
     wish = decode(await read_body(call.request), WriteBody)
-    if wish.disk != ROOT and not is_uuid(wish.disk):
-        raise Refused("bad_request", f"disk {wish.disk[:80]!r}: must be {ROOT!r} or the id of a volume")
+    if wish.disk != ROOT and not LOCAL.fullmatch(wish.disk) and not is_uuid(wish.disk):
+        text = f"must be {ROOT!r}, 'ephemeral0' (1, 2, …), 'swap' or the id of a volume"
+        raise Refused("bad_request", f"disk {wish.disk[:80]!r}: {text}")
     server = await server_of(call)
     await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text, wish.disk)))
     return answer({"server": server.id, "disk": wish.disk, "text": wish.text})

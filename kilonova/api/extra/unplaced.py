@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.extra.plans import with_scheduler
+from kilonova.api.extra.planning import with_scheduler
 from kilonova.api.reading import limit_of
 from kilonova.domain.errors import Refused
 from kilonova.operations.unplaced import list_unplaced

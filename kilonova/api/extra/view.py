@@ -31,6 +31,7 @@ def operation(journaled: Sequence[Journaled]) -> dict[str, Any]:
         "account": from_json(newest["facts"], {}).get("account"),
         "asked_by": cause.get("user_id"),
         "through": cause.get("through"),
+        "reason": cause.get("reason", ""),
         "request_id": newest["request_id"],
         "journals": [one.journal.name for one in journaled],
         "created_at": first["created_at"],

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from kilonova.api.call import Call, nothing
 from kilonova.api.image.images import image_of
 from kilonova.api.rejected import Rejected
-from kilonova.services.image.image import DEACTIVATED
+from kilonova.services.image.image import DEACTIVATED, Image
 from kilonova.threads import FILES
 
 BYTES = "application/octet-stream"
@@ -37,7 +37,12 @@ async def download(call: Call) -> Response:
     image = await image_of(call, "download_image")
     if image.status == DEACTIVATED and not call.caller.is_admin:
         raise Rejected(403, "The requested image has been deactivated. Its data may not be downloaded.")
-    if not image.has_bytes or image.size is None:
+    return await file_answer(call, image)
+
+
+async def file_answer(call: Call, image: Image) -> Response:
+    """The bytes of an image, or the range of them that was asked for."""
+    if not image.has_bytes or image.size is None or (not image.size and image.file is None):
         return nothing()
     headers = {"Content-MD5": image.checksum or "", "Accept-Ranges": "bytes"}
     start, end, status = 0, image.size, 200

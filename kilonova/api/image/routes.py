@@ -19,6 +19,7 @@ ROUTES = [
     Route(method="GET", path=f"{IMAGE}/file", handler=file.download, rule=ANY_TOKEN),
     Route(method="POST", path=f"{IMAGE}/actions/deactivate", handler=images.deactivate, rule=ANY_TOKEN),
     Route(method="POST", path=f"{IMAGE}/actions/reactivate", handler=images.reactivate, rule=ANY_TOKEN),
+    Route(method="GET", path=f"{IMAGE}/tasks", handler=images.list_tasks, rule=ANY_TOKEN),
     Route(method="PUT", path=f"{IMAGE}/tags/{{tag}}", handler=tags.add, rule=ANY_TOKEN),
     Route(method="DELETE", path=f"{IMAGE}/tags/{{tag}}", handler=tags.remove, rule=ANY_TOKEN),
     Route(method="GET", path=f"{IMAGE}/members", handler=members.list_, rule=ANY_TOKEN),

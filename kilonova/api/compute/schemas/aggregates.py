@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kilonova.api.compute.schemas.types import HOST_NAME, NAME, UUID, Schema, closed, wrapped
+from kilonova.api.compute.schemas.types import HOST_NAME, NAME, UNPRINTABLE, UUID, Schema, closed, wrapped
 from kilonova.api.forms import Forms
 
-ZONE: Schema = {"oneOf": [NAME | {"pattern": r"^(?!\s)[^\x00-\x1f\x7f:]*[^\x00-\x1f\x7f\s:]$"}, {"type": "null"}]}
+ZONE: Schema = {"oneOf": [NAME | {"pattern": rf"^(?!\s)[^{UNPRINTABLE}:]*[^{UNPRINTABLE}\s:]$"}, {"type": "null"}]}
 METADATA: Schema = {
     "type": "object",
     "patternProperties": {"^[a-zA-Z0-9-_:. ]{1,255}$": {"type": ["string", "null"], "maxLength": 255}},

@@ -9,6 +9,7 @@ from kilonova.api.compute.schemas.types import (
     BOOLEAN,
     MAX_INT,
     NAME,
+    UNPRINTABLE,
     Schema,
     closed,
     texts,
@@ -40,7 +41,7 @@ RATIO: Schema = {
 DESCRIPTION: Schema = {
     "type": ["string", "null"],
     "maxLength": 65535,
-    "pattern": r"^[^\p{C}\p{Zl}\p{Zp}]*$",
+    "pattern": rf"^[^{UNPRINTABLE}]*$",
 }
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kilonova.api.compute.schemas.types import BOOLEAN, HOST_NAME, closed, nothing, wrapped
+from kilonova.api.compute.schemas.types import (
+    BOOLEAN,
+    DISK_CONFIG,
+    FLAVOR_REF,
+    HOST_NAME,
+    METADATA,
+    NAME,
+    closed,
+    nothing,
+    wrapped,
+)
 from kilonova.api.forms import Forms
 
 REBOOT_TYPE = {"type": "string", "enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}
@@ -14,6 +24,21 @@ FORCE_DELETE = Forms(nothing("forceDelete"))
 RESTORE = Forms(nothing("restore"))
 REBOOT = Forms(wrapped("reboot", closed({"type": REBOOT_TYPE}, "type")))
 CONSOLE_OUTPUT = Forms(wrapped("os-getConsoleOutput", closed({"length": LENGTH})))
+CREATE_IMAGE = Forms(wrapped("createImage", closed({"name": NAME, "metadata": METADATA}, "name")))
+
+MIGRATE = Forms(
+    {
+        (2, 1): nothing("migrate"),
+        (2, 56): wrapped(
+            "migrate", {**closed({"host": {**HOST_NAME, "type": ["string", "null"]}}), "type": ["object", "null"]}
+        ),
+    }
+)
+CONFIRM_RESIZE = Forms(nothing("confirmResize"))
+REVERT_RESIZE = Forms(nothing("revertResize"))
+FORCE_COMPLETE = Forms(wrapped("force_complete", {"type": "null"}))
+
+RESIZE = Forms(wrapped("resize", closed({"flavorRef": FLAVOR_REF, "OS-DCF:diskConfig": DISK_CONFIG}, "flavorRef")))
 
 _TARGET = {"host": HOST_NAME, "adminPass": {"type": "string"}}
 EVACUATE = Forms(

@@ -10,6 +10,7 @@ from kilonova.api.compute.schemas.types import (
     BOOLEAN,
     DESCRIPTION,
     DISK_CONFIG,
+    FLAVOR_REF,
     HOST_NAME,
     IPV4,
     IPV6,
@@ -93,7 +94,7 @@ def _create(version: Version) -> Schema:
     properties: dict[str, Any] = {
         "name": NAME,
         "imageRef": {"oneOf": [UUID, {"type": "string", "maxLength": 0}]},
-        "flavorRef": {"type": ["string", "integer"], "minLength": 1, "maxLength": 255},
+        "flavorRef": FLAVOR_REF,
         "adminPass": {"type": "string"},
         "metadata": METADATA,
         "networks": _networks(version),

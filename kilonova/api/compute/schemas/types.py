@@ -8,19 +8,25 @@ Schema = dict[str, Any]
 
 MAX_INT = 0x7FFFFFFF
 UUID: Schema = {"type": "string", "pattern": "^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"}
+# Controls, marks of direction, separators of lines, private use. In ranges, not as \p{C}: the patterns are in the
+# OpenAPI document, and its readers do not all know categories.
+UNPRINTABLE = (
+    r"\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ue000-\uf8ff\ufeff\ufff9-\ufffb"
+)
 # Printable, and neither beginning nor ending with a space.
 NAME: Schema = {
     "type": "string",
     "minLength": 1,
     "maxLength": 255,
-    "pattern": r"^(?!\s)[^\x00-\x1f\x7f]*[^\x00-\x1f\x7f\s]$",
+    "pattern": rf"^(?!\s)[^{UNPRINTABLE}]*[^{UNPRINTABLE}\s]$",
 }
 NAME_OR_NONE: Schema = {"oneOf": [NAME, {"type": "null"}]}
 DESCRIPTION: Schema = {
     "type": ["string", "null"],
     "minLength": 0,
     "maxLength": 255,
-    "pattern": r"^[^\x00-\x08\x0b\x0c\x0e-\x1f]*$",
+    "pattern": rf"^([^{UNPRINTABLE}]|[\t\n\r])*$",
 }
 BOOLEAN: Schema = {
     "type": ["boolean", "string"],
@@ -55,6 +61,7 @@ TAGS: Schema = {"type": "array", "items": TAG, "maxItems": 50}
 IPV4: Schema = {"type": "string", "format": "ipv4"}
 IPV6: Schema = {"type": "string", "format": "ipv6"}
 HOST_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._-]+$"}
+FLAVOR_REF: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength": 255}
 DISK_CONFIG: Schema = {"type": "string", "enum": ["AUTO", "MANUAL"]}
 
 TRUE_WORDS = frozenset({True, "1", "t", "true", "on", "y", "yes"})

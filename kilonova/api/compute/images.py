@@ -1,0 +1,243 @@
+"""/images until 2.35, and their metadata until 2.38: Image's records in the words of the time when Compute had them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer, nothing
+from kilonova.api.compute.paging import limit_of, next_links, time_of
+from kilonova.api.compute.schemas import server_metadata as schemas
+from kilonova.api.compute.schemas.queries import ANY
+from kilonova.api.compute.server_view import seconds
+from kilonova.api.forms import Forms
+from kilonova.api.image import rules
+from kilonova.api.image.attributes import check_settable
+from kilonova.api.rejected import Rejected
+from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
+from kilonova.domain.errors import Refused
+from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
+from kilonova.services.image.listing import AT_LEAST, EQUAL, Condition, Wanted
+
+LAST: Version = (2, 35)
+LAST_METADATA: Version = (2, 38)
+STATUSES = {ACTIVE: "ACTIVE", QUEUED: "SAVING", SAVING: "SAVING"}
+PROGRESS = {ACTIVE: 100, SAVING: 50, QUEUED: 25}
+PROPERTY = "property-"
+FILTERS = {"server": "instance_uuid", "type": "image_type"}  # that are properties
+NUMBERS = {"minRam": "min_ram", "minDisk": "min_disk"}
+LARGEST = 2**31 - 1
+
+
+async def list_(call: Call) -> Response:
+    found, limit = await _page(call)
+    return answer(_listed(call, [_brief(call, image) for image in found], limit, "/images"))
+
+
+async def detail(call: Call) -> Response:
+    found, limit = await _page(call)
+    return answer(_listed(call, [_view(call, image) for image in found], limit, "/images/detail"))
+
+
+async def show(call: Call) -> Response:
+    return answer({"image": _view(call, await _image(call, "get_image"))})
+
+
+async def delete(call: Call) -> Response:
+    def check(image: Image) -> None:
+        rules.require(call, "delete_image", image)
+
+    try:
+        await call.service.images.delete(call.caller, call.path["image"], check)
+    except Refused as why:
+        raise _rejected(call, why) from None
+    return nothing()
+
+
+async def list_metadata(call: Call) -> Response:
+    return answer({"metadata": (await _image(call, "get_image")).properties})
+
+
+async def show_metadata(call: Call) -> Response:
+    properties, key = (await _image(call, "get_image")).properties, call.path["key"]
+    if key not in properties:
+        raise Rejected(404, "Metadata item was not found")
+    return answer({"meta": {key: properties[key]}})
+
+
+async def merge_metadata(call: Call) -> Response:
+    given = call.body["metadata"]
+    changed = await _change(call, lambda old: {**old, **given})
+    return answer({"metadata": changed.properties})
+
+
+async def replace_metadata(call: Call) -> Response:
+    given = call.body["metadata"]
+    changed = await _change(call, lambda old: dict(given))
+    return answer({"metadata": changed.properties})
+
+
+async def put_metadata(call: Call) -> Response:
+    meta, key = call.body["meta"], call.path["key"]
+    if key not in meta:
+        raise Rejected(400, "Request body and URI mismatch")
+    await _change(call, lambda old: {**old, **meta})
+    return answer({"meta": meta})
+
+
+async def remove_metadata(call: Call) -> Response:
+    key = call.path["key"]
+
+    def without(old: dict[str, str]) -> dict[str, str]:
+        if key not in old:
+            raise Rejected(404, "Invalid metadata key")
+        return {name: value for name, value in old.items() if name != key}
+
+    await _change(call, without)
+    return nothing()
+
+
+async def _image(call: Call, rule: str) -> Image:
+    try:
+        image = await call.service.images.find(call.caller, call.path["image"])
+    except Refused as why:
+        raise _rejected(call, why) from None
+    rules.require(call, rule, image)
+    return image
+
+
+async def _change(call: Call, become: Callable[[dict[str, str]], dict[str, str]]) -> Image:
+    limit = await call.service.quotas.limit("metadata_items", call.caller.project_id, call.caller.user_id)
+
+    def edit(image: Image) -> Image:
+        rules.require(call, "modify_image", image)
+        properties = become(image.properties)
+        check_settable(properties.keys() - image.properties.keys(), new=True)
+        if not properties.keys() <= image.properties.keys() and 0 <= limit < len(properties):
+            raise Rejected(403, f"Image metadata limit exceeded: {len(properties)} of {limit} items")
+        return msgspec.structs.replace(image, properties=properties)
+
+    try:
+        return await call.service.images.change(call.caller, call.path["image"], edit)
+    except Refused as why:
+        raise _rejected(call, why) from None
+
+
+def _rejected(call: Call, why: Refused) -> Rejected:
+    """Return what Image refuses in Nova's words."""
+    if why.code == "image_not_found":
+        return Rejected(404, f"Image not found: {call.path['image'][:80]}")
+    return Rejected(403, why.message)
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+
+async def _page(call: Call) -> tuple[list[Image], int]:
+    limit = limit_of(call)
+    wanted = Wanted(
+        limit=limit,
+        conditions=tuple(_conditions(call)),
+        properties=tuple(_properties(call)),
+        marker=call.query.get("marker", ""),
+    )
+    rules.require(call, "get_images")
+    try:
+        return await call.service.images.list_(call.caller, wanted), limit
+    except Refused as why:
+        raise Rejected(400, why.message) from None
+
+
+def _conditions(call: Call) -> list[Condition]:
+    query = call.query
+    found = [Condition("hidden", EQUAL, 0)]
+    if "name" in query:
+        found.append(Condition("name", EQUAL, query["name"]))
+    if "status" in query:
+        found.append(Condition("status", EQUAL, query["status"].lower()))
+    if "changes-since" in query:
+        found.append(Condition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
+    return found + [Condition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query]
+
+
+def _number(call: Call, name: str) -> int:
+    given = call.query[name]
+    if not (given.isascii() and given.isdigit() and len(given) < 11 and int(given) <= LARGEST):
+        raise Rejected(400, f"{name} must be a whole number, not {given[:40]!r}")
+    return int(given)
+
+
+def _properties(call: Call) -> list[tuple[str, str]]:
+    """A server may be named by its address."""
+    found = [(name.removeprefix(PROPERTY), value) for name, value in call.query.items() if name.startswith(PROPERTY)]
+    named = [(FILTERS[name], value) for name, value in call.query.items() if name in FILTERS]
+    return found + [(name, value.rpartition("/")[2] if name == FILTERS["server"] else value) for name, value in named]
+
+
+def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> dict[str, Any]:
+    links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
+    return {"images": shown} | ({"images_links": links} if links else {})
+
+
+# -- how they look ----------------------------------------------------------------------------------------------------
+
+
+def _brief(call: Call, image: Image) -> dict[str, Any]:
+    elsewhere = {"rel": "alternate", "type": "application/vnd.openstack.image"}
+    return {
+        "id": image.id,
+        "name": image.name,
+        "links": [*_links(call, "images", image.id), {**elsewhere, "href": _url(call, f"/image/images/{image.id}")}],
+    }
+
+
+def _view(call: Call, image: Image) -> dict[str, Any]:
+    shown = _brief(call, image) | {
+        "minRam": image.min_ram,
+        "minDisk": image.min_disk,
+        "metadata": image.properties,
+        "created": seconds(image.created_at),
+        "updated": seconds(image.updated_at),
+        "status": STATUSES.get(image.status, "UNKNOWN"),
+        "progress": PROGRESS.get(image.status, 0),
+        "OS-EXT-IMG-SIZE:size": image.size or 0,
+    }
+    server = image.properties.get("instance_uuid")
+    if server is not None:
+        shown["server"] = {"id": server, "links": _links(call, "servers", server)}
+    if "auto_disk_config" in image.properties:
+        shown["OS-DCF:diskConfig"] = "AUTO" if image.properties["auto_disk_config"].lower() == "true" else "MANUAL"
+    return shown
+
+
+def _links(call: Call, noun: str, id_: str) -> list[dict[str, str]]:
+    return [
+        {"rel": "self", "href": call.url(f"/{noun}/{id_}")},
+        {"rel": "bookmark", "href": _url(call, f"/compute/{noun}/{id_}")},
+    ]
+
+
+def _url(call: Call, path: str) -> str:
+    return f"{call.service.public_url}{path}"
+
+
+def _route(method: str, path: str, handler: Handler, *, until: Version = LAST, body: Forms | None = None) -> Route:
+    return Route(method=method, path=path, handler=handler, rule=ANY_TOKEN, until=until, body=body, query=ANY)
+
+
+_METADATA = "/images/{image}/metadata"
+ROUTES = [
+    _route("GET", "/images", list_),
+    _route("GET", "/images/detail", detail),
+    _route("GET", "/images/{image}", show),
+    _route("DELETE", "/images/{image}", delete),
+    _route("GET", _METADATA, list_metadata, until=LAST_METADATA),
+    _route("POST", _METADATA, merge_metadata, until=LAST_METADATA, body=schemas.ALL),
+    _route("PUT", _METADATA, replace_metadata, until=LAST_METADATA, body=schemas.ALL),
+    _route("GET", f"{_METADATA}/{{key}}", show_metadata, until=LAST_METADATA),
+    _route("PUT", f"{_METADATA}/{{key}}", put_metadata, until=LAST_METADATA, body=schemas.ONE),
+    _route("DELETE", f"{_METADATA}/{{key}}", remove_metadata, until=LAST_METADATA),
+]

@@ -1,0 +1,1 @@
+"""The proxy between users and the consoles of their guests."""

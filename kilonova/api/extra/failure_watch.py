@@ -1,0 +1,43 @@
+"""/ha: what the failure watch sees, does and has done; an administrator's word that stops it or lets it go on."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
+from kilonova.api.reading import decode, read_body
+from kilonova.domain.errors import Refused
+from kilonova.operations.failures import arm_watch, disarm_watch, watch_status
+
+logger = logging.getLogger(__name__)
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    action: Literal["disarm", "arm"]
+    seconds: float | None = None  # of a disarm
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+
+
+async def show(call: Call) -> Response:
+    """Silent hosts with the evidence and what is done about each; the newest records."""
+    return answer({"ha": await watch_status(call.engine)})
+
+
+async def change(call: Call) -> Response:
+    """Let nothing be evacuated by itself for some time, or let the watch go on."""
+    wish = decode(await read_body(call.request), ChangeBody)
+    user = call.cause.user_id
+    if wish.action == "disarm":
+        if wish.seconds is None:
+            raise Refused("bad_request", "seconds is missing: for how long shall the watch do nothing?")
+        await disarm_watch(call.engine, wish.seconds, wish.reason, call.cause)
+        logger.warning("failure watch disarmed: seconds=%g user=%s reason=%s", wish.seconds, user, wish.reason)
+    else:
+        await arm_watch(call.engine)
+        logger.warning("failure watch armed: user=%s", user)
+    return answer({"ha": await watch_status(call.engine)})

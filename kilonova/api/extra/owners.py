@@ -1,0 +1,106 @@
+"""The operations on a server as its owners see them: no hosts, and safe words in place of reasons.
+
+Administrators (`kilonova:operations`) see everything. Others see what was done with the servers of their project, and
+cancel what their project asked for; an operation of another project is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kilonova.api.call import Call
+from kilonova.api.extra import view
+from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
+from kilonova.domain.server import from_json
+from kilonova.engine.core import Engine
+from kilonova.engine.course import ABANDONED, Problem
+from kilonova.engine.records import ABANDONED as ABANDONED_WORDS
+from kilonova.engine.records import CANCELLED
+from kilonova.store.operations import Journaled, steps_of
+from kilonova.store.server_records import Record, find
+from kilonova.world import Row
+
+SEES_ALL = "kilonova:operations"
+# Asked for by the server's owner, and there before or after the server itself.
+OF_ITS_OWNER = ("place", "place_many", "build", "delete_unplaced")
+HIDDEN = ("turn", "destination", "parent", "account", "journals", "reason")
+REFUSED = "an administrator: a step was refused, and is tried again every minute"
+HOST = "a host of the cloud to answer"
+WHETHER_ONE_FITS = "hosts of the cloud to answer: it is not known yet whether one fits"
+OTHER = "the cloud: it is tried again shortly"
+
+
+async def require_server(call: Call, server_id: str) -> None:
+    """Raise `Refused` for the server of another project, in the words for one that never was."""
+    record = await find(call.db, server_id, deleted=True)
+    if record is None or not call.allows(call.route.rule, project_id=record.project_id, user_id=record.user_id):
+        raise no_operations(server_id)
+
+
+def no_operations(server_id: str) -> Refused:
+    return Refused("not_found", f"server {server_id[:80]}: it has no operations")
+
+
+async def require_own(call: Call, found: Sequence[Journaled]) -> None:
+    """Raise `Refused` unless the operation is on a server of the caller's project, or made one for it."""
+    row = found[0].row
+    record = await find(call.db, row["server_id"], deleted=True) if row["server_id"] else None
+    if record is not None:
+        owner: str | None = record.project_id
+    else:
+        owner = row["project_id"] if row["kind"] in OF_ITS_OWNER else None
+    if owner is None or not call.allows(call.route.rule, project_id=owner):
+        raise Refused("not_found", f"operation {row['id']}: not found")
+    if call.route.method != "GET":
+        _require_asked(call, row, record)
+
+
+def _require_asked(call: Call, row: Row, record: Record | None) -> None:
+    if row["project_id"] != call.caller.project_id:
+        raise Rejected(
+            403, f"operation {row['id']}: your project did not ask for it; ask an administrator to cancel it"
+        )
+    if record is not None and record.details.locked_by is not None:
+        raise Rejected(409, f"Instance {record.id} is locked", "locked")
+
+
+async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Any]:
+    """The same fields as for administrators; null where the value is not the owner's to know."""
+    newest = found[-1].row
+    steps = await steps_of(found[-1]) if newest["waiting_for"] else ()
+    shown = {**view.operation(found), **dict.fromkeys(HIDDEN)}
+    return {**shown, "waiting_for": _waiting_for(newest, steps), "error": _error(engine, newest)}
+
+
+async def whole(engine: Engine, found: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Any]:
+    """With its steps. Actions and events are in os-instance-actions, the rest is for administrators."""
+    hidden: dict[str, Any] = {"decision": None, "progress": None, "actions": [], "interventions": [], "findings": []}
+    return {**await operation(engine, found), **hidden, "steps": [_step(step) for step in steps]}
+
+
+def _step(row: Row) -> dict[str, Any]:
+    return {**view.step(row), "on": None, "copy": None, "inherited_from": None, "error": None}
+
+
+def _waiting_for(row: Row, steps: Sequence[Row]) -> str | None:
+    if not row["waiting_for"]:
+        return None
+    if from_json(row["course"], {}).get("stuck"):
+        return REFUSED
+    if any(step["open"] and step["place"] for step in steps):
+        return HOST
+    return WHETHER_ONE_FITS if "decision" in from_json(row["facts"], {}) else OTHER
+
+
+def _error(engine: Engine, row: Row) -> dict[str, Any] | None:
+    document = from_json(row["error"])
+    if document is None:
+        return None
+    problem = msgspec.convert(document, Problem)
+    words = {"cancelled": CANCELLED, ABANDONED: ABANDONED_WORDS}
+    message = words.get(problem.code) or engine.operation(row["kind"]).words_for(problem)
+    return {"code": problem.code, "message": message, "step": problem.step}

@@ -1,0 +1,16 @@
+"""The scheduler of an API that plans."""
+
+from __future__ import annotations
+
+from kilonova.engine.core import Engine
+
+
+def with_scheduler(engine: Engine) -> Engine:
+    """The API has none until somebody asks: it costs memory and start-up time."""
+    if engine.scheduler is None:
+        from kilonova.scheduler.service import Scheduler
+
+        world = engine.world
+        down_after = engine.limits.service_down_time
+        engine.scheduler = Scheduler(world.db, world.clock, world.random, down_after, world.settings)
+    return engine

@@ -1,0 +1,41 @@
+"""How far an operation about whole hosts is: its children, and the bytes of their disks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kilonova.operations.host_plan import plan_from
+from kilonova.operations.steps.bulk import CHILDREN, PLAN
+from kilonova.store.operations import Journaled
+from kilonova.world import Row, Tx
+
+
+async def progress_of(one: Journaled, steps: Sequence[Row]) -> dict[str, Any] | None:
+    """None: it has no plan of moves."""
+    document = next((step["result"] for step in reversed(steps) if step["name"] == PLAN and step["result"]), None)
+    plan = plan_from(document)
+    if not plan:
+        return None
+
+    async def body(tx: Tx) -> Sequence[Row]:
+        return await tx.all(CHILDREN, parent=one.row["id"])
+
+    children = await one.journal.read(body)
+    done = {child["server_id"] for child in children if child["state"] == "done"}
+    running = sum(child["live"] for child in children)
+    moves = plan["moves"]
+    return {
+        "children": {
+            "planned": len(moves),
+            "begun": len(children),
+            "running": running,
+            "done": len(done),
+            "failed": len(children) - running - len(done),
+        },
+        "bytes": {
+            "planned": plan["bytes"],
+            "done": sum(move.get("bytes", 0) for move in moves if move["server"] in done),
+        },
+        "seconds_estimated": plan["seconds"],
+    }
