@@ -1,16 +1,15 @@
-"""`kilonova audit`: do the books of placement agree with the servers' own records; what is safe is put right."""
+"""`kilonova audit`: compare the books of placement with the servers' own records; what is safe is repaired."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kilonova.cli.operations import cloud_of
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.exits import DIFFERENCES, DONE
+from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.output import print_data, print_lines
 
-CLEAN, DIFFERENCES = 0, 6  # exit codes
 COUNTED = ("findings", "unbalanced", "miscounted", "hardware", "differences", "abandoned")
 
 
@@ -18,22 +17,20 @@ def audit(
     *,
     login: Login = DEFAULT_LOGIN,
     repair: Annotated[bool, Parameter(help="Repair what is safe; --no-repair only reports.")] = True,
-    as_json: AsJson = False,
 ) -> int:
     """Compare placement's allocations with the servers' records, and repair what is safe.
 
-    Ends with 6 when there was any difference, put right or not.
+    Exit code 6: there was a difference, repaired or not.
     """
-    found = cloud_of(login).post("/audits", {"repair": repair})["audit"]
-    if as_json:
-        print(json.dumps(found, indent=2))
+    found = login.cloud().post("/audits", {"repair": repair})["audit"]
+    if login.form == "table":
+        print_lines(lines_of(found))
     else:
-        for line in told(found):
-            print(line)
-    return DIFFERENCES if _count(found) else CLEAN
+        print_data(found, login.form)
+    return DIFFERENCES if differences(found) else DONE
 
 
-def told(found: dict[str, Any]) -> list[str]:
+def lines_of(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['consumers']} consumers have allocations, {found['busy']} have an open operation"]
     lines += [f"{one['outcome']}: {_why(one)}{one['sentence']}" for one in found["findings"]]
     lines += [
@@ -57,11 +54,11 @@ def told(found: dict[str, Any]) -> list[str]:
         lines.append(f"unknown, their cell does not answer: {', '.join(found['unknown'])}")
     if found["foreign"]:
         lines.append(f"not created by this cloud, left alone: {', '.join(found['foreign'])}")
-    count = _count(found)
+    count = differences(found)
     return [*lines, f"{count} difference{'' if count == 1 else 's'}"]
 
 
-def _count(found: dict[str, Any]) -> int:
+def differences(found: dict[str, Any]) -> int:
     return sum(len(found[kind]) for kind in COUNTED)
 
 

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-import json
-import time
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.options import DEFAULT_LOGIN, HostName, Login
+from kilonova.cli.output import Columns, Record, print_list, print_outcome, print_record
+from kilonova.cli.rest import segment
+from kilonova.cli.times import moment
 
-app = App(name="cell", help="Cells of a running cloud: create, list, show, disable, enable, delete, move-host.")
+app = App(name="cell", help="Cells of a running cloud: list, show, create, disable, enable, delete, move-host.")
 CellName = Annotated[str, Parameter(help="Name of the cell.")]
+
+
+def _answers(cell: Record) -> str:
+    if cell["reachable"]:
+        return "answers"
+    since = cell["away_since"]
+    return "cannot be opened" if since is None else f"away since {moment(since)}"
+
+
+COLUMNS: Columns = {
+    "name": "name",
+    "hosts": "hosts",
+    "servers": "servers",
+    "state": lambda one: "disabled" if one["disabled"] else "enabled",
+    "database answers": _answers,
+    "database": "database",
+}
+FIELDS: Columns = {
+    "name": "name",
+    "id": "id",
+    **COLUMNS,
+    "away because": "away_because",
+    "bus prefix": "bus_prefix",
+    "configured": "configured",
+    "created": "created_at",
+}
 
 
 @app.command
@@ -27,97 +53,53 @@ def create(
     login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Create a cell: its tables in an empty database. Every process then uses it."""
-    wish = {"name": name, "database": database, "bus_prefix": bus_prefix}
-    print(_line(cloud_of(login).post("/cells", wish)["cell"]))
+    request = {"name": name, "database": database, "bus_prefix": bus_prefix}
+    _print(login.cloud().post("/cells", request)["cell"], login)
 
 
 @app.command(name="list")
-def list_(
-    *,
-    login: Login = DEFAULT_LOGIN,
-    as_json: AsJson = False,
-) -> None:
+def list_(*, login: Login = DEFAULT_LOGIN) -> None:
     """List the cells: hosts, servers, and whether their databases answer."""
-    found = cloud_of(login).get("/cells")
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    for cell in found["cells"]:
-        print(_line(cell))
+    print_list(login.cloud().get("/cells")["cells"], COLUMNS, login.form)
 
 
 @app.command
-def show(
-    name: CellName,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-    as_json: AsJson = False,
-) -> None:
+def show(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
     """Show one cell."""
-    found = cloud_of(login).get(f"/cells/{word(name)}")
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    for key, value in found["cell"].items():
-        print(f"{key:<14} {'' if value is None else value}")
+    print_record(login.cloud().get(f"/cells/{segment(name)}")["cell"], FIELDS, login.form)
 
 
 @app.command
-def disable(
-    name: CellName,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-) -> None:
+def disable(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
     """Place no new servers in a cell. Its servers keep running."""
-    print(_line(cloud_of(login).post(f"/cells/{word(name)}", {"disabled": True})["cell"]))
+    _print(login.cloud().post(f"/cells/{segment(name)}", {"disabled": True})["cell"], login)
 
 
 @app.command
-def enable(
-    name: CellName,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-) -> None:
+def enable(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
     """Place new servers in a cell again."""
-    print(_line(cloud_of(login).post(f"/cells/{word(name)}", {"disabled": False})["cell"]))
+    _print(login.cloud().post(f"/cells/{segment(name)}", {"disabled": False})["cell"], login)
 
 
 @app.command
-def delete(
-    name: CellName,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-) -> None:
+def delete(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
     """Remove a cell that has no hosts and no servers. Its database is not changed."""
-    gone = cloud_of(login).delete(f"/cells/{word(name)}")["cell"]
-    print(f"{name} was removed; its database was not changed: {gone['database']}")
+    gone = login.cloud().delete(f"/cells/{segment(name)}")["cell"]
+    sentence = f"{name} was removed; its database was not changed: {gone['database']}"
+    print_outcome([sentence], gone, login.form)
 
 
 @app.command(name="move-host")
-def move_host(
-    host: Annotated[str, Parameter(help="Name of the host.")],
-    cell: CellName,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-) -> None:
+def move_host(host: HostName, cell: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
     """Move an empty host to another cell. Its agent joins it at its next registration."""
-    print(_line(cloud_of(login).post(f"/cells/{word(cell)}/hosts", {"host": host})["cell"]))
+    from kilonova.cli.names import host_name
+
+    cloud = login.cloud()
+    _print(cloud.post(f"/cells/{segment(cell)}/hosts", {"host": host_name(cloud, host)})["cell"], login)
 
 
-def _line(cell: dict[str, Any]) -> str:
-    state = "disabled" if cell["disabled"] else "enabled"
-    answers = "answers"
-    if not cell["reachable"]:
-        since = cell["away_since"]
-        answers = "cannot be opened" if since is None else f"away since {_moment(since)}"
-    counts = f"{cell['hosts']:>5} hosts {cell['servers']:>7} servers"
-    return f"{cell['name']:<12} {counts}  {state:<8}  {answers:<8}  {cell['database']}"
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+def _print(cell: dict[str, Any], login: Login) -> None:
+    if login.form == "table":
+        print_list([cell], COLUMNS, "table")
+    else:
+        print_record(cell, FIELDS, login.form)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_DATA, Config, Data, Overrides
+from kilonova.cli.options import DEFAULT_DATA, Config, Data, Form, Format, Overrides
+from kilonova.cli.output import print_list
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 app = App(name="db", help="The databases: status, upgrade, check, restored, lost, purge.")
 
+STATUS_HEADERS = ("database", "revision", "needs", "state", "address")
 SEAL_KEY_NAME = "seal.key"
 EMBEDDED = ("control", "placement", "cell0")
 
@@ -54,17 +56,22 @@ def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
 
 
 @app.command
-def status(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
+def status(
+    *, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None, form: Format = "table"
+) -> None:
     """Show the schema revision of each database and the one that this program needs. Changes nothing."""
     from kilonova.settings import load
     from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
     settings = load(data, config, overrides or [])
+    records = []
     for name, url in _with_made(settings, addresses(settings, data), data).items():
         found = status_blocking(url, role_of(name))
         word = "current" if found.is_current else "newer than this program" if found.is_newer else "to be upgraded"
-        print(f"{name:<10} {found.current or 'none':<16} needs {found.head:<16} {word:<24} {found.where}")
+        record = {"database": name, "revision": found.current, "needs": found.head, "state": word}
+        records.append({**record, "address": found.where})
+    print_list(records, {header: header for header in STATUS_HEADERS}, form)
 
 
 @app.command
@@ -93,6 +100,8 @@ def restored(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ove
     """Resume after an older copy of a database was restored: begin a new era. May be repeated.
 
     Operations that were under way end as abandoned, and hosts report their guests again. No copy of a guest is removed.
+    Work on files of volumes and images that was under way is ended and listed; no file is removed or overwritten.
+    Volumes that went with their servers are kept and listed.
     Refused while another process uses the directory; the processes of a fleet resume by themselves.
     """
     import asyncio
@@ -126,7 +135,11 @@ async def _restored(settings: Settings, data: Path) -> None:
             told += f", records made again: {done.recorded}" if done.recorded else ""
             told += f", attached volumes recorded again: {done.attached}" if done.attached else ""
             told += f", servers mapped again: {done.mapped}" if done.mapped else ""
+            told += f", pieces of file work ended: {len(done.files)}" if done.files else ""
+            told += f", volumes that go with their server no more: {len(done.kept)}" if done.kept else ""
             print(f"{done.name:<10} era {done.before} -> {done.era}   {told}")
+            for sentence in (*done.files, *done.kept):
+                print(f"{done.name:<10} {sentence}")
     finally:
         await stores.close()
     print("hosts report their guests now; see `kilonova quarantine list`, `kilonova host list` and `kilonova audit`")
@@ -205,11 +218,12 @@ def purge(
     data: Data = DEFAULT_DATA,
     config: Config = None,
     overrides: Overrides = None,
+    form: Format = "table",
 ) -> None:
     """Remove records of operations that ended, and of servers that were deleted, more than --before DAYS ago.
 
-    What is live, owed by a host, in quarantine or a finding stays. Refused while another process uses the directory;
-    the processes of a fleet may run meanwhile.
+    Records of the failure watch about hosts that came back go, too. What is live, owed by a host, in quarantine or a
+    finding stays. Refused while another process uses the directory; the processes of a fleet may run meanwhile.
     """
     import asyncio
 
@@ -226,16 +240,16 @@ def purge(
             "too_young", f"--before {days:g}: records stay at least {LEAST_DAYS:g} day; use --before 1 or more"
         )
     if settings.database.is_set:
-        asyncio.run(_purge(settings, data, days))
+        asyncio.run(_purge(settings, data, days, form))
         return
     if not (data / "control.db").exists():
         raise Refused("no_databases", f"data directory {data}: no control.db there; name the directory with --data")
     with DataDirectory(data) as directory:
         directory.keep_all()
-        asyncio.run(_purge(settings, data, days))
+        asyncio.run(_purge(settings, data, days, form))
 
 
-async def _purge(settings: Settings, data: Path, days: float) -> None:
+async def _purge(settings: Settings, data: Path, days: float, form: Form) -> None:
     from kilonova.production import SystemClock
     from kilonova.store.open import open_stores
     from kilonova.store.purge import log_purge
@@ -250,9 +264,10 @@ async def _purge(settings: Settings, data: Path, days: float) -> None:
     finally:
         await stores.close()
     log_purge(days, counts)
-    for table, count in sorted(counts.items()):
-        print(f"{table:<32} {count}")
-    print(f"purged: {counts.total()} rows of records that ended more than {days:g} days ago")
+    rows = [{"table": table, "rows": count} for table, count in sorted(counts.items())]
+    print_list(rows, {"table": "table", "rows": "rows"}, form)
+    if form == "table":
+        print(f"purged: {counts.total()} rows of records that ended more than {days:g} days ago")
 
 
 @app.command

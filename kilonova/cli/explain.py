@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.names import is_id, server_id
+from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.output import print_data, print_lines
+from kilonova.cli.rest import Cloud, segment
 from kilonova.domain.errors import Refused
 from kilonova.scheduler.report import decision_lines
 
 
 def explain(
-    thing: str,
+    thing: Annotated[str, Parameter(help="Name or id of a server (its newest decision), or id of an operation.")],
     /,
     *,
     login: Login = DEFAULT_LOGIN,
     whole: Annotated[bool, Parameter(negative=(), help="Show every recorded host, however many.")] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Show which hosts were considered, and why each was chosen or rejected: host, filter, number.
+    """Show which hosts were considered, and why each was chosen or rejected: host, filter, number."""
+    found = _decided(login.cloud(), thing)
+    if login.form == "table":
+        print_lines(lines(found, whole=whole))
+    else:
+        print_data(found, login.form)
 
-    Parameters
-    ----------
-    thing
-        Id of an operation, or of a server (its newest decision).
-    """
-    cloud = cloud_of(login)
-    try:
-        found = cloud.get(f"/operations/{word(thing)}/explain")
-    except Refused as why:
-        if why.code != "not_found":
-            raise
-        found = cloud.get(f"/servers/{word(thing)}/explain")
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    print("\n".join(lines(found, whole=whole)))
+
+def _decided(cloud: Cloud, thing: str) -> Any:
+    if is_id(thing):
+        try:
+            return cloud.get(f"/operations/{segment(thing)}/explain")
+        except Refused as why:
+            if why.code != "not_found":
+                raise
+    return cloud.get(f"/servers/{segment(server_id(cloud, thing))}/explain")
 
 
 def lines(found: dict[str, Any], *, whole: bool = False) -> list[str]:
-    """Each attempt with its decision and what became of it; the number is left out when there is one only."""
+    """Each attempt with its decision and its outcome; the number is left out when there is only one."""
     attempts = [*found["earlier"], {"decision": found["decision"], "problem": found["problem"]}]
     said = [f"operation {found['operation']}"]
     for number, attempt in enumerate(attempts, 1):
         several = len(attempts) > 1
         said += [f"  attempt {number}"] if several else []
         said += [f"{'    ' if several else '  '}{line}" for line in _attempt(attempt, whole)]
-    return said
+    return [*said, *([f"  old disk: {found['old_disk']}"] if found.get("old_disk") else [])]
 
 
 def _attempt(attempt: dict[str, Any], whole: bool) -> list[str]:

@@ -2,67 +2,49 @@
 
 from __future__ import annotations
 
-import json
-import time
-from typing import Any
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.options import DEFAULT_LOGIN, Login, Reason
+from kilonova.cli.output import Columns, Long, print_list, print_outcome
+from kilonova.cli.rest import segment
 
 app = App(name="finding", help="What abandoned steps left: list, settle.")
+
+COLUMNS: Columns = {
+    "id": "id",
+    "server": "server",
+    "step": lambda one: f"{'undo of ' if one['way'] == 'undo' else ''}{one['step']}",
+    "on": "on",
+    "since": "created_at",
+    "settled by": "settled_by",
+    "error": lambda one: Long(one["error"]["message"] if one["error"] else ""),
+}
 
 
 @app.command(name="list")
 def list_(
     *,
-    settled: bool = False,
+    settled: Annotated[bool, Parameter(help="Also list those that were settled.", negative=())] = False,
     login: Login = DEFAULT_LOGIN,
-    as_json: AsJson = False,
 ) -> None:
-    """List what abandoned steps left and nobody has settled.
-
-    Parameters
-    ----------
-    settled
-        Also list those that were settled.
-    """
-    found = cloud_of(login).get(f"/findings?settled={'true' if settled else 'false'}")
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    for finding in found["findings"]:
-        print(_line(finding))
+    """List what abandoned steps left and nobody has settled."""
+    found = login.cloud().get(f"/findings?settled={'true' if settled else 'false'}")["findings"]
+    print_list(found, COLUMNS, login.form)
 
 
 @app.command
 def settle(
-    finding: str,
+    finding: Annotated[str, Parameter(help="Id of the finding.")],
     /,
     *,
-    reason: str,
+    reason: Reason,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Record that you have dealt with what an abandoned step left.
 
     The next audit frees what it still holds in placement, and its host checks its guests again.
-
-    Parameters
-    ----------
-    finding
-        Id of the finding.
-    reason
-        Why; it is recorded with your name.
     """
-    cloud_of(login).post(f"/findings/{word(finding)}/settle", {"reason": reason})
-    print(f"{finding} is settled; compare the records now: kilonova audit")
-
-
-def _line(finding: dict[str, Any]) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(finding["created_at"]))
-    undo = "undo of " if finding["way"] == "undo" else ""
-    where = "" if finding["on"] == "control" else f" on {finding['on']}"
-    why = f": {finding['error']['message']}" if finding["error"] else ""
-    state = f"  settled by {finding['settled_by']}" if finding["settled_by"] else ""
-    return f"{finding['id']}  {when}  server {finding['server'] or '-'}  {undo}{finding['step']}{where}{why}{state}"
+    answer = login.cloud().post(f"/findings/{segment(finding)}/settle", {"reason": reason})
+    print_outcome([f"{finding} is settled; compare the records now: kilonova audit"], answer, login.form)

@@ -1,57 +1,113 @@
-"""`kilonova host …` and `kilonova quarantine …`: how hosts stand, and guests that the records do not explain."""
+"""`kilonova host …`: the hosts of a running cloud, and what administrators do with whole ones."""
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, HostName, Login
+from kilonova.cli.asking import request
+from kilonova.cli.names import host_name
+from kilonova.cli.options import DEFAULT_FOLLOWING, DEFAULT_LOGIN, Following, HostName, Login, Seconds, Unfenced
+from kilonova.cli.output import Columns, print_list, print_outcome, print_record
+from kilonova.cli.quarantine import HELD_COLUMNS
+from kilonova.cli.rest import segment
+from kilonova.domain.errors import Refused
 
-if TYPE_CHECKING:
-    from kilonova.cli.rest import Cloud
+app = App(
+    name="host", help="Hosts of a running cloud: list, show, evacuate, drain, return, fence, gone, disable, enable."
+)
 
-app = App(name="host", help="Hosts of a running cloud: list, show, gone.")
-quarantine = App(name="quarantine", help="Guests that the records do not explain: list, adopt, remove.")
-
-HOST_COLUMNS = ("name", "id", "cell", "state", "debts", "quarantined", "sentence")
-COPY_COLUMNS = ("host", "server", "copy", "power", "disk", "found", "action", "reason")
-ServerId = Annotated[str, Parameter(help="Id of the server.")]
-Copy = Annotated[int | None, Parameter(help="Number of the copy, where the host has several of the server.")]
+COLUMNS: Columns = {
+    "name": "name",
+    "id": "id",
+    "cell": "cell",
+    "state": "state",
+    "debts": "debts",
+    "quarantined": "quarantined",
+    "sentence": "sentence",
+}
+FIELDS: Columns = {
+    **COLUMNS,
+    "last seen": "last_seen",
+    "disabled": "disabled",
+    "disabled because": "disabled_reason",
+    "declared down": "forced_down",
+    "epoch": "epoch",
+}
+DEBT_COLUMNS: Columns = {"server": "server", "copy": "copy", "since": "created_at"}
+OnMisfit = Annotated[
+    Literal["skip", "refuse"], Parameter(help="Servers that fit nowhere: skip them, or refuse to move any.")
+]
+Deadline = Annotated[Seconds | None, Parameter(help="Begin no more servers after this time, as 90, 90s, 5m or 2h.")]
 
 
 @app.command(name="list")
-def list_(*, login: Login = DEFAULT_LOGIN, as_json: AsJson = False) -> None:
+def list_(
+    *,
+    state: Annotated[str, Parameter(help="Only hosts in this state, for example down.")] = "",
+    login: Login = DEFAULT_LOGIN,
+) -> None:
     """List hosts: state, debts, quarantined guests."""
-    found = cloud_of(login).get("/hosts")
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    _print_table(HOST_COLUMNS, ([host[name] for name in HOST_COLUMNS] for host in found["hosts"]))
+    hosts = login.cloud().get("/hosts")["hosts"]
+    print_list([host for host in hosts if state in ("", host["state"])], COLUMNS, login.form)
 
 
 @app.command
-def show(host: HostName, /, *, login: Login = DEFAULT_LOGIN, as_json: AsJson = False) -> None:
-    """Show one host, by name or id: its state, what it owes, and the guests in quarantine."""
-    found = cloud_of(login).get(f"/hosts/{word(host)}")
-    if as_json:
-        print(json.dumps(found, indent=2))
+def show(host: HostName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+    """Show one host: its state, what it owes, and the guests in quarantine."""
+    shown = login.cloud().get(f"/hosts/{segment(host)}")["host"]
+    print_record(shown, FIELDS, login.form)
+    if login.form != "table":
         return
-    shown = found["host"]
-    for key in ("name", "id", "cell", "state", "sentence", "disabled", "disabled_reason", "forced_down", "epoch"):
-        print(f"{key:<16} {'' if shown[key] is None else shown[key]}".rstrip())
-    print(f"{'last_seen':<16} {_moment(shown['last_seen'])}")
-    if shown["owed"]:
-        print("\nowes the removal of")
-        rows = ([debt["server"], debt["copy"], _moment(debt["created_at"])] for debt in shown["owed"])
-        _print_table(("server", "copy", "since"), rows)
-    if shown["quarantine"]:
-        print("\nin quarantine")
-        _print_table(COPY_COLUMNS, (_copy_row(shown["name"], one) for one in shown["quarantine"]))
+    for heading, key, columns in (
+        ("owes the removal of", "owed", DEBT_COLUMNS),
+        ("in quarantine", "quarantine", HELD_COLUMNS),
+    ):
+        if shown[key]:
+            print(f"\n{heading}")
+            print_list([{"host": shown["name"], **one} for one in shown[key]], columns, "table")
+
+
+@app.command
+def evacuate(
+    *hosts: HostName,
+    accept_unfenced: Unfenced = False,
+    on_misfit: OnMisfit = "skip",
+    deadline: Deadline = None,
+    following: Following = DEFAULT_FOLLOWING,
+    login: Login = DEFAULT_LOGIN,
+) -> int:
+    """Bring the servers of dead hosts up elsewhere: one operation per cell."""
+    flags = {"accept_unfenced": True} if accept_unfenced else {}
+    return _ask_for_all("evacuate_host", hosts, "evacuating", on_misfit, deadline, following, login, flags)
+
+
+@app.command
+def drain(
+    *hosts: HostName,
+    by: Annotated[
+        Literal["migrate", "stop"], Parameter(help="Move the servers to other hosts, or stop them where they are.")
+    ] = "migrate",
+    on_misfit: OnMisfit = "refuse",
+    deadline: Deadline = None,
+    following: Following = DEFAULT_FOLLOWING,
+    login: Login = DEFAULT_LOGIN,
+) -> int:
+    """Empty hosts that answer, for maintenance: take no new servers, and move the others away."""
+    return _ask_for_all("drain_host", hosts, "draining", on_misfit, deadline, following, login, {"by": by})
+
+
+@app.command(name="return")
+def return_(
+    *hosts: HostName,
+    on_misfit: OnMisfit = "skip",
+    deadline: Deadline = None,
+    following: Following = DEFAULT_FOLLOWING,
+    login: Login = DEFAULT_LOGIN,
+) -> int:
+    """Open hosts again after maintenance, and bring home the servers that left them."""
+    return _ask_for_all("return_host", hosts, "returning", on_misfit, deadline, following, login)
 
 
 @app.command
@@ -59,87 +115,59 @@ def gone(
     host: HostName,
     /,
     *,
-    reason: str,
+    reason: Annotated[str, Parameter(help="Why it never comes back; recorded, and shown if it does.")],
+    following: Following = DEFAULT_FOLLOWING,
     login: Login = DEFAULT_LOGIN,
-) -> None:
-    """Declare a dead host gone: nothing waits for it any more, and it is removed. This cannot be undone.
-
-    Parameters
-    ----------
-    reason
-        Why it never comes back; recorded, and shown if it does.
-    """
-    body = {"operation": "host_gone", "host": host, "reason": reason}
-    operation = cloud_of(login).post("/operations", body)["operation"]
-    print(f"{host} is declared gone: operation {operation}")
+) -> int:
+    """Declare a dead host gone: nothing waits for it any more, and it is removed. This cannot be undone."""
+    cloud = login.cloud()
+    body = {"operation": "host_gone", "host": host_name(cloud, host), "reason": reason}
+    return request(cloud, body, following, login, f"{host} is declared gone")
 
 
-@quarantine.command(name="list")
-def list_copies(
+@app.command
+def fence(host: HostName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+    """Switch a silent host off with the configured fence command. Its servers can then be evacuated."""
+    _change(host, {"fence": True}, "is fenced", login)
+
+
+@app.command
+def disable(
+    host: HostName,
+    /,
     *,
-    host: str = "",
-    settled: Annotated[bool, Parameter(help="Also those that were adopted or removed.", negative=())] = False,
+    reason: Annotated[str, Parameter(help="Why; it is shown with the host.")] = "",
     login: Login = DEFAULT_LOGIN,
-    as_json: AsJson = False,
 ) -> None:
-    """List guests in quarantine: present on a host, not explained by the records, left unchanged.
-
-    Parameters
-    ----------
-    host
-        Only those of this host, by name or id.
-    """
-    cloud = cloud_of(login)
-    names = [host] if host else [one["name"] for one in cloud.get("/hosts")["hosts"] if settled or one["quarantined"]]
-    found = [{"host": one["name"], **copy} for one in _hosts(cloud, names) for copy in _copies(one, settled)]
-    if as_json:
-        print(json.dumps({"quarantine": found}, indent=2))
-        return
-    _print_table(COPY_COLUMNS, (_copy_row(one["host"], one) for one in found))
+    """Place no new servers on a host. Its servers keep running."""
+    _change(host, {"disabled": True, "reason": reason}, "takes no new servers", login)
 
 
-@quarantine.command
-def adopt(host: HostName, server: ServerId, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
-    """Make a quarantined copy the server's own. Refused while another copy of the server may be alive."""
-    operation = _settle(login, host, server, "adopt", copy)["operation"]
-    print(f"{server} on {host} is being adopted: operation {operation}")
+@app.command
+def enable(host: HostName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+    """Place new servers on a host again."""
+    _change(host, {"disabled": False}, "takes new servers", login)
 
 
-@quarantine.command
-def remove(host: HostName, server: ServerId, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
-    """Remove a quarantined copy with its disk. This cannot be undone."""
-    number = _settle(login, host, server, "remove", copy)["copy"]
-    print(f"copy {number} of {server} on {host} is being removed")
+def _change(host: str, body: dict[str, Any], what: str, login: Login) -> None:
+    shown = login.cloud().post(f"/hosts/{segment(host)}", body)["host"]
+    print_outcome([f"{shown['name']} {what}; it is {shown['state']}"], shown, login.form)
 
 
-def _settle(login: Login, host: str, server: str, action: str, copy: int | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"action": action} if copy is None else {"action": action, "copy": copy}
-    answer: dict[str, Any] = cloud_of(login).post(f"/hosts/{word(host)}/quarantine/{word(server)}", body)
-    return answer
-
-
-def _hosts(cloud: Cloud, names: Iterable[str]) -> list[dict[str, Any]]:
-    return [cloud.get(f"/hosts/{word(name)}")["host"] for name in names]
-
-
-def _copies(host: dict[str, Any], settled: bool) -> list[dict[str, Any]]:
-    return [*host["quarantine"], *(host["settled"] if settled else ())]
-
-
-def _copy_row(host: str, one: dict[str, Any]) -> list[Any]:
-    done = "done" if one["ended_at"] else "under way"
-    action = f"{one['action']} by {one['action_by']}, {done}" if one["action"] else "-"
-    disk = "whole" if one["whole"] else "incomplete"
-    return [host, one["server"], one["copy"], one["power"], disk, _moment(one["found_at"]), action, one["reason"]]
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
-def _print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns as wide as their widest cell; the last one as it comes."""
-    cells = [list(columns), *([str(value) for value in row] for row in rows)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
-    for row in cells:
-        print("  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip())
+def _ask_for_all(
+    operation: str,
+    hosts: tuple[str, ...],
+    doing: str,
+    on_misfit: str,
+    deadline: float | None,
+    following: Following,
+    login: Login,
+    flags: dict[str, Any] | None = None,
+) -> int:
+    if not hosts:
+        raise Refused("usage", "name at least one host; see kilonova host list")
+    cloud = login.cloud()
+    names = [host_name(cloud, host) for host in hosts]
+    body = {"operation": operation, "hosts": names, "on_misfit": on_misfit, **(flags or {})}
+    body |= {"deadline": deadline} if deadline is not None else {}
+    return request(cloud, body, following, login, f"{doing} {', '.join(names)}")

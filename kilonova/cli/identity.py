@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.operations import cloud_of
 from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.output import print_outcome
 
 app = App(name="identity", help="Identity of a running cloud: the keys that tokens are signed with.")
 
@@ -19,5 +19,6 @@ def rotate_keys(
     login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Sign tokens with a new key. Existing tokens stay valid until they expire, unless --revoke."""
-    made = cloud_of(login).post("/token-keys", {"revoke": True} if revoke else {})
-    print(f"key {made['token_key']} signs from now on" + ("; every earlier token is void" if revoke else ""))
+    made = login.cloud().post("/token-keys", {"revoke": True} if revoke else {})
+    void = "; every earlier token is void" if revoke else ""
+    print_outcome([f"key {made['token_key']} signs from now on{void}"], made, login.form)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.operations import cloud_of, word
 from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.output import print_outcome
+from kilonova.cli.rest import segment
 from kilonova.domain.errors import Refused
 
 app = App(name="image", help="Images of a running cloud: quota.")
@@ -26,11 +27,12 @@ def quota(
     """Show how many bytes of images a project (by id) has and may have, or set it."""
     if default and gigabytes is not None:
         raise Refused("usage", "give --gigabytes or --default, not both")
-    path = f"/image-quotas/{word(project)}"
+    path = f"/image-quotas/{segment(project)}"
     if default or gigabytes is not None:
         limit = None if gigabytes is None else gigabytes * GIBIBYTE if gigabytes >= 0 else -1
-        quota = cloud_of(login).post(path, {"limit": limit})["image_quota"]
+        quota = login.cloud().post(path, {"limit": limit})["image_quota"]
     else:
-        quota = cloud_of(login).get(path)["image_quota"]
+        quota = login.cloud().get(path)["image_quota"]
     most = "no limit" if quota["limit"] < 0 else f"{quota['limit']} bytes"
-    print(f"{quota['project']}: {quota['used']} bytes in {quota['images']} images; {most}")
+    sentence = f"{quota['project']}: {quota['used']} bytes in {quota['images']} images; {most}"
+    print_outcome([sentence], quota, login.form)

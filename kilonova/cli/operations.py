@@ -2,183 +2,168 @@
 
 from __future__ import annotations
 
-import json
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login, OperationId
-
-if TYPE_CHECKING:
-    from kilonova.cli.rest import Cloud
-
-FAILED, TIMED_OUT = 4, 5  # exit codes
-PAUSE = 0.3  # seconds between two looks
+from kilonova.cli.asking import accepted
+from kilonova.cli.names import server_id
+from kilonova.cli.operation_text import children_of, intervention, note_of, state_of, step_took, took
+from kilonova.cli.options import (
+    DEFAULT_LOGIN,
+    DEFAULT_WAIT,
+    DEFAULT_WAITING,
+    Login,
+    OperationId,
+    Reason,
+    Timeout,
+    Waiting,
+)
+from kilonova.cli.output import (
+    At,
+    Columns,
+    Long,
+    Took,
+    print_lines,
+    print_list,
+    print_outcome,
+    print_record,
+    print_table,
+)
+from kilonova.cli.rest import Cloud, segment
+from kilonova.domain.errors import Refused
 
 app = App(name="op", help="Operations of a running cloud: list, show, watch, cancel, resume, abandon.")
+
+
+def _took(one: Any) -> Took | None:
+    seconds = took(one)
+    return None if seconds is None else Took(seconds)
+
+
+COLUMNS: Columns = {
+    "id": "id",
+    "operation": "operation",
+    "server": "server",
+    "state": lambda one: state_of(dict(one)),
+    "asked": lambda one: At(one["created_at"]),
+    "took": _took,
+    "note": lambda one: Long(note_of(dict(one))),
+}
+FIELDS: Columns = {
+    **COLUMNS,
+    "note": lambda one: note_of(dict(one)),
+    "destination": "destination",
+    "past its point of no return": "past_no_return",
+    "parent": "parent",
+    "asked by": "asked_by",
+    "request": "request_id",
+    "ended": "ended_at",
+    "progress": lambda one: children_of(dict(one)),
+}
+OperationOrServer = Annotated[
+    str, Parameter(help="Id of an operation, or name or id of a server: its newest operation.")
+]
+STEP_HEADERS = ("step", "name", "on", "state", "began", "took", "error")
 
 
 @app.command(name="list")
 def list_(
     *,
-    server: str = "",
-    state: str = "",
-    limit: int = 50,
-    marker: str = "",
+    server: Annotated[str, Parameter(help="Only those on this server, by name or id.")] = "",
+    state: Annotated[str, Parameter(help="Only those in this state of the journal, for example waiting.")] = "",
+    limit: Annotated[int, Parameter(help="Number of operations to list, 1 to 1000.")] = 50,
+    marker: Annotated[str, Parameter(help="List those after this operation.")] = "",
     login: Login = DEFAULT_LOGIN,
-    as_json: AsJson = False,
 ) -> None:
-    """List operations, newest first.
-
-    Parameters
-    ----------
-    server
-        Only those on this server.
-    state
-        Only those in this state.
-    limit
-        Number of operations to list, 1 to 1000.
-    marker
-        List those after this operation.
-    """
-    from urllib.parse import urlencode
-
-    given = {"server": server, "state": state, "limit": limit, "marker": marker}
+    """List operations, newest first."""
+    cloud = login.cloud()
+    given = {"server": server and server_id(cloud, server), "state": state, "limit": limit, "marker": marker}
     query = urlencode({name: value for name, value in given.items() if value != ""})
-    found = cloud_of(login).get(f"/operations?{query}")
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    for operation in found["operations"]:
-        waiting = f"  waiting for {operation['waiting_for']}" if operation["waiting_for"] else ""
-        print(f"{_line(operation)}{waiting}")
+    print_list(cloud.get(f"/operations?{query}")["operations"], COLUMNS, login.form)
+
+
+def find_operation(cloud: Cloud, given: str) -> dict[str, Any]:
+    """By id, or the newest one of a server by its name or id."""
+    try:
+        return _shown(cloud, given)
+    except Refused as why:
+        if why.code != "not_found":
+            raise
+        missing = why
+    try:
+        query = urlencode({"server": server_id(cloud, given), "limit": 1})
+        (newest,) = cloud.get(f"/operations?{query}")["operations"]
+    except Refused:
+        raise missing from None
+    return _shown(cloud, newest["id"])
+
+
+def _shown(cloud: Cloud, operation: str) -> dict[str, Any]:
+    shown: dict[str, Any] = cloud.get(f"/operations/{segment(operation)}")["operation"]
+    return shown
 
 
 @app.command
-def show(
-    operation: OperationId,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-    as_json: AsJson = False,
-) -> None:
+def show(operation: OperationOrServer, /, *, login: Login = DEFAULT_LOGIN) -> None:
     """Show one operation with its steps."""
-    found = cloud_of(login).get(f"/operations/{word(operation)}")
-    if as_json:
-        print(json.dumps(found, indent=2))
+    shown = find_operation(login.cloud(), operation)
+    print_record(shown, FIELDS, login.form)
+    if login.form != "table":
         return
-    shown = found["operation"]
-    print(_line(shown))
-    for label in ("waiting_for", "error", "superseded_by", "account"):
-        if shown[label]:
-            value = shown[label]
-            print(f"  {label}: {value['message'] if label == 'error' else value}")
     for said in shown["interventions"]:
-        print(f"  {said['verb']} by {said['by']}{': ' + said['reason'] if said['reason'] else ''}")
+        print_lines([intervention(said)])
     for finding in shown["findings"]:
         state = f"settled by {finding['settled_by']}" if finding["settled_by"] else "not settled"
-        print(f"  finding {finding['id']}: {finding['step']} was abandoned; {state}")
-    for step in shown["steps"]:
-        print(_step(step))
+        print_lines([f"finding {finding['id']}: {finding['step']} was abandoned; {state}"])
+    print()
+    print_table(STEP_HEADERS, [_step(step) for step in shown["steps"]])
+
+
+def _step(step: dict[str, Any]) -> list[Any]:
+    name = f"undo {step['name']}" if step["way"] == "undo" else step["name"]
+    seconds, problem = step_took(step), step["error"]
+    began = At(step["taken_at"] or step["created_at"])
+    lasted = None if seconds is None else Took(seconds)
+    return [step["ordinal"], name, step["on"], step["state"], began, lasted, problem and problem["message"]]
 
 
 @app.command
 def watch(
-    operation: OperationId,
-    /,
-    *,
-    seconds: float = 300.0,
+    *operations: OperationOrServer,
+    timeout: Timeout = DEFAULT_WAIT,
     login: Login = DEFAULT_LOGIN,
 ) -> int:
-    """Follow an operation until it ends, a line per step. Exit code 4: it failed or was undone; 5: it still runs.
+    """Follow operations until they end. Exit code 4: one failed or was undone; 5: one still runs."""
+    from kilonova.cli.progress import follow
 
-    Parameters
-    ----------
-    seconds
-        How long to watch.
-    """
-    cloud, told = cloud_of(login), set[tuple[int, str]]()
-    waiting, ends = "", time.monotonic() + seconds
-    while True:
-        shown = cloud.get(f"/operations/{word(operation)}")["operation"]
-        for step in shown["steps"]:
-            if (step["ordinal"], step["state"]) not in told:
-                told.add((step["ordinal"], step["state"]))
-                print(_step(step), flush=True)
-        if shown["waiting_for"] and shown["waiting_for"] != waiting:
-            print(f"  waiting for {shown['waiting_for']}", flush=True)
-        waiting = shown["waiting_for"] or ""
-        if shown["ended_at"] is not None:
-            print(_line(shown))
-            return 0 if shown["state"] == "done" else FAILED
-        if time.monotonic() > ends:
-            print(f"{operation} is still {shown['state']} after {seconds:g} s")
-            return TIMED_OUT
-        time.sleep(PAUSE)
+    if not operations:
+        raise Refused("usage", "name at least one operation; see kilonova op list")
+    cloud = login.cloud()
+    ids = [find_operation(cloud, one)["id"] for one in operations]
+    return follow(cloud, ids, timeout, login.form)
 
 
 @app.command
-def cancel(
-    operation: OperationId,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-) -> None:
+def cancel(operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, login: Login = DEFAULT_LOGIN) -> int:
     """Undo an operation that has not passed its point of no return."""
-    cloud_of(login).post(f"/operations/{word(operation)}/cancel", {})
-    print(f"{operation} is being undone")
+    cloud = login.cloud()
+    answer = cloud.post(f"/operations/{segment(operation)}/cancel", {})
+    return accepted(cloud, [operation], waiting, login, f"{operation} is being undone", answer, "cancelled")
 
 
 @app.command
-def resume(
-    operation: OperationId,
-    /,
-    *,
-    login: Login = DEFAULT_LOGIN,
-) -> None:
+def resume(operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, login: Login = DEFAULT_LOGIN) -> int:
     """Retry the step that an operation waits for, now."""
-    cloud_of(login).post(f"/operations/{word(operation)}/resume", {})
-    print(f"{operation} is retried now; watch it: kilonova op watch {operation}")
+    cloud = login.cloud()
+    answer = cloud.post(f"/operations/{segment(operation)}/resume", {})
+    return accepted(cloud, [operation], waiting, login, f"{operation} is retried now", answer)
 
 
 @app.command
-def abandon(
-    operation: OperationId,
-    /,
-    *,
-    reason: str,
-    login: Login = DEFAULT_LOGIN,
-) -> None:
-    """Skip the step that an operation waits for, and continue with the rest. What the step leaves is a finding.
-
-    Parameters
-    ----------
-    reason
-        Why; it is recorded with your name.
-    """
-    cloud_of(login).post(f"/operations/{word(operation)}/abandon", {"reason": reason})
-    print(f"{operation} continues without that step; see what it left: kilonova finding list")
-
-
-def cloud_of(login: Login) -> Cloud:
-    from kilonova.cli.rest import Cloud
-
-    return Cloud(login.url, login.data, login.clouds, login.os_cloud)
-
-
-def word(given: str) -> str:
-    from urllib.parse import quote
-
-    return quote(given, safe="")
-
-
-def _step(step: dict[str, Any]) -> str:
-    problem = f"  {step['error']['message']}" if step["error"] else ""
-    return f"  {step['ordinal']:>4} {step['way']:<4} {step['name']:<26} {step['on']:<12} {step['state']}{problem}"
-
-
-def _line(operation: dict[str, Any]) -> str:
-    asked = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(operation["created_at"]))
-    what, state, server = operation["operation"], operation["state"], operation["server"] or "-"
-    return f"{operation['id']}  {asked}  {what:<14} {state:<10} {server}"
+def abandon(operation: OperationId, /, *, reason: Reason, login: Login = DEFAULT_LOGIN) -> None:
+    """Skip the step that an operation waits for, and continue with the rest. What the step leaves is a finding."""
+    answer = login.cloud().post(f"/operations/{segment(operation)}/abandon", {"reason": reason})
+    sentence = f"{operation} continues without that step; see what it left: kilonova finding list"
+    print_outcome([sentence], answer, login.form)

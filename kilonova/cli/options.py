@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
+
+from kilonova.cli.times import read_duration
+
+if TYPE_CHECKING:
+    from kilonova.cli.rest import Cloud
+
+CLOUD = Group("Cloud and output", sort_key=9)
 
 Data = Annotated[Path, Parameter(help="Data directory.")]
 Config = Annotated[
@@ -17,30 +24,74 @@ Overrides = Annotated[
     Parameter(name="--set", negative=(), help="Set one option, as section.option=value; repeatable."),
 ]
 Url = Annotated[
-    str, Parameter(env_var="KILONOVA_URL", help="Address of the cloud. Without it: the one in clouds.yaml.")
+    str,
+    Parameter(group=CLOUD, env_var="KILONOVA_URL", help="Address of the cloud. Without it: the one in clouds.yaml."),
 ]
+CloudData = Annotated[Path, Parameter(group=CLOUD, help="Data directory of the cloud, which has its clouds.yaml.")]
 Clouds = Annotated[
-    Path | None, Parameter(env_var="OS_CLIENT_CONFIG_FILE", help="File with the login. Without it: DATA/clouds.yaml.")
+    Path | None,
+    Parameter(group=CLOUD, env_var="OS_CLIENT_CONFIG_FILE", help="File with the login. Without it: DATA/clouds.yaml."),
 ]
-OsCloud = Annotated[str, Parameter(env_var="OS_CLOUD", help="Name of the cloud in that file.")]
+OsCloud = Annotated[str, Parameter(group=CLOUD, env_var="OS_CLOUD", help="Name of the cloud in that file.")]
+Form = Literal["table", "json", "yaml", "csv"]
+Format = Annotated[
+    Form,
+    Parameter(
+        name=("--format", "-f"), group=CLOUD, help="table for people; json, yaml or csv for programs.", negative=()
+    ),
+]
+Seconds = Annotated[float, Parameter(converter=read_duration)]
+Timeout = Annotated[Seconds, Parameter(help="How long to wait, as 90, 90s, 5m or 2h.", show_default="1h")]
 OperationId = Annotated[str, Parameter(help="Id of the operation.")]
 HostName = Annotated[str, Parameter(help="Name or id of the host.")]
-AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print raw JSON.")]
+ServerName = Annotated[str, Parameter(help="Name or id of the server.")]
+Reason = Annotated[str, Parameter(help="Why; it is recorded with your name.")]
+Unfenced = Annotated[bool, Parameter(help="Go on though only silence proves that the host is dead.", negative=())]
 
 DEFAULT_DATA = Path("./var")
 DEFAULT_LISTEN = "127.0.0.1:8774"
 DEFAULT_CLOUD = "kilonova"
+DEFAULT_WAIT = 3600.0
 
 
 @Parameter(name="*")  # its fields are options of the command itself
 @dataclass(frozen=True)
 class Login:
-    """The address of a command's cloud, and the login."""
+    """The address of a command's cloud, the login, and the form of its output."""
 
     url: Url = ""
-    data: Data = DEFAULT_DATA
+    data: CloudData = DEFAULT_DATA
     clouds: Clouds = None
     os_cloud: OsCloud = DEFAULT_CLOUD
+    form: Format = "table"
+
+    def cloud(self) -> Cloud:
+        from kilonova.cli.rest import Cloud
+
+        return Cloud(self.url, self.data, self.clouds, self.os_cloud)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Waiting:
+    """Whether to follow an operation."""
+
+    wait: Annotated[
+        bool, Parameter(negative=(), help="Follow it until it ends. Exit code 4: it failed; 5: it still runs.")
+    ] = False
+    timeout: Timeout = DEFAULT_WAIT
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Following(Waiting):
+    """What to do with an operation that was asked for."""
+
+    dry_run: Annotated[
+        bool, Parameter(negative=(), help="Show what would happen; nothing is stored. Exit code 4: it would fail.")
+    ] = False
 
 
 DEFAULT_LOGIN = Login()
+DEFAULT_FOLLOWING = Following()
+DEFAULT_WAITING = Waiting()

@@ -1,20 +1,26 @@
-"""`kilonova plan …`: dry runs. What a request would do, and why, with nothing stored."""
+"""`kilonova plan …`: dry runs. What a request would do, and why, with nothing stored.
+
+Every dry run of the table in domain/plans.py is a command; that of `create` is written out, since its options stand for
+the body of another API."""
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.operations import FAILED, cloud_of
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.asking import show_plan
+from kilonova.cli.names import flavor_id, host_name, image_id, network_id, server_id
+from kilonova.cli.options import DEFAULT_LOGIN, Login
 from kilonova.domain.errors import Refused
-from kilonova.scheduler.report import decision_lines
+from kilonova.domain.plans import PLANS, SERVER, Plan
 
-COMPUTE = {"OpenStack-API-Version": "compute latest"}
 WORDS_FOR_NETWORKS = ("auto", "none")
+BY_NAME = {"flavor": flavor_id, "image": image_id, "host": host_name}  # fields that may have a name
 
 app = App(name="plan", help="Dry runs: what a request would do, with nothing stored.")
 Several = Annotated[list[str] | None, Parameter(negative=())]
@@ -31,18 +37,17 @@ def create(
     hint: Several = None,
     body: Path | None = None,
     login: Login = DEFAULT_LOGIN,
-    as_json: AsJson = False,
 ) -> int:
     """Show which hosts new servers would get and what they would claim, or why no host fits (exit code 4).
 
     Parameters
     ----------
     flavor
-        Id of the flavor.
+        Name or id of the flavor.
     image
-        Id of the image.
+        Name or id of the image.
     network
-        Id of a network (repeatable), or auto or none.
+        Name or id of a network (repeatable), or auto or none.
     count
         Number of servers, all or none.
     zone
@@ -54,10 +59,70 @@ def create(
     """
     if (body is None) == (not flavor):
         raise Refused("usage", "use either --flavor or --body FILE")
-    asked = _read(body) if body is not None else _asked(flavor, image, network or ["none"], count, zone, hint or [])
-    plan = cloud_of(login).post("/plans", {"operation": "create", **asked}, COMPUTE)["plan"]
-    print(json.dumps(plan, indent=2) if as_json else "\n".join(lines(plan)))
-    return FAILED if plan["problem"] else 0
+    cloud = login.cloud()
+    if body is not None:
+        return show_plan(cloud, {"operation": "create", **_read(body)}, login)
+    hints = _hints(hint or [])
+    server: dict[str, Any] = {"name": "planned", "flavorRef": flavor_id(cloud, flavor), "min_count": count}
+    server["imageRef"] = image_id(cloud, image) if image else ""
+    networks = network or ["none"]
+    one_word = len(networks) == 1 and networks[0] in WORDS_FOR_NETWORKS
+    server["networks"] = networks[0] if one_word else [{"uuid": network_id(cloud, one)} for one in networks]
+    if zone:
+        server["availability_zone"] = zone
+    about = {"server": server, **({"os:scheduler_hints": hints} if hints else {})}
+    return show_plan(cloud, {"operation": "create", **about}, login)
+
+
+def _command(operation: str, plan: Plan) -> Callable[..., int]:
+    """The command of a dry run: what it is about is its argument, the fields of the body are its options."""
+
+    def run(*subjects: str, login: Login = DEFAULT_LOGIN, **fields: str | bool) -> int:
+        if not subjects:
+            raise Refused("usage", f"name at least one {plan.on}")
+        cloud = login.cloud()
+        given: dict[str, Any] = {name: value for name, value in fields.items() if value}
+        given |= {name: find(cloud, given[name]) for name, find in BY_NAME.items() if name in given}
+        ids = [(server_id if plan.on == SERVER else host_name)(cloud, one) for one in subjects]
+        about = {plan.several: ids} if plan.several else {plan.on: ids[0]}
+        return show_plan(cloud, {"operation": operation, **about, **given}, login)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    about = "Name or id of the server." if plan.on == SERVER else "Name or id of the host."
+    parameters = [
+        inspect.Parameter(
+            plan.several or plan.on,
+            inspect.Parameter.VAR_POSITIONAL if plan.several else inspect.Parameter.POSITIONAL_ONLY,
+            annotation=_text(about),
+        ),
+        *(inspect.Parameter(name, keyword, annotation=_text(meaning)) for name, meaning in plan.needs.items()),
+        *(
+            inspect.Parameter(name, keyword, annotation=_text(meaning), default="")
+            for name, meaning in plan.takes.items()
+        ),
+        *(
+            inspect.Parameter(name, keyword, annotation=_flag(meaning), default=False)
+            for name, meaning in plan.flags.items()
+        ),
+        inspect.Parameter("login", keyword, annotation=Login, default=DEFAULT_LOGIN),
+    ]
+    run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
+    run.__doc__ = f"{plan.summary} Exit code 4: it would fail."
+    return run
+
+
+def _text(meaning: str) -> Any:
+    return Annotated[str, Parameter(help=meaning)]
+
+
+def _flag(meaning: str) -> Any:
+    return Annotated[bool, Parameter(help=meaning, negative=())]
+
+
+for _operation, _plan in PLANS.items():
+    if _plan.on:
+        app.command(_command(_operation, _plan), name=_plan.command)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -70,15 +135,6 @@ def _read(file: Path) -> dict[str, Any]:
     return found
 
 
-def _asked(flavor: str, image: str, networks: list[str], count: int, zone: str, hints: list[str]) -> dict[str, Any]:
-    one_word = len(networks) == 1 and networks[0] in WORDS_FOR_NETWORKS
-    server: dict[str, Any] = {"name": "planned", "flavorRef": flavor, "imageRef": image, "min_count": count}
-    server["networks"] = networks[0] if one_word else [{"uuid": network} for network in networks]
-    if zone:
-        server["availability_zone"] = zone
-    return {"server": server, **({"os:scheduler_hints": _hints(hints)} if hints else {})}
-
-
 def _hints(given: list[str]) -> dict[str, Any]:
     found: dict[str, list[str]] = {}
     for hint in given:
@@ -87,49 +143,3 @@ def _hints(given: list[str]) -> dict[str, Any]:
             raise Refused("usage", f"--hint {hint}: expected name=value")
         found.setdefault(name, []).append(value)
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
-
-
-def lines(plan: dict[str, Any]) -> list[str]:
-    """A line per server, what each needs besides, what is left of the quota, and why."""
-    problem, decision = plan["problem"], plan["decision"]
-    found = [_failure(problem)] if problem else [_server(one) for one in plan["servers"]]
-    found += [_port(port) for port in plan["ports"]]
-    found += [_volume(volume) for volume in plan["volumes"]]
-    found += [_left(name, amounts) for name, amounts in plan["quota"].items() if amounts["limit"] >= 0]
-    if decision is None:
-        return found
-    return [
-        *found,
-        *(["of the last one:"] if len(plan["servers"]) > 1 and not problem else []),
-        *decision_lines(decision),
-    ]
-
-
-def _failure(problem: dict[str, Any]) -> str:
-    waits = problem["code"] in ("not_known", "not_yet")
-    return str(problem["message"]) if waits else f"it would fail: {problem['message']}"
-
-
-def _server(one: dict[str, Any]) -> str:
-    takes = ", ".join(f"{amount} {name}" for name, amount in one["resources"].items())
-    where = f" on {one['host']}" if one.get("host") else ""
-    return f"{one['name']}{where}: takes {takes}"
-
-
-def _port(port: dict[str, Any]) -> str:
-    address = f", address {port['fixed_ip']}" if port.get("fixed_ip") else ""
-    return f"port {port['port_id']}" if port.get("port_id") else f"a port on network {port['network_id']}{address}"
-
-
-def _volume(volume: dict[str, Any]) -> str:
-    if volume.get("volume_id"):
-        return f"volume {volume['volume_id']} as {volume['device']}"
-    source = next(
-        (f" of {word} {volume[f'{word}_id']}" for word in ("image", "snapshot") if f"{word}_id" in volume), ""
-    )
-    size = f" of {volume['size']} GB" if volume.get("size") else ""
-    return f"a new volume{size}{source} as {volume['device']}"
-
-
-def _left(name: str, amounts: dict[str, int]) -> str:
-    return f"quota of {name}: {amounts['left']} of {amounts['limit']} left then"

@@ -1,13 +1,15 @@
-"""Speaking to a running cloud: logs in by clouds.yaml, then asks. Standard library for the rest, since a command should
-be done before it is noticed."""
+"""Requests to a running cloud: log in by clouds.yaml, then ask. By the standard library, which loads quickly."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 from kilonova.domain.errors import Failed, Refused, StoreError
 
@@ -17,12 +19,46 @@ if TYPE_CHECKING:
     from kilonova.store.clouds import Account
 
 SECONDS = 30.0
+PAGE = 500
 IDENTITY = "/identity"
+OURS, COMPUTE, IMAGE, NETWORK = "/kilonova/v1", "/compute/v2.1", "/image/v2", "/network/v2.0"
+UNREADY = 503
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Any  # by name, in any case
+    body: bytes
+
+
+def over_http(method: str, url: str, content: bytes | None, headers: dict[str, str], ca_file: str = "") -> Answer:
+    """Send one request. Raise `OSError` or `ValueError` if there is no answer, or none that is HTTP and whole."""
+    request = urllib.request.Request(url, content, headers, method=method)
+    try:
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS, context=_tls(url, ca_file)) as response:
+                return Answer(response.status, response.headers, response.read())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.headers, error.read())
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"its answer is cut off or is not HTTP ({type(error).__name__})") from error
+
+
+transport = over_http  # tests put another one here
+
+
+def _tls(url: str, ca_file: str) -> ssl.SSLContext | None:
+    """With the authority that clouds.yaml names; None: the system's, or no TLS at all."""
+    import ssl
+
+    return ssl.create_default_context(cafile=ca_file) if ca_file and url.startswith("https:") else None
 
 
 class Cloud:
+    """A cloud, asked as the user whose login clouds.yaml has."""
+
     def __init__(self, url: str, data: Path, clouds: Path | None, cloud: str) -> None:
-        """`url` wins over the address in the clouds.yaml, which lies in `data` unless `clouds` names another."""
+        """`url` wins over the address in the clouds.yaml, which is in `data` unless `clouds` names another."""
         from kilonova.store.clouds import CLOUDS_NAME, read_account
 
         file = clouds or data / CLOUDS_NAME
@@ -32,59 +68,80 @@ class Cloud:
             text = f"{why}; name the directory of the cloud with --data, or another file with --clouds"
             raise Refused("no_account", text) from None
         address = self._account.auth_url.rstrip("/").removesuffix("/v3").removesuffix(IDENTITY)
-        self._url = url.rstrip("/") or address
+        self.url = url.rstrip("/") or address
         self._file = file
         self._token = ""
 
-    def get(self, path: str) -> Any:
-        return self._ask("GET", path, None)
+    def get(self, path: str, service: str = OURS) -> Any:
+        return self._ask("GET", service + path, None)
 
     def post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> Any:
-        return self._ask("POST", path, body, headers)
+        return self._ask("POST", OURS + path, body, headers)
 
     def delete(self, path: str) -> Any:
-        return self._ask("DELETE", path, None)
+        return self._ask("DELETE", OURS + path, None)
+
+    def all(self, path: str, key: str, by: str = "id", **query: str) -> Iterator[dict[str, Any]]:
+        """Every record of a list, page by page. `by`: the field that is the marker of the next page."""
+        marker: dict[str, str] = {}
+        while True:
+            given = urlencode({**{name: value for name, value in query.items() if value}, "limit": PAGE, **marker})
+            page: list[dict[str, Any]] = self.get(f"{path}?{given}")[key]
+            yield from page
+            if len(page) < PAGE:
+                return
+            marker = {"marker": page[-1][by]}
+
+    def unready(self) -> str:
+        """Why the cloud does not do everything that it is for; empty: it does."""
+        answer = self._send("GET", "/readyz", None)
+        reason = "" if answer.status != UNREADY else json.loads(answer.body).get("reason", "")
+        return str(reason)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str] | None = None) -> Any:
         if not self._token:
             self._token = self._log_in()
-        return self._send(method, f"/kilonova/v1{path}", body, headers)[0]
+        answer = self._send(method, path, body, headers)
+        if answer.status == 401:  # while a command waited, it expired or the keys were revoked
+            self._token = ""
+            self._token = self._log_in()
+            answer = self._send(method, path, body, headers)
+        return self._read(answer)
 
     def _log_in(self) -> str:
-        try:
-            _, headers = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))
-        except Refused as refused:
-            if refused.code != "401":
-                raise
+        answer = self._send("POST", f"{IDENTITY}/v3/auth/tokens?nocatalog", _login(self._account))
+        if answer.status == 401:
             account = self._account
             text = f"user {account.username} of project {account.project_name}, {self._file}: the login was refused"
-            raise Refused("unauthorized", f"{text} by {self._url}; check the password in that file") from None
-        return str(headers.get("X-Subject-Token", ""))
+            raise Refused("unauthorized", f"{text} by {self.url}; check the password in that file")
+        self._read(answer)
+        return str(answer.headers.get("X-Subject-Token", ""))
 
-    def _send(
-        self, method: str, path: str, body: dict[str, Any] | None, more: dict[str, str] | None = None
-    ) -> tuple[Any, Any]:
+    def _send(self, method: str, path: str, body: dict[str, Any] | None, more: dict[str, str] | None = None) -> Answer:
         token = {"X-Auth-Token": self._token} if self._token else {}
         headers = {"Content-Type": "application/json", **token, **(more or {})}
         content = None if body is None else json.dumps(body).encode()
         try:
-            request = urllib.request.Request(self._url + path, content, headers, method=method)
-            with urllib.request.urlopen(request, timeout=SECONDS, context=self._tls()) as response:
-                return json.load(response), response.headers
-        except urllib.error.HTTPError as error:
-            raise _said(error) from None
+            return transport(method, self.url + path, content, headers, self._account.ca_file)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise Failed(
-                "unreachable", f"{self._url} does not answer: {reason}; check that `kilonova serve` runs"
-            ) from None
+            raise self._silent(getattr(error, "reason", error)) from None
 
-    def _tls(self) -> ssl.SSLContext | None:
-        """With the authority that clouds.yaml names; None: the system's, or no TLS at all."""
-        import ssl
+    def _read(self, answer: Answer) -> Any:
+        if answer.status >= 400:
+            raise _error(answer)
+        try:
+            return json.loads(answer.body)
+        except ValueError as error:
+            raise self._silent(error) from None
 
-        file = self._account.ca_file
-        return ssl.create_default_context(cafile=file) if file and self._url.startswith("https:") else None
+    def _silent(self, reason: object) -> Failed:
+        text = f"{self.url} does not answer: {reason}; start the cloud there, or name another address with --url"
+        return Failed("unreachable", text)
+
+
+def segment(text: str) -> str:
+    """One segment of a path, whatever was typed."""
+    return quote(text, safe="")
 
 
 def _login(account: Account) -> dict[str, Any]:
@@ -94,11 +151,13 @@ def _login(account: Account) -> dict[str, Any]:
     return {"auth": {"identity": identity, "scope": {"project": project}}}
 
 
-def _said(error: urllib.error.HTTPError) -> Refused | Failed:
+def _error(answer: Answer) -> Refused | Failed:
     """The sentence of the server; nothing happened unless it is a 5xx."""
+    code, message = "no_answer", f"the server answered {answer.status}"
     try:
-        told = json.load(error)["error"]
-        code, message = str(told["code"]), str(told["message"])
-    except (ValueError, KeyError, TypeError):
-        code, message = "no_answer", f"the server answered {error.code} {error.reason}"
-    return Refused(code, message) if error.code < 500 else Failed(code, message)
+        document = json.loads(answer.body)
+        found = document.get("error") or next(iter(document.values()))  # the other services name their kind of error
+        code, message = str(found["code"]), str(found["message"])
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        pass
+    return Refused(code, message) if answer.status < 500 else Failed(code, message)

@@ -1,4 +1,4 @@
-"""`kilonova sim host …`: the machine room of a running cloud. Stories and histories are added by the program itself."""
+"""`kilonova sim …`: the simulated hosts of a running cloud; stories and histories, which need none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any, Literal
 
 from cyclopts import App
 
-from kilonova.cli.operations import cloud_of
+from kilonova.cli.names import server_id
 from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.output import print_outcome
+from kilonova.cli.rest import segment
 
 app = App(name="sim", help="The simulator: stories, random histories, and switches of simulated hosts.")
 
@@ -32,6 +34,7 @@ def host(
     plant: str | None = None,
     copy: int = 1,
     lose: str | None = None,
+    end: str | None = None,
     login: Login = DEFAULT_LOGIN,
 ) -> None:
     """Switch a simulated host of a running cloud.
@@ -56,9 +59,9 @@ def host(
         Copy number of that guest.
     lose
         Lose the guests and disks of this server id on the host.
+    end
+        Let the guest of this server id end by itself.
     """
-    from urllib.parse import quote
-
     order: dict[str, Any] = {word: value for word, value in (("power", power), ("link", link)) if value}
     if fail:
         order["fail"] = {"verb": fail, "times": times, "how": how}
@@ -66,5 +69,30 @@ def host(
         order["plant"] = {"server": plant, "copy": copy}
     if lose:
         order["lose"] = lose
-    now = cloud_of(login).post(f"/simulated/hosts/{quote(name, safe='')}", order)
-    print(f"{now['host']}: power {now['power']}, link {now['link']}")
+    if end:
+        order["guest"] = {"server": end, "power": "off"}
+    now = login.cloud().post(f"/simulated/hosts/{segment(name)}", order)
+    print_outcome([f"{now['host']}: power {now['power']}, link {now['link']}"], now, login.form)
+
+
+@app.command
+def write(server: str, text: str, /, *, disk: str = "root", login: Login = DEFAULT_LOGIN) -> None:
+    """Write a text to a disk of a simulated server; its console log shows it at the next boot.
+
+    Parameters
+    ----------
+    server
+        Name or id of the server.
+    text
+        What to write.
+    disk
+        root, or the id of a volume.
+    """
+    cloud = login.cloud()
+    path = f"/simulated/servers/{segment(server_id(cloud, server))}/write"
+    answer = cloud.post(path, {"disk": disk, "text": text})
+    print_outcome([f"{disk} of {server} holds {text}"], answer, login.form)
+
+
+for _name, _summary in LOADED_WHEN_USED.items():
+    app.command(f"kilonova.sim.cli:{_name}", name=_name, help=_summary)

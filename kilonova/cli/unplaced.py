@@ -1,60 +1,70 @@
-"""`kilonova unplaced …`: servers that never found a host."""
+"""`kilonova unplaced …`: servers in cell0, which found no host or were not built on any."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.operations import cloud_of, word
-from kilonova.cli.options import DEFAULT_LOGIN, AsJson, Login
+from kilonova.cli.exits import DONE
+from kilonova.cli.names import server_id
+from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, Login, Waiting
+from kilonova.cli.output import Columns, Record, print_list
 from kilonova.cli.rest import Cloud
 from kilonova.domain.errors import Refused
 
-PAGE = 100
-app = App(name="unplaced", help="Servers that never found a host: list, retry.")
+app = App(name="unplaced", help="Servers that found no host, or that no host built: list, retry.")
+
+
+def _now(one: Record) -> str:
+    return f"would go to {one['host']}" if one["host"] else f"not now: {one['why_not']}"
+
+
+COLUMNS: Columns = {
+    "server": "server",
+    "name": "name",
+    "failure": "failure",
+    "failed": "failed_at",
+    "now": _now,
+    "would fit with": lambda one: " or ".join(one["changes"]),
+}
+RETRIED_COLUMNS: Columns = {"server": "server", "operation": "operation"}
 
 
 @app.command(name="list")
-def list_(*, login: Login = DEFAULT_LOGIN, as_json: AsJson = False) -> None:
-    """List servers that never found a host, why, and where each would go now."""
-    found = _all(cloud_of(login))
-    if as_json:
-        print(json.dumps({"unplaced": found}, indent=2))
-        return
-    for one in found:
-        print(_line(one))
+def list_(*, login: Login = DEFAULT_LOGIN) -> None:
+    """List servers that found no host or were not built, why, and where each would go now."""
+    print_list(all_unplaced(login.cloud()), COLUMNS, login.form)
 
 
 @app.command
 def retry(
-    *servers: Annotated[str, Parameter(help="Ids of the servers.")],
-    all_: Annotated[bool, Parameter(name="--all", help="Retry every server that would find a host now.")] = False,
+    *servers: Annotated[str, Parameter(help="Names or ids of the servers.")],
+    all_: Annotated[
+        bool, Parameter(name="--all", negative=(), help="Retry every server that would find a host now.")
+    ] = False,
+    waiting: Waiting = DEFAULT_WAITING,
     login: Login = DEFAULT_LOGIN,
-) -> None:
+) -> int:
     """Try to place servers again under their ids."""
     if all_ == bool(servers):
         raise Refused("usage", "name servers, or give --all")
-    cloud = cloud_of(login)
-    wanted = [one["server"] for one in _all(cloud) if one["host"]] if all_ else list(servers)
-    for server in wanted:
-        made = cloud.post("/operations", {"operation": "retry", "server": word(server)})
-        print(f"{server}  operation {made['operation']}")
-    if not wanted:
-        print("no server would find a host now; see `kilonova unplaced list`")
+    cloud = login.cloud()
+    if all_:
+        wanted = [one["server"] for one in all_unplaced(cloud) if one["host"]]
+    else:
+        wanted = [server_id(cloud, server) for server in servers]
+    retried = [cloud.post("/operations", {"operation": "retry", "server": server}) for server in wanted]
+    if retried and waiting.wait:
+        from kilonova.cli.progress import follow
+
+        return follow(cloud, [one["operation"] for one in retried], waiting.timeout, login.form)
+    if retried or login.form != "table":
+        print_list(retried, RETRIED_COLUMNS, login.form)
+    else:
+        print("no server would find a host now; see kilonova unplaced list")
+    return DONE
 
 
-def _all(cloud: Cloud) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while True:
-        marker = f"&marker={found[-1]['server']}" if found else ""
-        page = cloud.get(f"/unplaced?limit={PAGE}{marker}")["unplaced"]
-        found += page
-        if len(page) < PAGE:
-            return found
-
-
-def _line(one: dict[str, Any]) -> str:
-    now = f"would go to {one['host']}" if one["host"] else f"not now: {one['why_not']}"
-    return f"{one['server']}  {one['name']}  {one['failure']}  {now}"
+def all_unplaced(cloud: Cloud) -> list[dict[str, Any]]:
+    return list(cloud.all("/unplaced", "unplaced", by="server"))

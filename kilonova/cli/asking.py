@@ -1,0 +1,51 @@
+"""One way to ask for an operation: as a dry run, at once, or followed until it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.cli.exits import DONE, FAILED
+from kilonova.cli.options import Following, Login, Waiting
+from kilonova.cli.output import print_data, print_lines, print_outcome
+from kilonova.cli.rest import Cloud
+
+LATEST = {"OpenStack-API-Version": "compute latest"}
+
+
+def request(cloud: Cloud, body: dict[str, Any], following: Following, login: Login, sentence: str) -> int:
+    """Ask for the operation that `body` names. `sentence` says that it was accepted."""
+    if following.dry_run:
+        return show_plan(cloud, body, login)
+    answer = cloud.post("/operations", body)
+    operations = list(answer.get("operations", {}).values()) or [answer["operation"]]
+    return accepted(cloud, operations, following, login, f"{sentence}: operation {', '.join(operations)}", answer)
+
+
+def accepted(
+    cloud: Cloud,
+    operations: list[str],
+    waiting: Waiting,
+    login: Login,
+    sentence: str,
+    answer: dict[str, Any],
+    ends: str = "done",
+) -> int:
+    """Follow what was accepted, or print how to. `ends`: the state in which it has done what was asked for."""
+    if waiting.wait:
+        from kilonova.cli.progress import follow
+
+        return follow(cloud, operations, waiting.timeout, login.form, ends)
+    print_outcome([f"{sentence}; watch it: kilonova op watch {' '.join(operations)}"], answer, login.form)
+    return DONE
+
+
+def show_plan(cloud: Cloud, body: dict[str, Any], login: Login) -> int:
+    """Print a dry run; exit code 4 if it would fail, in whole or for some servers."""
+    plan = cloud.post("/plans", body, LATEST)["plan"]
+    if login.form == "table":
+        from kilonova.cli.plan_text import lines
+
+        print_lines(lines(plan))
+    else:
+        print_data(plan, login.form)
+    return FAILED if plan.get("problem") or plan.get("misfits") else DONE

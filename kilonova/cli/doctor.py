@@ -1,0 +1,198 @@
+"""`kilonova doctor`: what is wrong with this cloud, and what to type."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from kilonova.cli.audit import differences
+from kilonova.cli.exits import DIFFERENCES, DONE
+from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.output import Columns, print_lines, print_list
+from kilonova.cli.quarantine import held
+from kilonova.cli.rest import Cloud
+from kilonova.cli.times import duration, moment
+from kilonova.cli.unplaced import all_unplaced
+
+SLOW = 1800.0  # seconds without a change after which a running operation is worth a look
+LISTED = 20  # problems of one kind that are shown one by one
+
+
+class Problem(NamedTuple):
+    kind: str
+    about: str  # the name or id of what has it
+    sentence: str
+    commands: list[str]  # to type, in this order
+
+
+def doctor(*, login: Login = DEFAULT_LOGIN) -> int:
+    """Show what is wrong with the cloud, and what to type. Exit code 6: something is wrong."""
+    cloud = login.cloud()
+    problems = [problem for check in CHECKS for problem in _few(list(check(cloud)))]
+    if login.form != "table":
+        print_list([problem._asdict() for problem in problems], COLUMNS, login.form)
+    elif problems:
+        print_lines(line for problem in problems for line in _lines(problem))
+        print(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}")
+    else:
+        print("no problem found")
+    return DIFFERENCES if problems else DONE
+
+
+COLUMNS: Columns = {
+    "kind": "kind",
+    "about": "about",
+    "sentence": "sentence",
+    "commands": lambda problem: "; ".join(problem["commands"]),
+}
+
+
+def _lines(problem: Problem) -> list[str]:
+    about = f" {problem.about}" if problem.about else ""
+    return [f"{problem.kind}{about}: {problem.sentence}", *(f"    {command}" for command in problem.commands)]
+
+
+def _few(problems: list[Problem]) -> list[Problem]:
+    if len(problems) <= LISTED:
+        return problems
+    more = f"{len(problems) - LISTED} more of this kind, not shown"
+    return [*problems[:LISTED], Problem(problems[0].kind, "", more, [])]
+
+
+def _readiness(cloud: Cloud) -> Iterator[Problem]:
+    if reason := cloud.unready():
+        yield Problem("cloud", cloud.url, f"not ready: {reason}", _commands_in(reason))
+
+
+def _cells(cloud: Cloud) -> Iterator[Problem]:
+    for cell in cloud.get("/cells")["cells"]:
+        if not cell["reachable"]:
+            since = "" if cell["away_since"] is None else f" since {moment(cell['away_since'])}"
+            why = f": {cell['away_because']}" if cell["away_because"] else ""
+            text = f"its database does not answer{since}{why}; start it or restore it from its backup"
+            commands = [f"kilonova cell show {cell['name']}"]
+            yield Problem("cell", cell["name"], text, commands)
+
+
+def _hosts(cloud: Cloud) -> Iterator[Problem]:
+    hosts = [host for host in cloud.get("/hosts")["hosts"] if host["state"] not in ("up", "disabled", "draining")]
+    for host in hosts:
+        name = host["name"]
+        count = sum(1 for _ in cloud.all("/servers", "servers", host=name))
+        here = f"{count} server{'' if count == 1 else 's'} there"
+        empty = host["state"] == "down" and not count
+        advice = "; start it again or, if it never comes back, declare it gone" if empty else ""
+        yield Problem("host", name, f"{host['state']}: {host['sentence']}; {here}{advice}", _for_host(host, count))
+
+
+def _for_host(host: dict[str, Any], servers: int) -> list[str]:
+    name, state = host["name"], host["state"]
+    if state != "down":  # it pays its debts, or nothing is proven about it
+        return [f"kilonova host show {name}"]
+    if servers:
+        unfenced = " --accept-unfenced" if host["proven_by"] == "silence" else ""
+        command = f"kilonova host evacuate {name}{unfenced}"
+        return [f"{command} --dry-run", f"{command} --wait"]
+    return [f"kilonova host gone {name} --dry-run --reason TEXT", f"kilonova host gone {name} --reason TEXT"]
+
+
+def _failure_watch(cloud: Cloud) -> Iterator[Problem]:
+    """Only where it would act: elsewhere the hosts say everything."""
+    found = cloud.get("/ha")["ha"]
+    if not found["automatic"]:
+        return
+    if (word := found["disarmed"]) is not None:
+        until = "" if word["until"] is None else f" until {moment(word['until'])}"
+        yield Problem("failure watch", "", f"disarmed{until}: {word['reason']}", ["kilonova ha arm"])
+    for one in found["silent"]:
+        if one["decision"] == "held" and one["servers"]:
+            yield Problem("failure watch", one["host"], f"not evacuated: {one['why']}", ["kilonova ha status"])
+    for one in found["records"]:
+        if one["state"] in ("fence_failed", "incomplete"):
+            text = f"{one['state'].replace('_', ' ')}: {one['sentence']}"
+            yield Problem("failure watch", one["host"], text, ["kilonova ha status"])
+
+
+def _operations(cloud: Cloud) -> Iterator[Problem]:
+    for one in cloud.get("/operations?state=waiting&limit=1000")["operations"]:
+        text, show = f"{_of(one)} waits for {one['waiting_for']}", f"kilonova op show {one['id']}"
+        yield Problem("operation", one["id"], text, _commands_in(one["waiting_for"]) or [show])
+    for state in ("running", "undoing"):
+        for one in cloud.get(f"/operations?state={state}&limit=1000")["operations"]:
+            idle = time.time() - one["updated_at"]
+            if idle > SLOW:
+                text = f"{_of(one)} is {state}, without a change for {duration(idle)}"
+                yield Problem("operation", one["id"], text, [f"kilonova op show {one['id']}"])
+
+
+def _of(operation: dict[str, Any]) -> str:
+    return str(operation["operation"]) + (f" of server {operation['server']}" if operation["server"] else "")
+
+
+def _commands_in(sentence: str | None) -> list[str]:
+    """The commands that a sentence of the cloud names: `kilonova …` or `openstack …` up to its full stop."""
+    import re
+
+    found = re.findall(r"`?((?:kilonova|openstack) [^`;.,]+)", sentence or "")
+    return [command.strip() for command in found]
+
+
+def _unplaced(cloud: Cloud) -> Iterator[Problem]:
+    for one in all_unplaced(cloud):
+        server, what = one["server"], f"{one['name']} has no host ({one['failure']})"
+        if one["host"]:
+            text, commands = f"{what}; it would go to {one['host']} now", [f"kilonova server retry {server} --wait"]
+        else:
+            fits = f"; it would fit with: {one['changes'][0]}" if one["changes"] else ""
+            text, commands = f"{what}: {one['why_not']}{fits}", [f"kilonova explain {server}"]
+        yield Problem("server", server, text, commands)
+
+
+def _broken_servers(cloud: Cloud) -> Iterator[Problem]:
+    """Those in cell0 are told of as unplaced."""
+    for one in cloud.all("/servers", "servers", vm_state="error"):
+        if one["cell"] not in (None, "cell0"):
+            text = f"{one['name']} is in ERROR on {one['host'] or 'no host'}"
+            yield Problem("server", one["id"], text, [f"kilonova server show {one['id']}"])
+
+
+def _quarantine(cloud: Cloud) -> Iterator[Problem]:
+    for one in held(cloud):
+        if one["action"]:
+            continue
+        subject = f"{one['host']} {one['server']} --copy {one['copy']}"
+        text = f"copy {one['copy']} on {one['host']} is in quarantine: {one['reason']}"
+        commands = [f"kilonova quarantine adopt {subject}", f"kilonova quarantine remove {subject}"]
+        yield Problem("guest", one["server"], text, commands)
+
+
+def _findings(cloud: Cloud) -> Iterator[Problem]:
+    for one in cloud.get("/findings?settled=false")["findings"]:
+        undo = "undo of " if one["way"] == "undo" else ""
+        text = f"{undo}{one['step']} on {one['on']} was abandoned; see to what it left, then settle it"
+        commands = [f"kilonova op show {one['operation']}", f"kilonova finding settle {one['id']} --reason TEXT"]
+        yield Problem("finding", one["id"], text, commands)
+
+
+def _audits(cloud: Cloud) -> Iterator[Problem]:
+    for audit in cloud.get("/audits?limit=1")["audits"]:
+        outcomes = [one for kind in ("findings", "unbalanced", "miscounted") for one in audit[kind]]
+        left = differences(audit) - sum(one["outcome"] == "repaired" for one in outcomes)
+        if left:
+            text = f"the last one left {left} difference{'' if left == 1 else 's'}"
+            yield Problem("audit", "", text, ["kilonova audit --no-repair", "kilonova audit"])
+
+
+CHECKS: tuple[Callable[[Cloud], Iterator[Problem]], ...] = (
+    _readiness,
+    _cells,
+    _hosts,
+    _failure_watch,
+    _operations,
+    _unplaced,
+    _broken_servers,
+    _quarantine,
+    _findings,
+    _audits,
+)

@@ -1,0 +1,82 @@
+"""`kilonova ha …`: silent hosts, and what is done about them without anybody's word."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from kilonova.cli.options import DEFAULT_LOGIN, Login, Reason, Seconds
+from kilonova.cli.output import Columns, Long, print_lines, print_list, print_outcome, print_record
+from kilonova.cli.times import duration, moment
+
+app = App(name="ha", help="Failure watch: status, disarm, arm.")
+
+SILENT: Columns = {
+    "host": "host",
+    "cell": "cell",
+    "state": "state",
+    "silent for": lambda one: duration(one["silent_seconds"]),
+    "servers": "servers",
+    "decision": "decision",
+    "why": lambda one: Long(one["why"]),
+}
+RECORDS: Columns = {
+    "host": "host",
+    "since": "created_at",
+    "state": "state",
+    "operation": "operation_id",
+    "evidence": lambda one: Long(one["evidence"]),
+    "proof": lambda one: Long(one["proof"]),
+    "result": lambda one: Long(one["sentence"]),
+}
+
+
+@app.command
+def status(*, login: Login = DEFAULT_LOGIN) -> None:
+    """Show silent hosts with the evidence, what is done about each and why, and the newest records."""
+    found = login.cloud().get("/ha")["ha"]
+    if login.form != "table":
+        print_record(found, {name: name for name in found}, login.form)
+        return
+    print_lines([_sentence(found)])
+    for heading, key, columns in (("silent hosts", "silent", SILENT), ("records", "records", RECORDS)):
+        if found[key]:
+            print(f"\n{heading}")
+            print_list(found[key], columns, "table")
+
+
+@app.command
+def disarm(
+    *,
+    seconds: Annotated[Seconds, Parameter(name="--for", help="How long, as 90, 90s, 5m or 2h; at most 30d.")],
+    reason: Reason,
+    login: Login = DEFAULT_LOGIN,
+) -> None:
+    """Fence and evacuate nothing automatically for some time. What is under way ends."""
+    _change({"action": "disarm", "seconds": seconds, "reason": reason}, login)
+
+
+@app.command
+def arm(*, login: Login = DEFAULT_LOGIN) -> None:
+    """End a disarm, also one that the watch has set itself because a fence command lied."""
+    _change({"action": "arm"}, login)
+
+
+def _change(body: dict[str, Any], login: Login) -> None:
+    found = login.cloud().post("/ha", body)["ha"]
+    print_outcome([_sentence(found)], found, login.form)
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    silent = len(found["silent"])
+    heard = f"{silent} of {found['hosts']} hosts silent"
+    away = f"; cells that do not answer: {', '.join(found['cells_away'])}" if found["cells_away"] else ""
+    if not found["automatic"]:
+        return f"automatic evacuation is off ([ha] automatic); {heard}{away}"
+    if found["armed"]:
+        return f"armed; {heard}{away}"
+    word = found["disarmed"]
+    until = "until somebody arms it" if word["until"] is None else f"until {moment(word['until'])}"
+    by = f" by {word['user_id']}" if word["user_id"] else ""
+    return f"disarmed {until}{by}: {word['reason']}; {heard}{away}"

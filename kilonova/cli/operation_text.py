@@ -1,0 +1,74 @@
+"""Operations in words: states, steps, children, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.cli.times import duration, moment
+
+CANCELLED = "cancelled"
+
+
+def state_of(operation: dict[str, Any]) -> str:
+    """The state for people. `undone` in the journal is a failure: of a create, with a server in ERROR to show for it;
+    of anything else, with the server as it was before."""
+    state, error = str(operation["state"]), operation["error"]
+    if state != "undone" or (error or {}).get("code") == CANCELLED:
+        return state
+    return "failed" if operation["operation"] == "create" else "failed, undone"
+
+
+def note_of(operation: dict[str, Any]) -> str:
+    """What to know beside the state: what it waits for, why it failed, or what became of a whole host."""
+    if operation["waiting_for"]:
+        return f"waiting for {operation['waiting_for']}"
+    if operation["error"]:
+        return str(operation["error"]["message"])
+    if operation["superseded_by"]:
+        return f"superseded by {operation['superseded_by']}"
+    return str((operation["account"] or {}).get("sentence", ""))
+
+
+def took(operation: dict[str, Any]) -> float | None:
+    ended = operation["ended_at"]
+    return None if ended is None else ended - operation["created_at"]
+
+
+def title(operation: dict[str, Any]) -> str:
+    server = f" of server {operation['server']}" if operation["server"] else ""
+    return f"{operation['operation']}{server}: {operation['state']}"
+
+
+def outcome(operation: dict[str, Any]) -> str:
+    """The last line about an operation that has ended."""
+    seconds, note = took(operation) or 0.0, note_of(operation)
+    what = operation["operation"] + (f" of server {operation['server']}" if operation["server"] else "")
+    return f"{what}: {state_of(operation)} after {duration(seconds)}" + (f": {note}" if note else "")
+
+
+def step_line(step: dict[str, Any]) -> str:
+    problem = f"  {step['error']['message']}" if step["error"] else ""
+    host = step["on"] or "-"  # which one is for administrators
+    name = f"undo {step['name']}" if step["way"] == "undo" else step["name"]
+    return f"  {step['ordinal']:>4} {name:<32} {host:<12} {step['state']}{problem}"
+
+
+def step_took(step: dict[str, Any]) -> float | None:
+    began = step["taken_at"] or step["created_at"]
+    return None if step["ended_at"] is None else step["ended_at"] - began
+
+
+def children_of(operation: dict[str, Any]) -> str:
+    """How far an operation about whole hosts is; empty: it is not about whole hosts, or not planned yet."""
+    progress = operation.get("progress")
+    if not progress:
+        return ""
+    counts, amounts = progress["children"], progress["bytes"]
+    failed = f", {counts['failed']} failed" if counts["failed"] else ""
+    moved = f"{amounts['done'] / 1e9:.1f} of {amounts['planned'] / 1e9:.1f} GB"
+    return f"{counts['done']} of {counts['planned']} servers done, {counts['running']} running{failed}; {moved}"
+
+
+def intervention(one: dict[str, Any]) -> str:
+    reason = f": {one['reason']}" if one["reason"] else ""
+    return f"{one['verb']} by {one['by']} at {moment(one['created_at'])}{reason}"

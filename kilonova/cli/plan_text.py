@@ -1,0 +1,172 @@
+"""The text of a dry run, line by line, as `kilonova plan` prints it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.cli.output import to_yaml, with_times
+from kilonova.cli.times import duration
+from kilonova.scheduler.report import decision_lines
+
+
+def lines(plan: dict[str, Any]) -> list[str]:
+    """The text of any dry run, by what its answer has."""
+    if "moves" in plan:
+        return _whole_host(plan)
+    if "settled" in plan:
+        return _gone(plan)
+    if "outlook" not in plan:
+        return _created(plan) if "quota" in plan else _other(plan)
+    return _snapshot(plan) if "image" in plan["outlook"] else _outcome(plan)
+
+
+def _created(plan: dict[str, Any]) -> list[str]:
+    """A line per server, what each needs besides, what is left of the quota, and why."""
+    problem, decision = plan["problem"], plan["decision"]
+    found = [_failure(problem)] if problem else [_server(one) for one in plan["servers"]]
+    found += [_port(port) for port in plan["ports"]]
+    found += [_volume(volume) for volume in plan["volumes"]]
+    found += [_left(name, amounts) for name, amounts in plan["quota"].items() if amounts["limit"] >= 0]
+    if decision is None:
+        return found
+    return [
+        *found,
+        *(["of the last one:"] if len(plan["servers"]) > 1 and not problem else []),
+        *decision_lines(decision),
+    ]
+
+
+def _failure(problem: dict[str, Any]) -> str:
+    waits = problem["code"] in ("not_known", "not_yet")
+    return str(problem["message"]) if waits else f"it would fail: {problem['message']}"
+
+
+def _server(one: dict[str, Any]) -> str:
+    takes = _amounts(one["resources"])
+    where = f" on {one['host']}" if one.get("host") else ""
+    return f"{one['name']}{where}: takes {takes}"
+
+
+def _port(port: dict[str, Any]) -> str:
+    address = f", address {port['fixed_ip']}" if port.get("fixed_ip") else ""
+    return f"port {port['port_id']}" if port.get("port_id") else f"a port on network {port['network_id']}{address}"
+
+
+def _volume(volume: dict[str, Any]) -> str:
+    if volume.get("volume_id"):
+        return f"volume {volume['volume_id']} as {volume['device']}"
+    source = next(
+        (f" of {word} {volume[f'{word}_id']}" for word in ("image", "snapshot") if f"{word}_id" in volume), ""
+    )
+    size = f" of {volume['size']} GB" if volume.get("size") else ""
+    return f"a new volume{size}{source} as {volume['device']}"
+
+
+def _left(name: str, amounts: dict[str, int]) -> str:
+    return f"quota of {name}: {amounts['left']} of {amounts['limit']} left then"
+
+
+def _amounts(share: dict[str, int]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in share.items())
+
+
+def _outcome(plan: dict[str, Any]) -> list[str]:
+    """Where the server would be, each disk, each claim, and why."""
+    if plan.get("joins"):
+        return [f"it is under way already: operation {plan['joins']}"]
+    outlook, problem = plan["outlook"], plan["problem"]
+    found = [_failure(problem)] if problem else [_end(outlook), *(_disk(disk) for disk in outlook["disks"])]
+    if not problem:
+        found += [f"claims {_amounts(share)} on {host}" for host, share in outlook["claims"].items()]
+        found += [f"left on {_copies(one)}" for one in outlook["left"]]
+        found += [f"removed from {_copies(one)}" for one in outlook["removed"]]
+    decision = _decision(plan)
+    return [*found, *(decision_lines(decision) if decision else ())]
+
+
+def _end(outlook: dict[str, Any]) -> str:
+    return (
+        f"it would be on {outlook['host']}, {outlook['ends']}" if outlook["host"] else f"it would be {outlook['ends']}"
+    )
+
+
+def _decision(plan: dict[str, Any]) -> dict[str, Any] | None:
+    if "decision" in plan:
+        return plan["decision"]  # type: ignore[no-any-return]
+    facts = (plan["problem"].get("details") or {}) if plan["problem"] else plan["facts"]
+    found: dict[str, Any] | None = facts.get("decision")
+    return found
+
+
+def _disk(disk: dict[str, Any]) -> str:
+    volume = f" (volume {disk['volume']})" if "volume" in disk else ""
+    image = f" from image {disk['from_image']}" if "from_image" in disk else ""
+    sizes = [f", {disk[unit][0]} -> {disk[unit][1]} {unit.upper()}" for unit in ("gb", "mb") if unit in disk]
+    return f"disk {disk['disk']}{volume}: {disk['fate']}{image}{''.join(sizes)}"
+
+
+def _copies(left: dict[str, Any]) -> str:
+    copies = [f"copy {copy}" for copy in left["copies"]]
+    claims = [f"{_amounts(share)} of {provider}" for provider, share in left["claims"].items()]
+    return f"{left['host']}: {'; '.join([*copies, *claims])}"
+
+
+def _snapshot(plan: dict[str, Any]) -> list[str]:
+    outlook, quota = plan["outlook"], plan["outlook"]["quota"]["image_bytes"]
+    found = [_failure(plan["problem"])] if plan["problem"] else []
+    for disk in outlook["disks"]:
+        if "most_bytes" in disk:
+            found.append(f"{disk['disk']} on {outlook['host']}: uploaded, {disk['most_bytes']} bytes at most; it stays")
+        elif "snapshot" in disk:
+            found.append(f"{disk['disk']}, volume {disk['volume']}: snapshotted; it stays")
+        else:
+            found.append(f"{disk['disk']}, volume {disk['volume']}: not in the image; it stays")
+    if quota["limit"] >= 0:
+        found.append(f"quota of image bytes: {quota['left']} of {quota['limit']} left now")
+    return found
+
+
+def _whole_host(plan: dict[str, Any]) -> list[str]:
+    """A line per host and per server, then the totals."""
+    moves, misfits = plan["moves"], plan["misfits"]
+    lost = sum(any(disk["fate"] != "kept" for disk in move.get("disks", ())) for move in moves)
+    return [
+        *(_host(proof) for proof in plan["hosts"].values()),
+        *(_move(move) for move in moves),
+        *(f"{server}: impossible: {one['why']}{_helps(one['changes'])}" for server, one in misfits.items()),
+        *(f"{server}: refused: {why}" for server, why in plan["refused"].items()),
+        *(f"{server}: stays: {why}" for server, why in plan["spared"].items()),
+        f"{len(moves)} would move, {lost} of them with disks made again; {len(misfits)} impossible; "
+        f"about {duration(plan['seconds'])}, {plan['bytes'] / 1e9:.1f} GB",
+    ]
+
+
+def _host(host: dict[str, Any]) -> str:
+    proof = f" (proven by {host['proven_by']})" if host.get("proven_by") else ""
+    return f"{host['sentence']}{proof}"
+
+
+def _move(move: dict[str, Any]) -> str:
+    disks = ", ".join(f"{disk['disk']} {disk['fate']}" for disk in move.get("disks", ()))
+    to = f"to {move['to']}" if move.get("to") else move["why"]
+    return f"{move['server']}: {to}" + (f" ({disks})" if disks else "")
+
+
+def _helps(changes: list[str]) -> str:
+    return f"; what would help: {changes[0]}" if changes else ""
+
+
+def _other(plan: dict[str, Any]) -> list[str]:
+    """A dry run that this program has no words for: of a newer cloud, perhaps."""
+    return to_yaml(with_times(plan)).splitlines()
+
+
+def _gone(plan: dict[str, Any]) -> list[str]:
+    return [
+        plan["proof"],
+        *(f"copy {disk['copy']} of {disk['server']}: {disk['fate']}" for disk in plan["disks"]),
+        *(f"{server}: goes back to the host that it was moved from" for server in plan["reverts"]),
+        *(f"{server}: can only be confirmed, not reverted" for server in plan["confirm_only"]),
+        f"settled: {_amounts(plan['settled'])}",
+        f"left: {_amounts(plan['left'])}",
+    ]
