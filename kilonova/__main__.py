@@ -1,5 +1,5 @@
 """`python -m kilonova` is the program `kilonova`."""
 
-from kilonova.app import main
+from kilonova.cli.main import main
 
 main()

@@ -1,6 +1,6 @@
-"""The program: its commands, and the only place where parts are wired together.
+"""The processes of a cloud as commands, and the only place where parts are wired together.
 
-Only what a command needs is imported, and only when it runs: `kilonova --help` must not wait for a database driver.
+Only what a command needs is imported, and only when it runs: `kilonova serve --help` must not wait for a database.
 """
 
 from __future__ import annotations
@@ -8,85 +8,63 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter, UnknownCommandError
+from cyclopts import Parameter
 
-from kilonova.cli import (
-    audit,
-    cell,
-    database,
-    explain,
-    findings,
-    host,
-    identity,
-    image,
-    keygen,
-    operations,
-    plan,
-    simulation,
-    unplaced,
-)
+from kilonova.cli import database
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
-from kilonova.domain.errors import Failed, Halted, KilonovaError, Refused
+from kilonova.domain.errors import Halted, KilonovaError, Refused
 from kilonova.parts import (
     CONDUCTOR_NAME,
     MACHINES_NAME,
     SEAL_KEY_NAME,
     add_host,
     clouds_of,
+    http_image_bytes,
     keeping_volumes,
     look,
     make_engine,
+    make_fence,
     make_policy,
     make_room,
     make_seal,
+    make_sender,
     make_service,
     make_world,
     open_all,
     open_nats,
     seal_of,
     stores_of,
+    web_socket_door,
 )
 from kilonova.production import (
     Uuids,
     new_key,
     new_password,
     run,
+    say,
     say_once,
     stop_signal,
 )
-from kilonova.store.modes import PRIVATE
 
 if TYPE_CHECKING:
     from kilonova.api.listening import Listener
     from kilonova.api.service import Service
+    from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.room import Room
     from kilonova.conductor.service import Conductor
+    from kilonova.real_host import RealHost
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
 
-DONE, USAGE, REFUSED, FAILED = 0, 2, 3, 4  # exit codes; 1 is a crash
-WRONGLY_ASKED = ("bad_configuration", "usage")  # found out here, before anybody was asked
+Driver = Literal["simulated", "libvirt"]
+SIMULATED: Driver = "simulated"
+LIBVIRT: Driver = "libvirt"
 logger = logging.getLogger(__name__)
-
-app = App(
-    name="kilonova",
-    help="A compute control plane that speaks OpenStack's Compute and Placement APIs.",
-    help_format="plaintext",  # markdown would cost a fifth of the time that --help takes
-)
-for commands in (operations, findings, plan, unplaced, host, cell, image, identity, database, simulation):
-    app.command(commands.app)
-app.command(host.quarantine)
-app.command(explain.explain)
-app.command(audit.audit)
-app.command(keygen.keygen)
-for name, sentence in simulation.LOADED_WHEN_USED.items():
-    simulation.app.command(f"kilonova.sim.cli:{name}", name=name, help=sentence)
 
 Listen = Annotated[str, Parameter(help="Address and port of the HTTP API.")]
 PublicUrl = Annotated[
@@ -94,67 +72,33 @@ PublicUrl = Annotated[
 ]
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The entry point. What goes wrong on purpose is one sentence on stderr and an exit code."""
-    os.umask(PRIVATE)
-    sys.exit(_run_command(arguments))
-
-
-def _run_command(arguments: Sequence[str] | None) -> int:
-    try:
-        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
-        return code if isinstance(code, int) else DONE
-    except BrokenPipeError:  # `| head` has read enough; nothing more can be said there, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
-    except CycloptsError as error:
-        return _say(f"{error}{_hint(error)}", USAGE)
-    except Refused as why:
-        return _say(why.message, USAGE if why.code in WRONGLY_ASKED else REFUSED)
-    except Failed as why:
-        return _say(why.message, FAILED)
-    except KilonovaError as error:  # a database or a broker that cannot be used: nothing was begun
-        return _say(str(error), REFUSED)
-
-
-def _hint(error: CycloptsError) -> str:
-    """An option where a command belongs."""
-    word = (error.unused_tokens or [""])[0] if isinstance(error, UnknownCommandError) else ""
-    return f" Options go after the command: kilonova op list {word} …" if word.startswith("-") else ""
-
-
-def _say(sentence: str, code: int) -> int:
-    print(f"kilonova: {sentence}", file=sys.stderr)
-    return code
-
-
 # -- roles ------------------------------------------------------------------------------------------------------------
 
 
-@app.command
 def serve(
     *,
     data: Data = DEFAULT_DATA,
     listen: Listen = DEFAULT_LISTEN,
     public_url: PublicUrl = "",
     hosts: int | None = None,
-    driver: Literal["simulated"] = "simulated",
+    driver: Driver = SIMULATED,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Run a whole cloud in one process: SQLite files in DATA, simulated hosts, no other service needed.
+    """Run a whole cloud in one process: SQLite files in DATA, simulated hosts or this machine, no other service needed.
 
     Parameters
     ----------
     hosts
         Number of simulated hosts. Without it: [simulated] hosts.
     driver
-        Driver that runs guests.
+        Driver that runs guests. libvirt: this machine is the only host.
     """
     from kilonova.api.listening import listening
     from kilonova.settings import load
 
+    if driver == LIBVIRT and hosts is not None:
+        raise Refused("usage", "--hosts: with --driver libvirt this machine is the only host; leave it out")
     count = [] if hosts is None else [f"simulated.hosts={hosts}"]
     settings = load(data, config, [*(overrides or []), *count])
     if settings.database.is_set or settings.bus.url:
@@ -164,10 +108,9 @@ def serve(
         raise Refused("bad_configuration", "--hosts 0: a cloud needs at least 1 host")
     with listening(listen, public_url, settings.wsgi) as listener:
         database.refuse_newer(database.addresses(settings, data))
-        run(_serve(data, settings, listener), settings)
+        run(_serve(data, settings, listener, driver), settings)
 
 
-@app.command
 def api(
     *,
     data: Data = DEFAULT_DATA,
@@ -185,7 +128,6 @@ def api(
         run(_api(data, settings, listener), settings)
 
 
-@app.command
 def placement(
     *,
     data: Data = DEFAULT_DATA,
@@ -215,7 +157,6 @@ def placement(
         run(serve_placement(data, settings, listener, auth=auth, profile=profile), settings)
 
 
-@app.command
 def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None) -> None:
     """Run a conductor of a fleet. Any number may run; each takes over from one that dies."""
     from kilonova.settings import load_for_fleet
@@ -246,17 +187,16 @@ def _metrics_listener(settings: Settings, closing: contextlib.ExitStack) -> List
     return listener
 
 
-@app.command
 def agent(
     *,
     host: str,
     cell: str | None = None,
     data: Data | None = None,
-    driver: Literal["simulated"] = "simulated",
+    driver: Driver = SIMULATED,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """Run the agent of one host of a fleet. It speaks to the bus alone and never opens a database.
+    """Run the agent of one host of a fleet. It speaks to the bus, has images from an API, and never opens a database.
 
     Parameters
     ----------
@@ -278,29 +218,38 @@ def agent(
     if settings.simulated.shared_storage:
         text = "[simulated] shared_storage needs all its hosts in one process: use kilonova serve"
         raise Refused("bad_configuration", text)
-    run(_agent(host, place, settings), settings)
+    run(_real_agent(host, place, settings) if driver == LIBVIRT else _agent(host, place, settings), settings)
 
 
 # -- wiring -----------------------------------------------------------------------------------------------------------
 
 
-async def _serve(path: Path, settings: Settings, listener: Listener) -> None:
+async def _serve(path: Path, settings: Settings, listener: Listener, driver: Driver) -> None:
     from kilonova.store.directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:
-        async with embedded(data, settings, listener.url) as service:
-            await _answer(data, service, settings, listener, stopping)
+        async with embedded(data, settings, listener.url, driver) as service:
+            await _answer(data, service, settings, listener, stopping, _login_advice(settings, driver))
+
+
+def _login_advice(settings: Settings, driver: Driver) -> str:
+    from kilonova.real_host import login_advice
+
+    return login_advice(settings) if driver == LIBVIRT else ""
 
 
 @contextlib.asynccontextmanager
-async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> AsyncIterator[Service]:
+async def embedded(
+    data: DataDirectory, settings: Settings, url: str = "", driver: Driver = SIMULATED
+) -> AsyncIterator[Service]:
     """A whole cloud in this process: stores, conductor, hosts; all but the HTTP server."""
     from kilonova.bus.memory import MemoryBus, MemoryHub
-    from kilonova.compute.drivers.hardware import Hardware
-    from kilonova.compute.drivers.simulated import SimulatedFence
+    from kilonova.compute.drivers.libvirt.images import ServiceImages
     from kilonova.conductor.service import Conductor
     from kilonova.operations.hosts import fence_absent
+    from kilonova.operations.image_bytes import DirectImageBytes
+    from kilonova.real_host import checked, make_real_host, own_name
 
     policy = make_policy(data.path)
     async with contextlib.AsyncExitStack() as closing:
@@ -308,21 +257,14 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
         opening = open_all(settings, data.path, embedded=True, witnesses=clouds, data=data)
         stores = await closing.enter_async_context(opening)
         seal = make_seal(data.secret(SEAL_KEY_NAME, new_key))
-        hub, hardware = MemoryHub(), Hardware(persist=data.path / MACHINES_NAME)
-        closing.callback(hardware.close)
-        for number in range(1, settings.simulated.hosts + 1):
-            add_host(hardware, f"host{number}", settings)
-        conducting = make_world(MemoryBus(hub, "conductor"), stores, fence=SimulatedFence(hardware))
+        hub, hardware = MemoryHub(), _hardware(data.path, settings, closing) if driver == SIMULATED else None
+        fence = make_fence(settings, hardware)
+        conducting = make_world(MemoryBus(hub, "conductor"), stores, fence=fence)
         works = Conductor(make_engine(conducting, settings, seal, worker=Uuids().uuid()), alone=True)
         closing.push_async_callback(works.stop)
         await works.start()
-        _log_hosts(works, closing)
-        room = make_room(hardware, settings, lambda host: MemoryBus(hub, host))
-        closing.push_async_callback(room.stop)
-        await room.start(MemoryBus(hub, "machines"))
-        for gone in [] if stores.halted else await fence_absent(works.engine, hardware.hosts()):
-            text = "%s is in the database but only %d hosts were started (--hosts); marking it down"
-            logger.warning(text, gone, settings.simulated.hosts)
+        await _watch_hosts(works, closing)
+        await _send_notifications(works, settings, closing)
 
         async def unready() -> str:
             if stores.halted:
@@ -331,19 +273,48 @@ async def embedded(data: DataDirectory, settings: Settings, url: str = "") -> As
             some = ", ".join(awaited[:5]) + (f" and {len(awaited) - 5} more" if len(awaited) > 5 else "")
             return f"waiting for {some} to register" if awaited else ""
 
-        engine = make_engine(make_world(MemoryBus(hub, "api"), stores, settings=settings), settings, seal)
+        accepting = make_world(MemoryBus(hub, "api"), stores, settings=settings, fence=fence)
+        engine = make_engine(accepting, settings, seal)
         service = make_service(engine, settings, data.path, url, unready, policy, stores.backend)
+        uploads = DirectImageBytes(engine, service.images)
+        name = "" if hardware is not None else own_name(settings)
+        await closing.enter_async_context(keeping_volumes(service, data.path, [name] if name else []))
+        room: Room | RealHost
+        if hardware is not None:
+            buses = partial(MemoryBus, hub)
+            room = make_room(hardware, settings, buses, lambda bus: uploads, service.consoles)
+            closing.push_async_callback(room.stop)
+            await room.start(MemoryBus(hub, "machines"))
+            absent = [] if stores.halted else await fence_absent(works.engine, hardware.hosts())
+            for gone in absent:
+                text = "%s is in the database but only %d hosts were started (--hosts); marking it down"
+                logger.warning(text, gone, settings.simulated.hosts)
+        else:
+            doors = (uploads, ServiceImages(service.images.file), service.consoles)
+            room = await checked(make_real_host(settings, name, data.path, MemoryBus(hub, name), *doors))
+            closing.push_async_callback(room.stop)
+            await room.start()
         await _prepare(service, data, settings)
-        async with keeping_volumes(service, data.path):
-            yield service
+        yield service
+
+
+def _hardware(path: Path, settings: Settings, closing: contextlib.AsyncExitStack) -> Hardware:
+    from kilonova.compute.drivers.hardware import Hardware
+
+    hardware = Hardware(persist=path / MACHINES_NAME)
+    closing.callback(hardware.close)
+    for number in range(1, settings.simulated.hosts + 1):
+        add_host(hardware, f"host{number}", settings)
+    return hardware
 
 
 async def _api(path: Path, settings: Settings, listener: Listener) -> None:
+    from kilonova.operations.image_bytes import serve_address
     from kilonova.store.directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:
-        policy = make_policy(path)
+        policy, fence = make_policy(path), make_fence(settings)
         async with contextlib.AsyncExitStack() as closing:
             opening = open_all(settings, path, embedded=False, witnesses=clouds_of(path, settings), data=data)
             stores = await closing.enter_async_context(opening)
@@ -360,9 +331,11 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
                     return "the control database does not answer"
                 return ""
 
-            engine = make_engine(make_world(bus, stores, settings=settings), settings, seal_of(settings))
+            world = make_world(bus, stores, settings=settings, fence=fence)
+            engine = make_engine(world, settings, seal_of(settings))
             service = make_service(engine, settings, path, listener.url, unready, policy, stores.backend)
             await _prepare(service, data, settings)
+            await serve_address(engine, listener.url)
             learning = asyncio.create_task(service.cells.keep_learning(settings.conductor.poll_seconds))
             closing.callback(learning.cancel)
             async with keeping_volumes(service, path):
@@ -370,9 +343,14 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
 
 
 async def _answer(
-    data: DataDirectory, service: Service, settings: Settings, listener: Listener, stopping: asyncio.Event
+    data: DataDirectory,
+    service: Service,
+    settings: Settings,
+    listener: Listener,
+    stopping: asyncio.Event,
+    advice: str = "",
 ) -> None:
-    """HTTP until told to stop; the start has succeeded."""
+    """HTTP until told to stop; the start has succeeded. `advice` is printed with the news that it is ready."""
     from kilonova.api.app import make_app
     from kilonova.api.connections import Connections
     from kilonova.api.cors import with_cors
@@ -390,11 +368,12 @@ async def _answer(
     listener.listen()
     ready = f"kilonova: ready on {listener.address}"
     if stores_of(service).halted:
-        print(f"{ready} for reads only: {stores_of(service).halted}", flush=True)
-    say_once(f"{ready}\n{welcome(data.path, passwords)}", service.unready)
+        say(f"{ready} for reads only: {stores_of(service).halted}")
+    say_once("\n".join(filter(None, (ready, welcome(data.path, passwords), advice))), service.unready)
     app = with_cors(make_app(service), settings.cors.allowed_origin, settings.cors.allow_headers)
     seen = Seen(app, access_log=listener.options.access_log)
-    await serve_web(seen, listener.socket, stopping, Connections(listener.options), listener.certificate)
+    connections = Connections(listener.options)
+    await serve_web(seen, listener.socket, stopping, connections, listener.certificate, websockets=True)
 
 
 async def _prepare(service: Service, data: DataDirectory, settings: Settings) -> None:
@@ -412,15 +391,26 @@ async def _prepare(service: Service, data: DataDirectory, settings: Settings) ->
     await service.cells.prepare()
     await service.flavors.prepare()
     owner = await admin_project(service.engine.world.db.control)
-    await service.images.prepare(owner=owner)
+    await service.images.prepare(owner=owner, guest_image=settings.libvirt.default_image)
     await service.networks.prepare(owner=owner)
     await service.volumes.prepare()
 
 
-def _log_hosts(works: Conductor, closing: contextlib.AsyncExitStack) -> None:
+async def _send_notifications(works: Conductor, settings: Settings, closing: contextlib.AsyncExitStack) -> None:
+    sender = make_sender(works.engine, settings)
+    if sender is not None:
+        closing.push_async_callback(sender.stop)
+        await sender.start()
+
+
+async def _watch_hosts(works: Conductor, closing: contextlib.AsyncExitStack) -> None:
     from kilonova.conductor.host_log import HostLog
+    from kilonova.ha.watch import Watch
 
     engine = works.engine
+    watch = Watch(engine)
+    closing.push_async_callback(watch.stop)
+    await watch.start()
     looking = asyncio.create_task(HostLog(engine).keep_looking(engine.limits.poll_seconds))
     closing.callback(looking.cancel)
 
@@ -431,17 +421,18 @@ async def _conductor(path: Path, settings: Settings, metrics: Listener | None) -
 
     stopping, worker = stop_signal(), Uuids().uuid()
     async with contextlib.AsyncExitStack() as closing:
-        seal = seal_of(settings)
+        seal, fence = seal_of(settings), make_fence(settings)
         opening = open_all(settings, path, embedded=False, memory=path / CONDUCTOR_NAME)
         stores = await closing.enter_async_context(opening)
         bus = await closing.enter_async_context(open_nats(settings, f"conductor-{worker}"))
-        works = Conductor(make_engine(make_world(bus, stores), settings, seal, worker=worker))
+        works = Conductor(make_engine(make_world(bus, stores, fence=fence), settings, seal, worker=worker))
         if metrics is not None:
             closing.push_async_callback(_serve_metrics(works, metrics))  # before the next one: it ends last
         closing.push_async_callback(works.stop)
         await works.start()
-        _log_hosts(works, closing)
-        print(f"kilonova: conductor {worker} works", flush=True)
+        await _watch_hosts(works, closing)
+        await _send_notifications(works, settings, closing)
+        say(f"kilonova: conductor {worker} works")
         await stopping.wait()
 
 
@@ -481,14 +472,47 @@ async def _agent(host: str, path: Path, settings: Settings) -> None:
             add_host(hardware, host, settings)
             controllers = await closing.enter_async_context(open_nats(settings, f"machine-{host}"))
             url, prefix = settings.bus.url, settings.bus.prefix
-            room = make_room(hardware, settings, lambda name: NatsBus(url, name, prefix=prefix), Peers)
+            doors = (http_image_bytes(settings), web_socket_door(settings), Peers)
+            room = make_room(hardware, settings, lambda name: NatsBus(url, name, prefix=prefix), *doors)
             closing.push_async_callback(room.stop)
             await room.start(controllers)
             data.keep_all()
-            print(f"kilonova: agent of {host} works", flush=True)
-            stopped = asyncio.ensure_future(stopping.wait())
-            ends: list[asyncio.Future[Any]] = [stopped, room.refused]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
+            say(f"kilonova: agent of {host} works")
+            await _until_ended(stopping, room.refused)
         if room.refused.done():
             raise Refused("host_refused", room.refused.result())
+
+
+async def _real_agent(host: str, path: Path, settings: Settings) -> None:
+    from kilonova.bus.nats import NatsBus
+    from kilonova.disk_port import disk_port
+    from kilonova.real_host import agent_images, make_real_host
+    from kilonova.store.directory import DataDirectory
+
+    stopping = stop_signal()
+    with DataDirectory(path) as data:
+        async with disk_port(settings) as port:
+            bus = NatsBus(settings.bus.url, host, prefix=settings.bus.prefix)
+            image_bytes = http_image_bytes(settings)(bus)
+            images = agent_images(settings, host, path, image_bytes)
+            doors = (image_bytes, images, web_socket_door(settings))
+            real = make_real_host(settings, host, path, bus, *doors, port.url)
+            try:
+                await bus.start()
+                port.serve(real.receiver)
+                await real.start()
+                data.keep_all()
+                say(f"kilonova: agent of {host} works")
+                await _until_ended(stopping, real.refused)
+            finally:
+                await real.stop()
+                await bus.close()
+        if real.refused.done():
+            raise Refused("host_refused", real.refused.result())
+
+
+async def _until_ended(stopping: asyncio.Event, refused: asyncio.Future[str]) -> None:
+    stopped = asyncio.ensure_future(stopping.wait())
+    ends: list[asyncio.Future[Any]] = [stopped, refused]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()

@@ -17,6 +17,8 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
+from kilonova.domain.visible import visible, visible_json
+
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 OPERATION: ContextVar[str] = ContextVar("the operation that this task works on", default="")
 Fields = dict[str, Any]
@@ -109,15 +111,14 @@ class _Json(_Formatter):
         fields["timestamp"] = self.formatTime(record)
         if trace:
             fields["exception"] = trace
-        return self._encode(fields).decode()
+        return visible_json(self._encode(fields).decode())
 
 
 class _Text(_Formatter):
     def line(self, record: logging.LogRecord, fields: Fields, trace: str) -> str:
-        """A line end in a value would let a client write lines of its own."""
+        """A line end in a value would let a client write lines of its own, an escape character steer the terminal."""
         said = record.getMessage()
         around = f" {said} "
         more = "".join(f" {key}={value}" for key, value in fields.items() if f" {key}={value} " not in around)
         line = f"{self.formatTime(record)} {record.levelname} {record.name}: {said}{more}"
-        line = line.replace("\r", "\\r").replace("\n", "\\n")
-        return f"{line}\n{trace}" if trace else line
+        return "\n".join(map(visible, (line, *(trace.split("\n") if trace else ()))))

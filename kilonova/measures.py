@@ -20,6 +20,12 @@ LEASES = Counter(
     "kilonova_leases_expired", "Steps whose lease expired because their worker stopped.", registry=REGISTRY
 )
 CONFLICTS = Counter("kilonova_placement_conflicts", "Claims that lost the race for every candidate.", registry=REGISTRY)
+NOTIFICATIONS = Counter(
+    "kilonova_notifications",
+    "Tries to send a notification, by result; dropped and given_up were never delivered.",
+    ("result",),
+    registry=REGISTRY,
+)
 HTTP_REQUESTS = Counter(
     "kilonova_http_requests",
     "Requests by method, template of the route and status.",

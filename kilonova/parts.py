@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +22,14 @@ from kilonova.production import SystemClock, Uuids, new_key
 if TYPE_CHECKING:
     from kilonova.api.service import Service
     from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.image_bytes import HttpImageBytes
     from kilonova.compute.room import Room
+    from kilonova.domain.failure_watch import WatchRules
     from kilonova.engine.core import Engine
     from kilonova.engine.limits import Limits
     from kilonova.engine.secrets import Seal
+    from kilonova.notifications.sender import Sender
+    from kilonova.notifications.target import Target
     from kilonova.policy.enforcer import Policy
     from kilonova.services.identity.service import Identity
     from kilonova.services.image.uploads import Caps
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from kilonova.store.directory import DataDirectory
     from kilonova.store.open import OpenStores
     from kilonova.store.reserve import DiskReserve
-    from kilonova.world import Bus, Clock, Ids, Store, Stores, Tx, World
+    from kilonova.world import Bus, Clock, ConsoleDoor, Fence, Ids, Store, Stores, Tx, Uploads, World
 
 IMAGES_NAME = "images"
 VOLUMES_NAME = "volumes"
@@ -55,6 +61,7 @@ def make_service(
 ) -> Service:
     """What the HTTP handlers work with; the embedded services keep their records in the control database. `backend`:
     whose volumes lie in this data directory."""
+    from kilonova.api.consoles.meeting import ConsoleMeeting
     from kilonova.api.service import Service
     from kilonova.quota.service import Quotas
     from kilonova.services.compute.aggregate_book import AggregateBook
@@ -65,6 +72,7 @@ def make_service(
     from kilonova.services.compute.server_groups import ServerGroups
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
+    from kilonova.services.network.wakeups import Wakeups
     from kilonova.store.open import OpenStores
 
     world = engine.world
@@ -76,7 +84,7 @@ def make_service(
         engine=engine,
         identity=make_identity(parts, settings, engine.seal),
         images=Images(*parts, images_folder(settings, path), _caps_of(settings), reserve),
-        networks=Networks(*parts),
+        networks=Networks(*parts, wakeups=Wakeups(world.db.control, world.bus, world.clock, stores.bus_prefix)),
         volumes=make_volumes(world, settings, engine.seal, backend),
         flavors=Flavors(*parts),
         aggregates=Aggregates(*parts),
@@ -88,6 +96,7 @@ def make_service(
         policy=policy,
         public_url=url,
         unready=unready,
+        consoles=ConsoleMeeting(world, settings.console, url),
         pci_aliases=settings.pci.alias,
         reserve=reserve,
     )
@@ -122,7 +131,12 @@ def stores_of(service: Service) -> OpenStores:
 
 
 def make_room(
-    hardware: Hardware, settings: Settings, make_bus: Callable[[str], Bus], peers: Callable[[Bus], Any] | None = None
+    hardware: Hardware,
+    settings: Settings,
+    make_bus: Callable[[str], Bus],
+    make_uploads: Callable[[Bus], Uploads],
+    consoles: ConsoleDoor,
+    peers: Callable[[Bus], Any] | None = None,
 ) -> Room:
     from kilonova.compute.agent import Agent
     from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
@@ -138,12 +152,28 @@ def make_room(
     def make_agent(host: str, bus: Bus) -> Agent:
         elsewhere = peers(bus) if peers is not None else None
         driver = SimulatedDriver(hardware, host, elsewhere, offer, BusVolumes(bus))
-        world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host))
+        doors: dict[str, Any] = {"uploads": make_uploads(bus), "consoles": consoles}
+        world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host), **doors)
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
         cell = settings.compute.cell or simulated_cell(settings, host)
         return Agent(world, host, REGISTRY, report_interval=interval, storage=storage, cell=cell)
 
     return Room(hardware, make_bus=make_bus, make_agent=make_agent)
+
+
+def http_image_bytes(settings: Settings) -> Callable[[Bus], HttpImageBytes]:
+    """Of a host of a fleet."""
+    from kilonova.compute.image_bytes import HttpImageBytes
+
+    options = settings.glance
+    return lambda bus: HttpImageBytes(bus, SystemClock(), url=options.endpoint_override, ca_file=options.cafile)
+
+
+def web_socket_door(settings: Settings) -> ConsoleDoor:
+    """Of a host of a fleet."""
+    from kilonova.compute.console_door import WebSocketDoor
+
+    return WebSocketDoor(settings.glance.cafile)
 
 
 def simulated_cell(settings: Settings, host: str) -> str:
@@ -168,6 +198,7 @@ def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") 
 
 
 def make_volumes(world: World, settings: Settings, seal: Seal, backend: str = "") -> Volumes:
+    from kilonova.services.volume.export_requests import ask_to_close
     from kilonova.services.volume.service import Volumes
 
     options = settings.volume
@@ -182,6 +213,7 @@ def make_volumes(world: World, settings: Settings, seal: Seal, backend: str = ""
         backend=backend,
         default_type=options.default_volume_type,
         quota_defaults=limits,
+        close=partial(ask_to_close, world.bus),
     )
 
 
@@ -194,12 +226,15 @@ def images_folder(settings: Settings, path: Path) -> Path:
 def clouds_of(path: Path, settings: Settings, *, hosts: str = "") -> dict[str, str]:
     """Which cloud the directories of this data directory belong to, and the simulated hosts in the file `hosts`; what
     is new is left out. Changes nothing."""
+    from kilonova.compute.memory import FILE_NAME, cloud_in
     from kilonova.store.badges import read_directory_badge
 
     places = {IMAGES_NAME: images_folder(settings, path), VOLUMES_NAME: path / VOLUMES_NAME}
     folders = {f"{name} directory {place}": place for name, place in places.items()}
     badges = {what: read_directory_badge(folder) for what, folder in folders.items()}
     clouds = {what: badge.cloud for what, badge in badges.items() if badge is not None}
+    if hosts and (cloud := cloud_in(path / FILE_NAME)):
+        clouds[f"memory of the host in {path / FILE_NAME}"] = cloud
     if hosts and (path / hosts).exists():
         from kilonova.compute.drivers.shelf import clouds_of_hosts
 
@@ -242,30 +277,45 @@ def claim_memory(stores: OpenStores, folder: Path) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def keeping_volumes(service: Service, path: Path) -> AsyncIterator[None]:
-    """While this lasts, the files of this data directory's volumes are made, copied and removed as records say."""
+async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = ()) -> AsyncIterator[None]:
+    """While this lasts, the files of this data directory's volumes are made, copied and removed as records say, and
+    served to hosts. `local`: hosts that are this machine."""
+    from kilonova.services.volume.exports import Exports, Listening
     from kilonova.services.volume.files import Files
+    from kilonova.store.modes import EXPORTS_NAME
 
-    bus, options = service.world.bus, service.world.settings.volume
+    bus, options, parts = service.world.bus, service.world.settings.volume, service.volumes.parts
     limits = {"tasks": options.file_tasks, "seconds": options.file_task_timeout}
-    keeper = service.volumes.keeper(Files(path / VOLUMES_NAME, service.reserve), service.images, **limits)
-    watching = asyncio.create_task(service.reserve.watch())
+    files, listening = path / VOLUMES_NAME, Listening(options.target_ip_address, options.port_range, local)
+    exports = Exports(parts.control, parts.seal, parts.backends.own, files, path / EXPORTS_NAME, listening)
+    keeper = service.volumes.keeper(Files(files, service.reserve), service.images, exports, **limits)
+    watching = [asyncio.create_task(one) for one in (service.reserve.watch(), exports.mind(service.reserve))]
     try:
         await keeper.start(bus)
         await service.volumes.contents.serve(bus)
         yield
     finally:
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         await keeper.stop()
 
 
 def make_world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:
+    from kilonova.services.image.servers import ServerImages
     from kilonova.services.network.service import Networks
+    from kilonova.services.network.wakeups import Wakeups
     from kilonova.world import World
 
     clock, ids = SystemClock(), Uuids()
-    network = Networks(stores.control, clock, ids) if stores is not None else None
-    return World(clock=clock, ids=ids, random=random.Random(), bus=bus, stores=stores, network=network, **parts)
+    services: dict[str, Any] = {}
+    if stores is not None:
+        services = {
+            "network": Networks(
+                stores.control, clock, ids, wakeups=Wakeups(stores.control, bus, clock, stores.bus_prefix)
+            ),
+            "image": ServerImages(stores.control, clock),
+        }
+    return World(clock=clock, ids=ids, random=random.Random(), bus=bus, stores=stores, **services, **parts)
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -275,22 +325,77 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(
         service_down_time=default.service_down_time,
         report_interval=default.report_interval,
+        # What was heard must be known well within the time after which silence counts.
+        flush_seconds=min(Limits.flush_seconds, default.service_down_time / 8),
         max_attempts=settings.scheduler.max_attempts,
         unknown_wait=settings.scheduler.unknown_wait,
         lease_seconds=conducting.lease_seconds,
         poll_seconds=conducting.poll_seconds,
         evacuations_per_destination=conducting.evacuations_per_destination,
+        move_seconds=conducting.move_seconds,
+        move_mb_per_second=conducting.move_mb_per_second,
         audit_interval=settings.audit.interval,
         ledger_days=settings.audit.ledger_days,
+        watch=_watch_of(settings),
+        notifier=(default.host or socket.gethostname()) if settings.notifications.transport else "",
         retention_days=settings.retention.days,
         allow_resize_to_same_host=default.allow_resize_to_same_host,
         resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
         reclaim_instance_interval=default.reclaim_instance_interval,
+        resize_confirm_window=default.resize_confirm_window,
         counts_failed_builds=settings.compute.consecutive_build_service_disable_threshold > 0,
         list_records_by_skipping_down_cells=settings.api.list_records_by_skipping_down_cells,
         quota=_quota_of(settings),
         count_usage_from_placement=settings.quota.count_usage_from_placement,
     )
+
+
+def _watch_of(settings: Settings) -> WatchRules:
+    from kilonova.domain.failure_watch import WatchRules
+
+    options = settings.ha
+    return WatchRules(
+        automatic=options.automatic,
+        storm_percent=options.storm_percent,
+        storm_hosts=options.storm_hosts,
+        storm_window=options.storm_window,
+        fence_timeout=options.fence_timeout,
+    )
+
+
+def make_sender(engine: Engine, settings: Settings) -> Sender | None:
+    """None: no notifications are written or sent. Those that lie there are sent when it is on again."""
+    from kilonova.notifications.bus import BusTarget
+    from kilonova.notifications.sender import Sender
+    from kilonova.notifications.webhook import Webhook, read_secret
+
+    options = settings.notifications
+    if not options.transport:
+        return None
+    if options.transport == "bus":
+        topics, seconds = options.versioned_notifications_topics, options.webhook_timeout
+        target: Target = BusTarget(engine.world.bus, topics, answered_within=seconds if options.bus_answer else None)
+    else:
+        secret = read_secret(options.webhook_secret_file) if options.webhook_secret_file else b""
+        target = Webhook(options.webhook_url, secret, ca_file=options.webhook_ca_file, seconds=options.webhook_timeout)
+    rules = {"try_seconds": options.webhook_timeout, "retry_seconds": options.retry_seconds}
+    return Sender(engine.world, engine.worker, target, **rules, most=options.max_queued)
+
+
+def make_fence(settings: Settings, hardware: Hardware | None = None) -> Fence | None:
+    """The operator's command; else the power switches of simulated hosts in this process."""
+    if settings.ha.fence_command:
+        from kilonova.ha.command import CommandFence
+
+        return CommandFence(settings.ha.fence_command)
+    if hardware is not None:
+        from kilonova.compute.drivers.simulated import SimulatedFence
+
+        return SimulatedFence(hardware)
+    if settings.ha.automatic:
+        text = "[ha] automatic = true needs fence_command: a host that may still run its servers is not evacuated"
+        raise Refused("bad_configuration", text)
+    return None
 
 
 def make_reserve(world: World, settings: Settings, path: Path) -> DiskReserve:
@@ -380,6 +485,7 @@ async def open_nats(settings: Settings, name: str) -> AsyncIterator[Bus]:
 
 def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
     from kilonova.compute.drivers.board import Board
+    from kilonova.compute.drivers.simulated import SAME_HOST
 
     shape = settings.simulated
     hardware.add_host(
@@ -391,6 +497,7 @@ def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
         boot_seconds=shape.boot_seconds,
         copy_seconds=shape.copy_seconds,
         board=Board(shape.numa_nodes, shape.cpu_threads, shape.huge_pages, shape.pci),
+        traits=[SAME_HOST] if shape.same_host_cold_migrate else [],
     )
 
 

@@ -9,6 +9,7 @@ import gc
 import os
 import resource
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
@@ -81,6 +82,13 @@ def stop_signal() -> asyncio.Event:
     return stopping
 
 
+def say(sentence: str) -> None:
+    """Print a line for the person or script that started this process. It is one write: a log line in the middle would
+    hide it from scripts that wait for it."""
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
 def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
     """On stdout, as soon as nothing is missing any more."""
 
@@ -89,7 +97,7 @@ def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
             await asyncio.sleep(0.02)
         gc.collect()
         gc.freeze()  # what the start has made stays: no look for garbage need pass over it again
-        print(sentence, flush=True)
+        say(sentence)
 
     task = asyncio.create_task(wait())
     _saying.add(task)

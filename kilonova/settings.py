@@ -9,9 +9,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -40,10 +41,20 @@ Flag = Annotated[bool, Meta(description="true or false")]
 Word = Annotated[str, Meta(description="a text")]
 Words = Annotated[tuple[str, ...], Meta(description="a list of strings (comma-separated with --set)")]
 Factor = Annotated[float, Meta(description="a number; below 0 turns the order around")]
+Percent = Annotated[float, Meta(ge=0, le=100, description="a number, 0 to 100")]
+Ratio = Annotated[float, Meta(ge=0, description="a number, 0 or more; 0: what placement has")]
+VirtType = Annotated[str, Meta(pattern="^(kvm|qemu|)$", description='"kvm", "qemu", or "" for the faster one')]
 Address = Annotated[str, Meta(description="an address in quotes")]
+PortNumber = Annotated[int, Meta(ge=1, le=65535, description="a port, 1 to 65535")]
+Url = Annotated[str, Meta(pattern=r"^(https?://[^\s/?#]+[^\s#]*)?$", description="a URL: http://… or https://…")]
+SocketUrl = Annotated[str, Meta(pattern=r"^(wss?://[^\s/?#]+[^\s#]*)?$", description="a URL: ws://… or wss://…")]
 Level = Annotated[str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR")]
 Microversion = Annotated[str, Meta(pattern=r"^2\.([1-9]|[1-9]\d|10[0-5])$", description='"2.1" to "2.105"; in quotes')]
 Strategy = Annotated[str, Meta(pattern="^(depth|breadth)-first$", description='"depth-first" or "breadth-first"')]
+NetworkDriver = Annotated[str, Meta(pattern="^(auto|bridged|user)$", description='"auto", "bridged" or "user"')]
+Transport = Annotated[str, Meta(pattern="^(bus|webhook|)$", description='"bus", "webhook", or "" for none')]
+PortRange = Annotated[str, Meta(pattern="^[0-9]{1,5}(-[0-9]{1,5})?$", description="a port, or two with - between them")]
+LinkName = Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,14}$", description="a link's name, 15 characters at most")]
 Addresses = Annotated[dict[str, str], Meta(description="addresses by name, as in [database.cells]")]
 
 
@@ -57,11 +68,27 @@ class Default(Section, frozen=True, kw_only=True):
     allow_resize_to_same_host: Flag = False
     resume_guests_state_on_host_boot: Flag = True
     reclaim_instance_interval: Pause = 0.0
+    resize_confirm_window: Pause = 0.0
     default_availability_zone: Word = "nova"
     default_schedule_zone: Word = ""
     internal_service_availability_zone: Word = "internal"
     max_local_block_devices: Limit = 3
+    force_config_drive: Flag = False
     disk_reserve_mb: Amount = 256
+    host: Word = ""
+    reserved_host_cpus: Amount = 0
+    reserved_host_memory_mb: Amount = 512
+    reserved_host_disk_mb: Amount = 0
+    cpu_allocation_ratio: Ratio = 0.0
+    ram_allocation_ratio: Ratio = 0.0
+    disk_allocation_ratio: Ratio = 0.0
+    initial_cpu_allocation_ratio: Ratio = 4.0
+    initial_ram_allocation_ratio: Ratio = 1.0
+    initial_disk_allocation_ratio: Ratio = 1.0
+    instances_path: Word = ""
+    my_ip: Address = ""
+    shutdown_timeout: Seconds = 60.0
+    web: Word = "/usr/share/novnc"
     use_json: Flag = False
     log_level: Level = "INFO"
 
@@ -149,6 +176,13 @@ class ComputeOptions(Section, frozen=True, kw_only=True):
     cpu_shared_set: Cpus = ""
 
 
+class GlanceOptions(Section, frozen=True, kw_only=True):
+    """Where an agent uploads images that are made of its servers."""
+
+    endpoint_override: Address = ""
+    cafile: Word = ""
+
+
 class PlacementOptions(Section, frozen=True, kw_only=True):
     randomize_allocation_candidates: Flag = False
     max_allocation_candidates: Limit = -1
@@ -159,12 +193,39 @@ class ConductorOptions(Section, frozen=True, kw_only=True):
     lease_seconds: Seconds = 6.0
     poll_seconds: Seconds = 5.0
     evacuations_per_destination: Count = 4
+    move_seconds: Seconds = 10.0
+    move_mb_per_second: Count = 100
     metrics_listen: Address = ""
 
 
 class AuditOptions(Section, frozen=True, kw_only=True):
     interval: Pause = 3600.0
     ledger_days: Pause = 90.0
+
+
+class HaOptions(Section, frozen=True, kw_only=True):
+    """The failure watch, beside each conductor."""
+
+    automatic: Flag = False
+    fence_command: Words = ()
+    fence_timeout: Seconds = 60.0
+    storm_percent: Percent = 10.0
+    storm_hosts: Amount = 3
+    storm_window: Pause = 600.0
+
+
+class NotificationOptions(Section, frozen=True, kw_only=True):
+    """What others are told of servers and hosts, by the sender beside each conductor."""
+
+    transport: Transport = ""
+    versioned_notifications_topics: Words = ("versioned_notifications",)
+    bus_answer: Flag = False
+    webhook_url: Url = ""
+    webhook_secret_file: Word = ""
+    webhook_ca_file: Word = ""
+    webhook_timeout: Seconds = 10.0
+    retry_seconds: Seconds = 3600.0
+    max_queued: Count = 10000
 
 
 class RetentionOptions(Section, frozen=True, kw_only=True):
@@ -182,10 +243,24 @@ class Simulated(Section, frozen=True, kw_only=True):
     shared_storage: Word = ""
     boot_seconds: Pause = 0.0
     copy_seconds: Pause = 0.0
+    same_host_cold_migrate: Flag = False
     numa_nodes: Count = 2
     cpu_threads: Count = 2
     huge_pages: Pages = {}
     pci: Cards = []
+
+
+class LibvirtOptions(Section, frozen=True, kw_only=True):
+    """Real guests; of each agent."""
+
+    connection_uri: Address = ""
+    virt_type: VirtType = ""
+    images_path: Word = ""
+    default_image: Word = ""
+    disk_port: PortNumber = 8790
+    disk_cert_file: Word = ""
+    disk_key_file: Word = ""
+    disk_ca_file: Word = ""
 
 
 class PciOptions(Section, frozen=True, kw_only=True):
@@ -247,12 +322,54 @@ class VolumeOptions(Section, frozen=True, kw_only=True):
     per_volume_size_limit: Limit = -1
     file_tasks: Count = 4
     file_task_timeout: Seconds = 21600.0
+    target_ip_address: Address = "127.0.0.1"
+    nbd_ports: PortRange = "10809-11832"
+
+    @property
+    def port_range(self) -> tuple[int, int]:
+        first, _, last = self.nbd_ports.partition("-")
+        return int(first), int(last or first)
 
 
 class CinderOptions(Section, frozen=True, kw_only=True):
     """How servers use volumes."""
 
     cross_az_attach: Flag = True
+
+
+class NetworkOptions(Section, frozen=True, kw_only=True):
+    """The networks of a host with real guests."""
+
+    driver: NetworkDriver = "auto"
+    local_ip: Address = ""
+    path_mtu: Count = 1500
+    node: Flag = False
+    external_bridge: LinkName = "kn-external"
+
+
+class ConsoleOptions(Section, frozen=True, kw_only=True):
+    """Connections to consoles, of each API."""
+
+    allowed_origins: Words = ()
+    host_url: Url = ""
+    idle_timeout: Pause = 3600.0
+    max_connections: Count = 256
+    max_connections_per_server: Count = 8
+
+
+class ConsoleAuthOptions(Section, frozen=True, kw_only=True):
+    token_ttl: Seconds = 600.0
+    enforce_session_timeout: Flag = False
+
+
+class VncOptions(Section, frozen=True, kw_only=True):
+    enabled: Flag = True
+    novncproxy_base_url: Url = ""
+
+
+class SerialOptions(Section, frozen=True, kw_only=True):
+    enabled: Flag = True
+    base_url: SocketUrl = ""
 
 
 class QuotaOptions(Section, frozen=True, kw_only=True):
@@ -279,11 +396,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     filter_scheduler: FilterOptions = FilterOptions()
     metrics: MetricsOptions = MetricsOptions()
     compute: ComputeOptions = ComputeOptions()
+    glance: GlanceOptions = GlanceOptions()
     placement: PlacementOptions = PlacementOptions()
     conductor: ConductorOptions = ConductorOptions()
     audit: AuditOptions = AuditOptions()
+    ha: HaOptions = HaOptions()
+    notifications: NotificationOptions = NotificationOptions()
     retention: RetentionOptions = RetentionOptions()
     simulated: Simulated = Simulated()
+    libvirt: LibvirtOptions = LibvirtOptions()
     pci: PciOptions = PciOptions()
     database: DatabaseOptions = DatabaseOptions()
     bus: BusOptions = BusOptions()
@@ -292,6 +413,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename={"default": "DE
     image: ImageOptions = ImageOptions()
     volume: VolumeOptions = VolumeOptions()
     cinder: CinderOptions = CinderOptions()
+    network: NetworkOptions = NetworkOptions()
+    console: ConsoleOptions = ConsoleOptions()
+    consoleauth: ConsoleAuthOptions = ConsoleAuthOptions()
+    vnc: VncOptions = VncOptions()
+    serial_console: SerialOptions = SerialOptions()
     token: TokenOptions = TokenOptions()
     identity: IdentityOptions = IdentityOptions()
     cors: CorsOptions = CorsOptions()
@@ -413,6 +539,11 @@ def _checked(settings: Settings) -> Settings:
             f"{default.report_interval:g}: a host would be down between two heartbeats"
         )
     _check_proxies(settings.wsgi.trusted_proxies)
+    if settings.ha.fence_command and not any("{host}" in word for word in settings.ha.fence_command):
+        raise _bad("[ha] fence_command has no {host}: it would not know which host to switch off")
+    _check_exports(settings.volume)
+    _check_addresses(settings)
+    _check_notifications(settings)
     if bool(settings.wsgi.ssl_cert_file) != bool(settings.wsgi.ssl_key_file):
         raise _bad("[wsgi] ssl_cert_file and ssl_key_file belong together: set both, or neither")
     check_cpus(settings.compute.cpu_dedicated_set, settings.compute.cpu_shared_set)
@@ -420,6 +551,48 @@ def _checked(settings: Settings) -> Settings:
     machine = settings.simulated
     check_machine(machine.numa_nodes, machine.memory_mb, machine.huge_pages, machine.pci)
     return settings
+
+
+def _check_exports(options: VolumeOptions) -> None:
+    """Hosts are told the address, so it must be one."""
+    try:
+        unusable = ip_address(options.target_ip_address).is_unspecified
+    except ValueError:
+        unusable = True
+    if unusable:
+        address = options.target_ip_address
+        raise _bad(f"[volume] target_ip_address = {address!r}: it must be one IP address of this machine")
+    first, last = options.port_range
+    if not 1 <= first <= last <= 65535:
+        raise _bad(f"[volume] nbd_ports = {options.nbd_ports!r}: two ports are needed, the smaller one first")
+
+
+def _check_addresses(settings: Settings) -> None:
+    """Every URL is of the right form; here, that something can be connected to. The address itself is not told back: it
+    may have a token in it."""
+    for name, url in (
+        ("[notifications] webhook_url", settings.notifications.webhook_url),
+        ("[console] host_url", settings.console.host_url),
+        ("[vnc] novncproxy_base_url", settings.vnc.novncproxy_base_url),
+        ("[serial_console] base_url", settings.serial_console.base_url),
+    ):
+        try:
+            parts = urlsplit(url)
+            usable = not url or (parts.hostname and parts.port != 0 and url.isascii())
+        except ValueError:  # of its port or its brackets
+            usable = False
+        if not usable:
+            raise _bad(f"{name}: it must have a host, a port between 1 and 65535 or none, and only ASCII characters")
+
+
+def _check_notifications(settings: Settings) -> None:
+    options = settings.notifications
+    if options.transport == "bus" and not (settings.bus.url and options.versioned_notifications_topics):
+        raise _bad('[notifications] transport = "bus" needs [bus] url and versioned_notifications_topics')
+    if options.transport == "webhook" and not options.webhook_url:
+        raise _bad('[notifications] transport = "webhook" needs webhook_url')
+    if "@" in urlsplit(options.webhook_url).netloc:
+        raise _bad("[notifications] webhook_url: it must not have a user or password; sign with webhook_secret_file")
 
 
 def _check_proxies(proxies: Sequence[str]) -> None:

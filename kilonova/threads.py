@@ -41,6 +41,10 @@ class Threads:
             await asyncio.wait([future])
             raise
 
+    async def run_to_its_end(self, work: Callable[..., T], *arguments: Any) -> T:
+        """As `run`. Cancelled, it returns only when the thread has ended. For work that is short."""
+        return await self.run_until_stopped(threading.Event(), work, *arguments)
+
 
 PASSWORDS = Threads("password", 2)
 KEYS = Threads("key", 1)

@@ -3,6 +3,8 @@
 from urllib.parse import quote
 
 CELLS_CHANGED = "cells.changed"  # whoever keeps cells open looks at them again
+IMAGE_ADDRESS = "image.upload.address"  # an API answers with its URL: hosts send and fetch the bytes of images there
+HOST_ALIVE = "conductor.alive"  # a host whose heartbeat was not answered; every conductor hears it
 HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: what waits for one is looked at
 
 
@@ -26,6 +28,11 @@ def host_subject(host: str) -> str:
 def question_subject(host: str) -> str:
     """Where one host's agent answers questions about its guests."""
     return f"host.{token(host)}.question"
+
+
+def network_subject(host: str) -> str:
+    """Where one host hears that its networks have changed."""
+    return f"host.{token(host)}.network"
 
 
 def machine_subject(host: str) -> str:
