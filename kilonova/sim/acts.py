@@ -17,6 +17,7 @@ KINDS = {
     "remove": 2,
     "restore": 2,
     "migrate": 5,
+    "resize": 5,
     "confirm_resize": 3,
     "revert_resize": 3,
     "evacuate": 4,
@@ -28,6 +29,7 @@ KINDS = {
     "reboot": 1,
     "hard_reboot": 2,
     "rebuild": 3,
+    "snapshot": 3,
     "retry": 4,
     "attach_volume": 4,
     "detach_volume": 3,
@@ -47,14 +49,27 @@ NEMESES = {
     "outage": 2,
     "blackout": 3,
     "clock": 3,
+    "gone": 3,
+    "drain": 0,  # in histories of its own: what a seed draws stays as it is
+    **dict.fromkeys(("silence", "rack", "flap", "partition", "fence", "disarm"), 0),  # the same: see WATCHED
 }
-VERBS = ("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent", "ensure_volume")
+# In histories with a failure watch.
+WATCHED = {"drain": 6, "silence": 24, "rack": 5, "flap": 5, "partition": 3, "fence": 7, "disarm": 4, "crash": 8}
+WORKS, FAILS, HANGS_ON, LIES = "works", "fails", "hangs", "lies"  # a fence command
+VERBS = (
+    *("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent", "ensure_volume"),
+    *("ensure_disk_size", "ensure_ephemeral"),
+    *("ensure_snapshot", "read_snapshot"),
+)
 PORTS = (0, 0, 1, 1, 2)
 ADDRESSES = (0, 2, 16, 16)
 STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
 BLACKOUTS = (75.0, 120.0, 200.0)  # seconds; all longer than a host may be silent
 JUMPS = (-3600.0, -40.0, -0.5, 0.02, 5.0, 40.0, 3600.0)  # seconds that a clock is ahead afterwards
-REFUSED = ("stop", "stop", "start", "migrate", "revert_resize", "rebuild", "attach_volume", "detach_volume", "restore")
+REFUSED = (
+    *("stop", "stop", "start", "migrate", "resize", "revert_resize", "rebuild", "attach_volume", "detach_volume"),
+    "restore",
+)
 BROKEN_FOR = (20.0, 120.0, 400.0)  # seconds; ten tries take about 240
 DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
 LYING = 3  # volumes that lie there, where there are volumes at all
@@ -63,7 +78,18 @@ LYING = 3  # volumes that lie there, where there are volumes at all
 VOLUMES = ((), (), ("boot",), ("boot!",), ("boot!", "made"), ("made!",), ("1",), ("2", "made!"), ("shared",))
 WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … want a disk that often finds no room: they come to cell0, and out of it
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
+EVACUATIONS = ("", "", "forced", "stopped", "shared", "local")  # what is said besides, or wrongly, of the storage
+REBUILDS = ("", "", "first", "refused")  # with another image, the one it was created with, one that no host runs
+DEATHS, RETURNS = ("off", "cut", "declared"), ("same", "same", "reinstalled", "new")  # of a host that is declared gone
+DRAINS = ("migrate", "migrate", "stop")
+DRAINED_FOR = (2.0, 30.0, 90.0, 300.0)  # seconds until it is cancelled, if it still runs, or the host is returned
+MOVED_BEFORE = (0.0, 3.0, 15.0, 15.0)  # seconds before it dies servers are moved; 0: none is
 RECLAIMED_AFTER = (0.0, 60.0, 400.0)  # seconds; 0: no delete can be taken back
+CONFIRMED_AFTER = (0.0, 0.0, 90.0)  # seconds; 0: no move is confirmed by itself
+SILENT_BY, SILENT_FOR = ("power", "link", "bus"), (40.0, 110.0, 150.0, 200.0, 400.0)  # a host is fenced after 120
+FLAPS_FOR = (30.0, 70.0, 110.0, 140.0)  # seconds
+FENCES, MENDED_AFTER = (FAILS, HANGS_ON, LIES), (100.0, 250.0, 600.0)  # a fence command, and when it works again
+DISARMED_FOR = (60.0, 200.0, 500.0)  # seconds
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,6 +109,17 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group: str = ""  # a new server joins
 
 
+class WatchShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure watch that acts, and its fence command."""
+
+    storm_hosts: int
+    storm_percent: float
+    storm_window: float
+    fence_timeout: float
+    fence_seconds: float  # that the command takes at most, where it ends
+    repaired_after: float  # seconds after a host was switched off
+
+
 class History(msgspec.Struct, frozen=True, kw_only=True):
     seed: str
     hosts: int
@@ -98,20 +135,25 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     cells: int = 1
     volumes: bool = False
     reclaimed_after: float = 0.0
+    confirmed_after: float = 0.0
+    watch: WatchShape | None = None
 
 
-def draw(seed: str, length: int = 40) -> History:
-    """The history of a seed."""
+def draw(seed: str, length: int = 40, *, gone: int = NEMESES["gone"], watched: bool = False) -> History:
+    """The history of a seed. `gone`: how often a host is declared gone, as a weight among the NEMESES. `watched`: with
+    a failure watch, on more hosts."""
     source = random.Random(f"{seed}:history")
     hosts, conductors, cells = source.randint(2, 5), source.choice((1, 2, 2)), source.choice((1, 2))
     hosts = max(hosts, 2 * cells)  # a move stays in its cell
+    hosts += source.randint(3, 6) if watched else 0
     roles = ["api", *(f"conductor{n + 1}" for n in range(conductors)), *(f"host{n + 1}" for n in range(hosts))]
-    servers = source.randint(2, 8)
+    servers = source.randint(2, 8) + (4 if watched else 0)
     rough = source.choice((0.0, 0.0, 0.02, 0.08))
     luck = source.choice((0.0, 0.0, 0.02))
-    nemesis = source.choice((0.0, 0.2, 0.4))
+    nemesis, kinds = source.choice((0.0, 0.2, 0.4)), {**NEMESES, "gone": gone, **(WATCHED if watched else {})}
     first = [Act(after=0.5, do="create", server=number) for number in range(min(servers, length // 8))]
-    others = [_act(source, roles, servers, nemesis, cells) for _ in range(length - len(first))]
+    nemesis = max(nemesis, 0.3) if watched else nemesis
+    others = [_act(source, roles, servers, cells, nemesis, kinds) for _ in range(length - len(first))]
     acts = [_with_wishes(source, act) for act in (*first, *others)]
     return History(
         seed=seed,
@@ -128,6 +170,20 @@ def draw(seed: str, length: int = 40) -> History:
         cells=cells,
         volumes=source.random() < 0.6,
         reclaimed_after=source.choice(RECLAIMED_AFTER),
+        confirmed_after=source.choice(CONFIRMED_AFTER),
+        watch=_watch_shape(source) if watched else None,
+    )
+
+
+def _watch_shape(source: random.Random) -> WatchShape:
+    timeout = source.choice((20.0, 60.0))
+    return WatchShape(
+        storm_hosts=source.choice((1, 2, 3)),
+        storm_percent=source.choice((10.0, 40.0, 60.0)),
+        storm_window=source.choice((200.0, 600.0)),
+        fence_timeout=timeout,
+        fence_seconds=timeout * source.choice((0.1, 0.9)),
+        repaired_after=source.choice((30.0, 120.0, 400.0)),
     )
 
 
@@ -148,16 +204,19 @@ def _with_wishes(source: random.Random, act: Act) -> Act:
     return msgspec.structs.replace(act, **wishes)
 
 
-def _act(source: random.Random, roles: list[str], servers: int, nemesis: float, cells: int) -> Act:
+def _act(
+    source: random.Random, roles: list[str], servers: int, cells: int, nemesis: float, nemeses: dict[str, int]
+) -> Act:
+    """A request, or with the probability `nemesis` one of the nemeses."""
     after = source.choice((0.0, 0.05, 0.5, 2.0, 10.0, 70.0))
     if source.random() >= nemesis:
         do = source.choices(list(KINDS), list(KINDS.values()))[0]
         again = tuple(source.choices((0.0, 0.1, 2.0, 40.0), k=source.choice((0, 0, 0, 1, 2))))
         server = source.randrange(servers)
-        if do == "retry":
+        if do == "retry" and server % 3:  # the others come to cell0 only when every host failed to build them
             server = server // WIDE_EVERY * WIDE_EVERY + WIDE
-        return Act(after=after, do=do, server=server, again=again)
-    do = source.choices(list(NEMESES), list(NEMESES.values()))[0]
+        return Act(after=after, do=do, server=server, again=again, **_said(source, do, roles))
+    do = source.choices(list(nemeses), list(nemeses.values()))[0]
     if do == "ambush":
         kinds = source.choices(list(KINDS), list(KINDS.values()))[0], source.choice(("delete", *KINDS))
         word, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
@@ -170,12 +229,28 @@ def _act(source: random.Random, roles: list[str], servers: int, nemesis: float, 
     return Act(after=after, do=do, **_strike(source, do, roles, cells))
 
 
+def _said(source: random.Random, do: str, roles: list[str]) -> dict[str, Any]:
+    """What a request names besides its server."""
+    if do == "evacuate":
+        return {"who": source.choice(("", *_hosts(roles))), "word": source.choice(EVACUATIONS)}
+    return {"word": source.choice(REBUILDS)} if do == "rebuild" else {}
+
+
+def _hosts(roles: list[str]) -> list[str]:
+    return [role for role in roles if role.startswith("host")]
+
+
 def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dict[str, Any]:
     """At whom, and how."""
-    hosts = [role for role in roles if role.startswith("host")]
+    hosts = _hosts(roles)
+    if do in WATCHED and not NEMESES[do] and do != "drain":
+        return _strike_watched(source, do, hosts)
     if do in ("crash", "stall"):
         seconds = source.choice(STALLS) if do == "stall" else 0.0
         return {"who": source.choice(roles), "number": source.randint(1, 60), "seconds": seconds}
+    if do == "drain":
+        ends = {"word": source.choice(DRAINS), "seconds": source.choice(DRAINED_FOR)}
+        return {"who": source.choice(hosts), "number": source.randint(0, 1), **ends}
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
         return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}"}
@@ -184,7 +259,12 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
         seconds = source.choice(BROKEN_FOR)
         return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}", "seconds": seconds}
     if do == "disaster":
-        return {"who": source.choice(hosts), "word": source.choice(("power", "power", "link", "declare", "whole"))}
+        word = source.choice(("power", "power", "link", "declare", "whole"))
+        return {"who": source.choice(hosts), "word": word, "number": source.randint(0, 2)}
+    if do == "gone":
+        word = f"{source.choice(DEATHS)} {source.choice(RETURNS)}"
+        seconds, number = source.choice(MOVED_BEFORE), source.randint(0, 2)
+        return {"who": source.choice(hosts), "word": word, "number": number, "seconds": seconds}
     cell_names = [f"cell{n + 1}" for n in range(cells)]
     if do == "outage":
         database, how = source.choice(("cell0", *cell_names)), source.choice((REFUSES, HANGS))
@@ -202,3 +282,18 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
     if do == "deaf":
         return {"who": source.choice(roles)}
     return {"who": source.choice(hosts), "word": source.choice(("off", "on"))}
+
+
+def _strike_watched(source: random.Random, do: str, hosts: list[str]) -> dict[str, Any]:
+    host, how = source.choice(hosts), source.choice(SILENT_BY)
+    if do == "silence":
+        return {"who": host, "word": how, "seconds": source.choice(SILENT_FOR)}
+    if do == "rack":
+        return {"who": host, "word": how, "number": source.randint(2, 4), "seconds": source.choice(SILENT_FOR)}
+    if do == "flap":
+        return {"who": host, "word": how, "number": source.randint(2, 5), "seconds": source.choice(FLAPS_FOR)}
+    if do == "partition":
+        return {"number": source.randint(0, 1), "seconds": source.choice(SILENT_FOR)}
+    if do == "fence":
+        return {"word": source.choice(FENCES), "seconds": source.choice(MENDED_AFTER)}
+    return {"number": source.randint(0, 1), "seconds": source.choice(DISARMED_FOR)}

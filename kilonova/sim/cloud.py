@@ -30,8 +30,12 @@ from kilonova.domain.errors import KilonovaError
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
+from kilonova.ha.watch import Watch
+from kilonova.notifications.sender import Sender
+from kilonova.notifications.target import Target
 from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
+from kilonova.services.image.servers import ServerImages
 from kilonova.services.network.service import Networks
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.service import Volumes
@@ -40,6 +44,7 @@ from kilonova.sim.loop import Process, SimClock, SimLoop
 from kilonova.sim.network import Laid, lay
 from kilonova.sim.outages import Outages
 from kilonova.sim.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
+from kilonova.sim.uploads import BusUploads, serve_uploads
 from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
 from kilonova.store.cell_store import CellStore
 from kilonova.store.marks import Marks, keep_marks
@@ -107,10 +112,13 @@ class CloudShape:
     ports: int = 0  # that lie there to be given to servers; each has one of the addresses
     board: Board = field(default_factory=Board)  # NUMA cells, threads and cards of each host
     offer: Offer = field(default_factory=Offer)  # and what of them guests may have
+    traits: Sequence[str] = ()  # that each host announces besides its driver's own
     volumes: int = 0  # that lie there to be attached
     rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
     groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
     limits: Limits = field(default_factory=Limits)
+    notified: Target | None = None  # gets the notifications, where the limits name a notifier
+    most_notifications: int = 10_000  # that may wait in each database
     marks: bool = False  # processes and hosts notice an older copy of a database (law 15)
 
 
@@ -138,6 +146,7 @@ class SimCloud:
         self.outages = Outages()
         self.hub = MemoryHub(weather)
         self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
+        self.fence = SimulatedFence(self.hardware)
         self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
         self.laid = Laid("", [])  # its network
         self.stock = Stock()  # its volumes
@@ -170,6 +179,7 @@ class SimCloud:
             boot_seconds=shape.boot_seconds,
             copy_seconds=shape.copy_seconds,
             board=shape.board,
+            traits=shape.traits,
         )
         self.hardware.on_power(host, lambda on: self._power(host, on))
         self.hardware.on_crash(host, lambda: self.crash(host))
@@ -226,9 +236,11 @@ class SimCloud:
             stores=stores,
             driver=self._driver(name, bus) if is_host else None,
             memory=SimulatedMemory(self.hardware, name) if is_host else None,
-            fence=None if is_host else SimulatedFence(self.hardware),
+            fence=None if is_host else self.fence,
             network=None if stores is None else Networks(stores.control, clock, ids),
             volume=None if volumes is None else volumes.servers,
+            image=None if stores is None else ServerImages(stores.control, clock),
+            uploads=BusUploads(bus, clock) if is_host else None,
         )
         role = Role(name, process, world, stores, volumes=volumes)
         if stores is not None:
@@ -303,8 +315,13 @@ class SimCloud:
         if worker:
             role.part = Conductor(role.engine)
             await role.part.start()
-        elif role.volumes is not None and self.shape.volumes:
-            await role.volumes.keeper(self.files, None).start(role.world.bus)
+            await Watch(role.engine).start()
+            if self.shape.notified is not None:
+                await Sender(role.world, worker, self.shape.notified, most=self.shape.most_notifications).start()
+        else:
+            await serve_uploads(role.engine, self.directory / "images")
+            if role.volumes is not None and self.shape.volumes:
+                await role.volumes.keeper(self.files, None).start(role.world.bus)
         role.ready.set()
 
     async def _keep_marks(self, name: str, stores: OpenStores, clock: Clock) -> None:
@@ -317,6 +334,10 @@ class SimCloud:
 
     def _cell(self, host: str) -> str:
         return f"cell{sorted(self.hardware.hosts()).index(host) % self.shape.cells + 1}" if self.shape.cells > 1 else ""
+
+    def lives_of(self, name: str) -> int:
+        """How often the role was started."""
+        return self._lives.get(name, 0)
 
     def kill(self, name: str) -> None:
         """kill -9: not one more line of it runs."""

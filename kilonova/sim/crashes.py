@@ -11,7 +11,7 @@ from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.invariants import violations
 from kilonova.sim.loop import Process
 from kilonova.sim.moments import Moments, OpenDatabases
-from kilonova.sim.records import Records, is_idle
+from kilonova.sim.records import Records, is_idle, read_records
 from kilonova.sim.rest import come_to_rest_settled
 
 
@@ -53,6 +53,16 @@ def count_points(scenario: Scenario, databases: Fresh | None = None, *, everyone
         found = _until_ended(cloud, moments)
     cloud.close()
     return found
+
+
+def play(scenario: Scenario) -> Records:
+    """Run it without a crash; what is recorded when it has ended."""
+    cloud = _prepared(scenario)
+    scenario.act(cloud)
+    _until_ended(cloud)
+    records = read_records(cloud)
+    cloud.close()
+    return records
 
 
 def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: Fresh | None = None) -> Crash:

@@ -19,9 +19,10 @@ class Weather:
         self.lost, self.late, self.doubled = lost, late, doubled
         self.hardware: Hardware | None = None
         self.cut: set[str] = set()  # roles cut off from the bus
+        self.side: set[str] = set()  # roles that hear each other, and none of the others
 
     def fates(self, source: str, target: str, subject: str) -> Sequence[float]:
-        if not self._carries(source) or not self._carries(target):
+        if not self._carries(source) or not self._carries(target) or not self.joins(source, target):
             return ()
         if source == target or not (self.lost or self.late or self.doubled):
             return CALM
@@ -34,6 +35,9 @@ class Weather:
             return (self._random.uniform(0.0, 0.5), self._random.uniform(0.0, 15.0))
         return (self._random.uniform(0.0, 0.02),)
 
+    def joins(self, source: str, target: str) -> bool:
+        return (source in self.side) == (target in self.side)
+
     def _carries(self, end: str) -> bool:
         if end in self.cut:
             return False
@@ -42,6 +46,7 @@ class Weather:
     def stop(self) -> None:
         self.lost = self.late = self.doubled = 0.0
         self.cut.clear()
+        self.side.clear()
 
 
 class CommitLuck:

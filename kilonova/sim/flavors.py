@@ -21,16 +21,22 @@ def flavor(
     memory_mb: int,
     disk_gb: int,
     extra_specs: Mapping[str, str] | None = None,
+    ephemeral_gb: int = 0,
+    swap_mb: int = 0,
+    *,
     aliases: Sequence[PciAlias] = (NIC,),
 ) -> Flavor:
     specs = dict(extra_specs or {})
     wish = wish_of(vcpus, memory_mb, specs, {}, aliases)
-    return Flavor(name, vcpus, memory_mb, disk_gb, extra_specs=specs, wish=wish)
+    return Flavor(name, vcpus, memory_mb, disk_gb, "", ephemeral_gb, swap_mb, specs, wish)
 
 
 SMALL = flavor("small", 1, 1024, 10)
 LARGE = flavor("large", 4, 8192, 40)
 WIDE = flavor("wide", 1, 1024, 95)  # fits where nobody else is
+TWICE = flavor("twice", 2, 2048, 20)
+LEAN = flavor("lean", 1, 512, 10)
+ROOMY = flavor("roomy", 2, 2048, 20, None, 5, 512)  # with an ephemeral disk and swap
 HEAVY = flavor("heavy", 1, 1024, 10, {"resources:VCPU": "2"})  # claims more than its flavor says
 PINNED = flavor("pinned", 2, 1024, 10, {"hw:cpu_policy": "dedicated", "pci_passthrough:alias": "nic:1"})
 

@@ -10,6 +10,7 @@ import msgspec
 from kilonova.compute.drivers.board import hardware_of
 from kilonova.compute.host_claims import PREFIX
 from kilonova.domain.hardware import HostClaim, HostHardware, conflicts
+from kilonova.domain.owned import flavors_left
 from kilonova.domain.server import flavor_from
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records
@@ -28,16 +29,26 @@ def at_any_time(cloud: SimCloud) -> Iterator[str]:
 
 
 def at_rest(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """Every copy that asks for hardware holds it, and nothing else does."""
-    wishing = {row["id"] for row in records.table("servers") if _wishes(row["flavor"])}
+    """Every copy that asks for hardware holds it; nothing else does but copies in quarantine, which may be adopted."""
+    own = {row["id"]: row["flavor"] for row in records.table("servers")}
+    left = flavors_left(records.table("migrations"))
+    quarantined: dict[str, set[tuple[str, int]]] = {}
+    for row in records.table("quarantine"):
+        if row["ended_at"] is None:
+            quarantined.setdefault(row["host"], set()).add((row["server_id"], row["copy"]))
     for host in cloud.hardware.hosts():
         kept, defined = _kept(cloud, host), _defined(cloud, host)
         copies = {(c["server_id"], c["copy"]): c for c in records.table("copies") if c["host"] == host}
-        expected = {key for key in copies if key[0] in wishing}
+        expected = {
+            (server, copy)
+            for server, copy in copies
+            if server in own and _wishes(left.get((server, host, copy), own[server]))
+        }
+        expected |= kept.keys() & quarantined.get(host, set())
         for server, copy in sorted(kept.keys() ^ expected):
             where = "the host holds hardware for" if (server, copy) in kept else "the host holds nothing for"
             yield f"{host}: {where} copy {copy} of {server}"
-        for key in sorted(kept.keys() & expected):
+        for key in sorted(kept.keys() & expected & copies.keys()):
             if claim_from(copies[key]["claim"]) != kept[key]:
                 yield f"{host}: copy {key[1]} of {key[0]} holds {kept[key]}, recorded is {copies[key]['claim']}"
         for key in sorted(defined):

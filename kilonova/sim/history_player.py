@@ -13,14 +13,16 @@ from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
-from kilonova.operations.retry import rebuild_unplaced
-from kilonova.operations.submit import NewServers, create_many, remove, submit
+from kilonova.operations.new_servers import NewServers, create_many
+from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
+from kilonova.operations.submit import remove, submit, submit_snapshot
 from kilonova.sim.acts import NEMESES, Act
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.history_trouble import Trouble
-from kilonova.sim.history_wishes import new_servers, volume_named
+from kilonova.sim.history_wishes import new_servers, other_flavor, volume_named
 from kilonova.sim.records import Records
 from kilonova.sim.stock import IMAGES
+from kilonova.sim.uploads import image_params
 from kilonova.world import Store
 
 
@@ -30,6 +32,20 @@ async def _abandon(engine: Engine, journal: Store, operation: str, cause: Cause)
 
 async def _cancel(engine: Engine, journal: Store, operation: str, cause: Cause) -> None:
     await cancel(engine, journal, operation, cause.user_id)
+
+
+def _rebuild_params(act: Act, number: int) -> dict[str, Any]:
+    if act.word == "refused":
+        return {"image": f"img{number}", "image_properties": {"hw_architecture": "aarch64"}}
+    return {"image": "img" if act.word == "first" else f"img{number}"}
+
+
+def _evacuate_params(act: Act) -> dict[str, Any]:
+    """`shared` and `local` are what a request says of the storage, right or wrong."""
+    params: dict[str, Any] = {"host": act.who} if act.who else {}
+    if act.word in ("shared", "local"):
+        return {**params, "shared": act.word == "shared"}
+    return {**params, act.word: True} if act.word and (act.who or act.word != "forced") else params
 
 
 WORDS = {"cancel": _cancel, "abandon": _abandon, "resume": resume}
@@ -47,6 +63,7 @@ class Player:
         self.booted: set[str] = set()  # servers that boot from a volume, as far as their ids were chosen here
         self.newest: dict[int, str] = {}
         self.answers: dict[str, set[tuple[str, str]]] = {}  # by Idempotency-Key: body and operation
+        self.images = 0  # of servers, asked for
         self.wrong: list[str] = []  # answers that nobody should get
         self.trouble = Trouble(cloud, self)
 
@@ -75,9 +92,12 @@ class Player:
             return
         kind = {"remove": "delete", "retry": "rebuild"}.get(act.do, act.do)
         if act.do == "rebuild" and server in self.booted:
-            kind, params = "rebuild_volume", {"image": IMAGES[0], "reimage": bool(len(self.newest) % 2)}
+            image = IMAGES[act.word == "first"]
+            kind, params = "rebuild_volume", {"image": image, "reimage": bool(len(self.newest) % 2)}
+        if act.do == "snapshot":
+            kind, params = self._snapshot(server)
         ask = Ask(kind=kind, server_id=server, cause=self.cloud.cause(), params=params)
-        work = {"remove": remove, "retry": rebuild_unplaced}.get(act.do, submit)
+        work = {"remove": remove, "retry": rebuild_unplaced, "snapshot": submit_snapshot}.get(act.do, submit)
 
         def send(key: Key | None) -> None:
             keyed = msgspec.structs.replace(ask, key=key)
@@ -85,10 +105,24 @@ class Player:
 
         self._send(act, send)
 
+    def _snapshot(self, server: str) -> tuple[str, dict[str, Any]]:
+        self.images += 1
+        image = f"1a6e0000-0000-4000-8000-{self.images:012d}"
+        kind = "snapshot_volumes" if server in self.booted else "snapshot"
+        return kind, image_params(image, f"image{self.images}", server)
+
     def _params(self, act: Act) -> dict[str, Any] | None:
         """None: the volume that is meant does not exist."""
         if act.do == "rebuild":
-            return {"image": f"img{len(self.newest)}"}
+            return _rebuild_params(act, len(self.newest))
+        if act.do == "evacuate":
+            return _evacuate_params(act)
+        if act.do == "migrate":
+            return {"host": act.who} if act.who else {}
+        if act.do == "retry":
+            return ANY_FAILURE if act.server % 4 else {}
+        if act.do == "resize":
+            return {"flavor": msgspec.to_builtins(other_flavor(act.server + len(self.newest)))}
         if act.do not in ("attach_volume", "detach_volume"):
             return {}
         word = (act.volumes or ("1",))[0]

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import msgspec
 
+from kilonova.domain.bulk import REFUSE, SKIP
+from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
+from kilonova.operations.host_requests import Bulk, ask_for_hosts, evacuate_host
 from kilonova.operations.hosts import declare_down, declare_up, find_host
-from kilonova.operations.submit import evacuate_host, submit
+from kilonova.operations.submit import submit
 from kilonova.sim.acts import Act
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.faults import Weather
+from kilonova.sim.history_gone import Asks, GoneHost
+from kilonova.sim.history_watch import FenceCommand, WatchTrouble
 from kilonova.sim.loop import Process, current_process
 
 WATCHED_AFTER = 150.0  # seconds after a database was back: it takes so long until silence proves something again
 EVACUATED_AFTER = (0.3, 2.0, 12.0, 40.0, 80.0)  # seconds after a database was back
+AIMS = {1: False, 2: True}  # by an act's number: whether the evacuation is forced to the host it names
 MANY = 100_000  # times; more often than anybody tries
 
 
-class Asks(Protocol):
-    """Who asks the api; see history_player.py."""
-
-    ids: dict[int, str]
-
-    def request(self, act: Act) -> None: ...
-
-    def ask(self, work: Callable[[Engine], Awaitable[Any]], told: Callable[[Any], None] = ...) -> None: ...
-
-
-class Trouble:
+class Trouble(WatchTrouble):
     """Public methods are the NEMESES of acts.py."""
 
     def __init__(self, cloud: SimCloud, people: Asks) -> None:
@@ -50,6 +47,8 @@ class Trouble:
             self.cloud.loop.thaw(role.process)
         for host in self.cloud.hardware.hosts():
             self._declared_up(host)
+        if isinstance(self.cloud.fence, FenceCommand):
+            self.mend_fence()
 
     def crash(self, act: Act) -> None:
         self._at_point(act, lambda process: self.cloud.crash(act.who, back_after=5.0))
@@ -153,6 +152,26 @@ class Trouble:
         loop.call_later(200.0, self.cloud.hardware.switch_link, act.who, True)
         loop.call_later(200.0, self._declared_up, act.who)
 
+    def drain(self, act: Act) -> None:
+        """A host is drained, with misfits or not at all; later that is cancelled if it still runs, and the host is
+        returned."""
+        bulk = Bulk(on_misfit=SKIP if act.number else REFUSE, by=act.word)
+        cause, begun = self.cloud.cause(), dict[str, Accepted]()
+
+        async def drain(engine: Engine) -> None:
+            begun.update(await ask_for_hosts(engine, "drain_host", [act.who], cause, None, bulk))
+
+        async def come_home(engine: Engine) -> None:
+            for name, accepted in begun.items():
+                with contextlib.suppress(Refused):  # it has ended
+                    await cancel(engine, engine.world.db.cell(name), accepted.operation_id, "admin")
+                    return
+            await ask_for_hosts(engine, "return_host", [act.who], cause)
+
+        self.people.ask(drain)
+        for later in (0.0, 60.0):
+            self.cloud.loop.call_later(act.seconds + later, self.people.ask, come_home)
+
     def _evacuate_all(self, act: Act) -> None:
         cause = self.cloud.cause()
 
@@ -164,8 +183,19 @@ class Trouble:
             self.people.ask(whole)
             return
         for server in self.people.ids.values():
-            ask = Ask(kind="evacuate", server_id=server, cause=cause)
+            ask = Ask(kind="evacuate", server_id=server, cause=cause, params=self._aim(act))
             self.people.ask(lambda engine, ask=ask: submit(engine, ask))  # type: ignore[misc]
+
+    def _aim(self, act: Act) -> dict[str, object]:
+        """Nowhere, at the next host through the filters, or at it past them."""
+        hosts = self.cloud.hardware.hosts()
+        if act.number not in AIMS or act.who not in hosts:
+            return {}
+        return {"host": hosts[(hosts.index(act.who) + 1) % len(hosts)], "forced": AIMS[act.number]}
+
+    def gone(self, act: Act) -> None:
+        """A host is declared gone; see history_gone.py."""
+        GoneHost(self.cloud, self.people, act, self._evacuate_all, lambda: self.over).begin()
 
     def _declared_up(self, host: str) -> None:
         self.cloud.hardware.switch_power(host, True)

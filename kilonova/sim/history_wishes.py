@@ -6,13 +6,14 @@ from typing import Any
 
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor
-from kilonova.operations.submit import NewServer
+from kilonova.operations.new_servers import NewServer
 from kilonova.sim.acts import WIDE as WIDE_SERVER
 from kilonova.sim.acts import WIDE_EVERY, Act
 from kilonova.sim.cloud import SimCloud
-from kilonova.sim.flavors import HEAVY, PINNED, SMALL, WIDE
+from kilonova.sim.flavors import HEAVY, LEAN, PINNED, ROOMY, SMALL, TWICE, WIDE
 
 HEAVY_EVERY, HEAVY_SERVER = 8, 4  # servers 4, 12, … claim more than their flavor says
+OTHERS = (ROOMY, LEAN, PINNED, TWICE, SMALL)
 PINNED_EVERY = 2  # every so many servers ask for CPUs and a device of their own
 
 
@@ -42,6 +43,11 @@ def _flavor(server: int) -> Flavor:
     if server % HEAVY_EVERY == HEAVY_SERVER:
         return HEAVY
     return WIDE if server % WIDE_EVERY == WIDE_SERVER else SMALL
+
+
+def other_flavor(number: int) -> Flavor:
+    """What a server is resized to; some of them have it, or a larger disk: then the request is refused."""
+    return OTHERS[number % len(OTHERS)]
 
 
 def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[dict[str, Any]]:

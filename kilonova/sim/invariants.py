@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kilonova.domain.driver import INSTEAD
 from kilonova.domain.owned import left_by, may_hold, owned_by
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, SOFT_DELETED, STOPPED, from_json
-from kilonova.sim import closed_hosts, groups, hardware_claims, ports, quotas, volumes
+from kilonova.sim import closed_hosts, groups, hardware_claims, images, ports, quotas, volumes
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.records import Records, read_records
 
@@ -27,7 +28,12 @@ def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]
     if at_rest:
         found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
         found += [*_mappings(records), *quotas.at_rest(records), *ports.at_rest(records), *volumes.at_rest(records)]
-        found += [*groups.at_rest(records), *hardware_claims.at_rest(records, cloud), *closed_hosts.at_rest(records)]
+        found += [
+            *images.at_rest(records),
+            *groups.at_rest(records),
+            *hardware_claims.at_rest(records, cloud),
+            *closed_hosts.at_rest(records),
+        ]
     return found
 
 
@@ -56,6 +62,7 @@ def after_restore(records: Records, cloud: SimCloud) -> list[str]:
         *_mappings(records),
         *quotas.at_rest(records),
         *overbooked(records),
+        *closed_hosts.at_rest(records),
     ]
 
 
@@ -69,13 +76,14 @@ def overbooked(records: Records) -> list[str]:
 
 
 def refused_blindly(records: Records) -> list[str]:
-    """Where no host comes or goes: a create was refused although not every host had said no (law 18)."""
-    hosts, found = len(records.table("hosts")), []
+    """A create was refused although not every host had said no (law 18). Where hosts were declared gone, the number of
+    hosts at that time is not known."""
+    hosts, found = None if records.table("gone_hosts") else len(records.table("hosts")), []
     for step in records.table("steps"):
         problem = from_json(step["error"]) or {}
         if step["database"] == "control" and problem.get("code") == "no_valid_host" and problem.get("details"):
             decision = problem["details"]["decision"]
-            if decision["unknown"] or decision["considered"] != hosts:
+            if decision["unknown"] or decision["considered"] != (hosts or decision["considered"]):
                 unknown = f"{decision['unknown']} of {decision['considered']} hosts unknown, {hosts} are there"
                 found.append(f"server {step['server_id']} was refused with {unknown}")
     return found
@@ -152,13 +160,19 @@ def _session_is_current(records: Records, cloud: SimCloud, host: str) -> bool:
 
 
 def _disks(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """One complete copy of the disk exists at every point, for every server that ever had one and shall keep it."""
-    going = {op["server_id"] for op in _live(records).values() if op["kind"] == "delete"}
+    """One complete copy of the disk exists at every point, for every server that ever had one and shall keep it; but
+    for one that is rebuilt where the host has no room for two."""
+    live = _live(records).values()
+    going = {op["server_id"] for op in live if op["kind"] == "delete" or _has_no_room(op)}
     for server in records.table("servers"):
         if server["deleted"] or server["launched_at"] is None or server["id"] in going:
             continue
         if not any(found.whole for found in cloud.hardware.survey(server["id"])):
             yield f"server {server['id']} ({server['vm_state']}): no complete copy of its disk exists"
+
+
+def _has_no_room(op: dict[str, Any]) -> bool:
+    return bool(op["kind"] == "rebuild" and from_json(op["facts"], {}).get("room") == INSTEAD)
 
 
 def _all_ended(records: Records) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kilonova.domain.host import HostState
 from kilonova.sim.cloud import SimCloud
+from kilonova.sim.faults import Weather
 from kilonova.store.hosts import judge_all
 from kilonova.world import Stores, Tx
 
@@ -20,9 +21,7 @@ class LivingHosts:
     def look(self) -> list[str]:
         """Hosts that were alive for longer than a host may be silent and count as down by their silence."""
         now, limit = self.cloud.loop.time(), self.cloud.shape.limits.service_down_time
-        alive = [host for host in self.cloud.hardware.hosts() if self._is_alive(host)]
-        self._since = {host: self._since.get(host, now) for host in alive}
-        beating = {host for host, since in self._since.items() if now - since > limit + LOOK_EVERY}
+        beating = {host for host, since in self.alive_since().items() if now - since > limit + LOOK_EVERY}
         states = self.cloud.alone(self._judged, "the hosts", faulty=False) if beating else {}
         return [
             f"{name} is alive and counts as down: {state.sentence}"
@@ -30,13 +29,29 @@ class LivingHosts:
             if name in beating and state.word == "down" and not state.declared
         ]
 
+    def alive_since(self) -> dict[str, float]:
+        """By host that is alive: the first of all looks since then at which it was."""
+        now = self.cloud.loop.time()
+        alive = [host for host in self.cloud.hardware.hosts() if self._is_alive(host)]
+        self._since = {host: self._since.get(host, now) for host in alive}
+        return self._since
+
     def _is_alive(self, host: str) -> bool:
         """It is on and reached, and its agent has registered and beats."""
         cloud, role = self.cloud, self.cloud.roles.get(host)
         if role is None or role.part is None or not role.part.epoch or role.process.frozen is not None:
             return False
-        deaf = cloud.faults is not None and host in cloud.faults.weather.cut
-        return cloud.hardware.is_linked(host) and not deaf
+        if not cloud.hardware.is_linked(host):
+            return False
+        weather = cloud.faults.weather if cloud.faults is not None else None
+        return weather is None or (host not in weather.cut and (not weather.side or self.has_company(host)))
+
+    def has_company(self, host: str) -> bool:
+        """Whether a conductor that runs is on the host's side of the bus."""
+        weather: Weather = self.cloud.faults.weather
+        conductors = [role for name, role in self.cloud.roles.items() if name.startswith("conductor")]
+        hearing = [role.name for role in conductors if role.process.frozen is None and role.name not in weather.cut]
+        return any(weather.joins(name, host) for name in hearing)
 
     async def _judged(self, stores: Stores) -> dict[str, HostState]:
         limit, states = self.cloud.shape.limits.service_down_time, dict[str, HostState]()

@@ -28,9 +28,10 @@ def at_rest(records: Records) -> Iterator[str]:
             yield from _free(port)
         elif port["device_id"] not in servers:
             yield f"port {_name(port)} is of {port['device_id']}, which is nowhere"
-    specs = {row["server_id"]: from_json(row["spec"]) for row in records.table("request_specs")}
+    built = [row for row in records.table("operations") if row["kind"] == "build"]  # they all ask for the same ports
+    networks = {row["server_id"]: from_json(row["params"]).get("networks", []) for row in built}
     for server in servers.values():
-        yield from _of_server(records, server, specs.get(server["id"], {}).get("networks", []))
+        yield from _of_server(records, server, networks.get(server["id"], []))
 
 
 def _free(port: dict[str, Any]) -> Iterator[str]:

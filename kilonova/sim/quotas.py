@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from kilonova.domain.server import SOFT_DELETED, flavor_from
+from kilonova.domain.server import SOFT_DELETED, flavor_from, from_json
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES
 from kilonova.sim.records import Records
+from kilonova.world import Row
 
 RESOURCES = ("instances", "cores", "ram")
 
@@ -20,17 +21,26 @@ def at_rest(records: Records) -> Iterator[str]:
 
 
 def _counted(records: Records) -> Iterator[str]:
-    """Every server counts with its flavor, but for those that wait to be reclaimed."""
+    """Every server counts with its flavor, but for those that wait to be reclaimed; its request names that flavor."""
+    specs = {row["server_id"]: from_json(row["spec"], {}) for row in records.table("request_specs")}
     servers = {row["id"]: row for row in records.table("servers") if not row["deleted"]}
     for mapping in records.table("server_mappings"):
         row = servers.get(mapping["server_id"])
         if row is None or mapping["queued_for_delete"]:
             continue
-        flavor, counts = flavor_from(row["flavor"]), row["vm_state"] != SOFT_DELETED
+        flavor, counts = flavor_from(row["flavor"]), row["vm_state"] != SOFT_DELETED or _is_restored(row)
         if bool(mapping["counted"]) != counts:
             yield f"server {row['id']} is {row['vm_state']} and {'counts' if mapping['counted'] else 'does not count'}"
         if (mapping["vcpus"], mapping["memory_mb"]) != (flavor.vcpus, flavor.memory_mb):
             yield f"server {row['id']} counts with {mapping['vcpus']} cores and {mapping['memory_mb']} MB"
+        named = specs[row["id"]]["flavor"]["name"] if row["id"] in specs else flavor.name
+        if named != flavor.name:
+            yield f"server {row['id']} has flavor {flavor.name}, its request names {named}"
+
+
+def _is_restored(row: Row) -> bool:
+    """Soft-deleted before its records were restored: it is kept, and counts (law 15)."""
+    return bool(row["turn_floor"]) and row["turn"] <= row["turn_floor"]
 
 
 def _of_servers(records: Records) -> Iterator[str]:

@@ -12,11 +12,11 @@ from kilonova.placement.books import Held, Imbalance, balance, by_consumer, read
 from kilonova.services.network.servers import vifs_of
 from kilonova.sim.cloud import SimCloud
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control, journal, network, quotas, server_groups, volume
+from kilonova.store.tables import cell, control, failures, image, journal, network, quotas, server_groups, volume
 from kilonova.store.tables import placement as books
 from kilonova.world import Row, Stores, Tx
 
-JOURNAL = (journal.operations, journal.steps, journal.secrets, journal.findings)
+JOURNAL = (journal.operations, journal.steps, journal.secrets, journal.findings, journal.notifications)
 CELL = (
     *JOURNAL,
     cell.servers,
@@ -36,6 +36,8 @@ CONTROL = (
     control.build_requests,
     control.request_specs,
     control.host_mappings,
+    control.gone_hosts,
+    failures.host_failures,
     quotas.quota_usages,
     server_groups.server_groups,
     server_groups.server_group_members,
@@ -47,6 +49,7 @@ CONTROL = (
     volume.snapshots,
     volume.attachments,
     volume.volume_usage,
+    image.images,
 )
 PLACEMENT = (
     books.inventories,

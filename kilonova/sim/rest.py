@@ -39,6 +39,8 @@ def heal(cloud: SimCloud) -> None:
 def is_at_rest(records: Records, cloud: SimCloud) -> bool:
     if any(op["live"] for op in records.table("operations")) or records.table("debts"):
         return False
+    if any(row["open"] for row in records.table("host_failures")):
+        return False
     hosts = {row["name"]: row for row in records.table("hosts")}
     for name in cloud.hardware.hosts():
         row, role = hosts.get(name), cloud.roles.get(name)

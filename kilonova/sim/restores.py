@@ -2,7 +2,8 @@
 
 Acts and trouble of every kind, a backup at some instant of it, more of the same, then some or all databases become what
 they were at that instant. It must be noticed, and nothing may change until the operator's word. After it no complete
-disk is gone and no guest was started; then the operator settles what is in quarantine, and the books balance.
+disk is gone and no guest was started; then the operator settles what is in quarantine, and the books balance. No volume
+is ever gone: none of them was attached since, to go with its server.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from kilonova.sim.rest import come_to_rest, come_to_rest_settled, heal
 from kilonova.world import Stores
 
 HALTED_SECONDS = 120.0  # long enough for leases, rounds and hosts to try something
+ROUNDS_SECONDS = 130.0  # reclaiming has looked twice
+NO_ROOM = " free of "  # in the audit's reason
 WORDS = 20  # times that the operator looks at the quarantine
 
 Disks = set[tuple[str, str, int, str]]  # host, server, copy, what is on it
@@ -60,8 +63,9 @@ def _play(cloud: SimCloud, history: History) -> Told:
         player.perform(act)
     cloud.loop.run_for(max(source.choice((0.5, 10.0, 200.0)), player.trouble.watch_until - cloud.loop.time()))
     player.stop()
-    found = _restore(cloud, backup, chosen)
+    found, files = _restore(cloud, backup, chosen), {*cloud.files.sizes}
     records = _settle(cloud)
+    found += [f"{one} is gone" for one in sorted(files - {*cloud.files.sizes, *cloud.files.lost})]
     found += [*invariants.after_restore(records, cloud), *player.wrong]
     count = len(records.table("operations"))
     return Told(history, [f"{'+'.join(chosen)}: {what}" for what in found], digest(records), count, records)
@@ -86,6 +90,7 @@ def _restore(cloud: SimCloud, backup: Path, chosen: list[str]) -> list[str]:
     if not _is_older(cloud, backup, chosen):
         return []  # nothing was written since
     cloud.put_back(backup, chosen)
+    files = {*cloud.files.sizes}
     disks, running, before = _disks(cloud), _running(cloud), digest(read_records(cloud))
     cloud.start_all()
     cloud.loop.run_for(HALTED_SECONDS)
@@ -96,7 +101,9 @@ def _restore(cloud: SimCloud, backup: Path, chosen: list[str]) -> list[str]:
         found.append("guests were changed before the word")
     cloud.alone(begin_era, "a new era", faulty=False)
     come_to_rest(cloud)
+    cloud.loop.run_for(ROUNDS_SECONDS)
     found += [f"{one} is gone" for one in sorted(disks - _disks(cloud))]
+    found += [f"{one} is gone" for one in sorted(files - {*cloud.files.sizes, *cloud.files.lost})]
     for server, count in _running(cloud).items():
         if count > max(1, running.get(server, 0)):
             found.append(f"server {server} runs {count} times, {running.get(server, 0)} times before")
@@ -152,13 +159,17 @@ def _settle(cloud: SimCloud) -> Records:
     for row in records.table("build_requests"):
         _say(cloud, "delete", row["server_id"])
     come_to_rest(cloud)
-    cloud.alone(lambda stores: _audit(stores, cloud), "an audit", faulty=False)
+    for server in cloud.alone(lambda stores: _audit(stores, cloud), "an audit", faulty=False):
+        _say(cloud, "delete", server)
     return come_to_rest(cloud)
 
 
-async def _audit(stores: Stores, cloud: SimCloud) -> None:
+async def _audit(stores: Stores, cloud: SimCloud) -> list[str]:
+    """Returns servers that the books have no room for where they are: they were deleted or moved since the backup, and
+    what they held was claimed by others. The audit names them; one of them has to go."""
     for _ in range(2):
-        await audit(stores, cloud.clock, mend=True)
+        report = await audit(stores, cloud.clock, mend=True)
+    return [one.server for one in report.findings if one.outcome == "left" and NO_ROOM in one.why]
 
 
 def _settle_quarantine(cloud: SimCloud, *, adopts: bool) -> None:

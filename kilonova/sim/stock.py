@@ -58,7 +58,9 @@ async def lay_rare_volumes(volumes: Volumes, files: NoBytes, stock: Stock) -> St
 
 async def _put_images(tx: Tx) -> None:
     for name in IMAGES:
-        image = Image(id=name, name=name, status=ACTIVE, visibility=PUBLIC, owner=PROJECT, disk_format="raw", size=1)
+        image = Image(
+            id=name, name=name, status=ACTIVE, visibility=PUBLIC, owner=PROJECT, disk_format="raw", size=1, file=name
+        )
         await insert_image(tx, image)
 
 

@@ -19,6 +19,9 @@ class Names:
         self._known[server_id] = name
         return server_id
 
+    def rename(self, thing_id: str, name: str) -> None:
+        self._known[thing_id] = name
+
     def note(self, thing_id: str, name: str) -> None:
         self._known.setdefault(thing_id, name)
 

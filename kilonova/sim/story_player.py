@@ -16,7 +16,7 @@ from kilonova.domain.pci import DeviceSpec
 from kilonova.engine.limits import Limits
 from kilonova.settings import ComputeOptions, PciOptions, Settings
 from kilonova.sim.cloud import CloudShape
-from kilonova.sim.flavors import LARGE, PINNED, SMALL, flavor
+from kilonova.sim.flavors import LARGE, PINNED, ROOMY, SMALL, flavor
 from kilonova.sim.loop import TimeLimit
 from kilonova.sim.story_file import Lined, Story, StoryError, fill_in
 from kilonova.sim.story_names import Names
@@ -26,7 +26,7 @@ from kilonova.sim.story_trouble import StoryCloud
 from kilonova.sim.story_verbs import Verbs
 from kilonova.sim.story_watch import Event, Watch
 
-FLAVORS = {"small": SMALL, "large": LARGE, "pinned": PINNED}
+FLAVORS = {"small": SMALL, "large": LARGE, "roomy": ROOMY, "pinned": PINNED}
 START_UP = 20.0  # virtual seconds before a story begins: all hosts have registered
 PATIENCE = 600.0  # virtual seconds for an answer or an `until`
 QUIET = (*Verbs.LET_TIME_PASS, "parallel", "expect_refused", "audit")  # they speak for themselves in the log
@@ -70,6 +70,7 @@ class Player:
         self.flavors = {**FLAVORS, **{name: flavor(name, *size) for name, size in cluster.pop("flavors", {}).items()}}
         self.cloud = StoryCloud(_shape(story, cluster), story.name)
         self.names = Names()
+        self.snapshots: dict[str, str] = {}  # images of servers, by their names: their ids
         self.watch = Watch(self.cloud, self.names, self.tell, self._cue)
         self.verbs = Verbs(self)
         self.log: list[str] = []

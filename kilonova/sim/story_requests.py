@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kilonova.audit.run import audit as audited
 from kilonova.domain.details import Details
@@ -14,12 +14,19 @@ from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations import hosts
+from kilonova.operations.host_requests import CHECKS as WHOLE
+from kilonova.operations.host_requests import Bulk, ask_for_hosts
+from kilonova.operations.new_servers import NewServer, NewServers, create_many
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
-from kilonova.operations.retry import rebuild_unplaced
-from kilonova.operations.submit import NewServer, NewServers, create_many, evacuate_host, remove, submit
+from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
+from kilonova.operations.submit import remove, submit
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.sim.stock import OWNER, put_group
+from kilonova.sim.story_contents import NO_CONTENTS, StoryContents, contents_of
+from kilonova.sim.story_images import Answer as Answer
+from kilonova.sim.story_images import ImageRequests, must_work
+from kilonova.sim.story_images import either as either
 from kilonova.world import Tx
 
 if TYPE_CHECKING:
@@ -33,19 +40,7 @@ HOST_WORDS = {
 }
 
 
-@dataclass
-class Answer:
-    """Of the api, to come. `judge` gets the result or the error and says what is wrong with it."""
-
-    coming: asyncio.Future[Any]
-    judge: Callable[[Any, Exception | None], str | None]
-
-
-def _must_work(result: Any, error: Exception | None) -> str | None:
-    return f"it was refused: {error}" if error is not None else None
-
-
-class Requests:
+class Requests(ImageRequests):
     """Public methods are verbs."""
 
     def __init__(self, player: Player) -> None:
@@ -64,23 +59,39 @@ class Requests:
         volumes: Sequence[str] = (),
         boots: str = "",
         together: bool = False,
+        contents: dict[str, Any] | None = None,
     ) -> list[Answer]:
         """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
         ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins. `boots`: the
-        volume that it boots from."""
+        volume that it boots from. `contents`: see story_contents.py."""
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
+        inside = contents_of(contents)
         wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
-        given = [self._wanted_volume(volume, letter) for volume, letter in zip(volumes, "bcdef", strict=False)]
-        given += [{**self._wanted_volume(boots, "a"), "is_root": True}] if boots else []
+        wanted = [{**one, "tag": inside.tags.get("port", "")} for one in wanted]
+        given = [self._wanted_volume(one, letter, inside) for one, letter in zip(volumes, "bcdef", strict=False)]
+        given += [{**self._wanted_volume(boots, "a", inside), "is_root": True}] if boots else []
         new = [self._new(name, flavor, host, wanted, given, group) for name in names]
-        return [self._create(new)] if together else [self._create([one]) for one in new]
+        return [self._create(new, inside)] if together else [self._create([one], inside) for one in new]
 
-    def _create(self, new: list[NewServer]) -> Answer:
+    def _create(self, new: list[NewServer], inside: StoryContents) -> Answer:
         cause = self.cloud.cause()
-        wanted = NewServers(flavor=new[0].flavor, least=len(new), most=len(new), make=lambda count: new)
-        return self._ask(lambda engine: create_many(engine, wanted, cause))
+
+        async def ask(engine: Engine) -> Any:
+            details = inside.details(engine.seal)
+            whole = [
+                msgspec.structs.replace(
+                    one,
+                    details=msgspec.convert({**msgspec.to_builtins(one.details), **details}, Details),
+                    secrets=inside.secrets,
+                )
+                for one in new
+            ]
+            wanted = NewServers(flavor=new[0].flavor, least=len(new), most=len(new), make=lambda count: whole)
+            return await create_many(engine, wanted, cause)
+
+        return self._ask(ask)
 
     def _new(
         self,
@@ -133,15 +144,19 @@ class Requests:
     def restore(self, server: str) -> Answer:
         return self._submit("restore", server)
 
-    def retry(self, server: str, image: str = "") -> Answer:
-        """Of a server in cell0: it is rebuilt there, that is, tried again."""
-        params = {"image": image} if image else {}
+    def retry(self, server: str, image: str = "", through: str = "") -> Answer:
+        """Of a server in cell0: it is rebuilt there, that is, tried again. `through: compute` is the Compute API, which
+        rebuilds only what found no host."""
+        params = {**({"image": image} if image else {}), **({} if through == "compute" else ANY_FAILURE)}
         cause, server_id = self.cloud.cause(), self.player.names.server_id(server)
         ask = Ask(kind="rebuild", server_id=server_id, cause=cause, params=params)
         return self._ask(lambda engine: rebuild_unplaced(engine, ask))
 
     def migrate(self, server: str, host: str | None = None) -> Answer:
         return self._submit("migrate", server, host=host)
+
+    def resize(self, server: str, flavor: str) -> Answer:
+        return self._submit("resize", server, flavor=msgspec.to_builtins(self.player.flavors[flavor]))
 
     def confirm(self, server: str) -> Answer:
         return self._submit("confirm_resize", server)
@@ -150,12 +165,18 @@ class Requests:
         return self._submit("revert_resize", server)
 
     def evacuate(
-        self, server: str, host: str | None = None, shared: str = "", stopped: str = "", forced: str = ""
+        self,
+        server: str,
+        host: str | None = None,
+        shared: str = "",
+        stopped: str = "",
+        forced: str = "",
+        password: str = "",
     ) -> Answer:
         """The words of the older and newer forms of the request are the API's to know; here they are said as such."""
         words = {"shared": shared, "stopped": stopped, "forced": forced}
-        said = {name: either(word, "true", "false") for name, word in words.items() if word}
-        return self._submit("evacuate", server, host=host, **said)
+        said: dict[str, Any] = {name: either(word, "true", "false") for name, word in words.items() if word}
+        return self._submit("evacuate", server, host=host, contents=StoryContents(password=password), **said)
 
     def stop(self, server: str) -> Answer:
         return self._submit("stop", server)
@@ -174,17 +195,29 @@ class Requests:
         name: str | None = None,
         key: str | None = None,
         metadata: dict[str, str] | None = None,
+        preserve: str = "false",
+        contents: dict[str, Any] | None = None,
     ) -> Answer:
-        """`properties`: of the image, as name=value. The rest is what the owner says of the server besides."""
+        """`image`: any name, or that of a snapshot. `properties`: of the image, as name=value. `preserve`: its
+        ephemeral disks keep their content. The rest is what the owner says of the server besides."""
         given = {"key_name": key, "metadata": metadata}
         details = {about: value for about, value in given.items() if value is not None}
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
-        return self._submit("rebuild", server, image=image, image_properties=about_image, name=name, details=details)
+        asked: dict[str, Any] = {"image": image, "image_properties": about_image, "name": name, "details": details}
+        if either(preserve, "true", "false"):
+            asked["preserve_ephemeral"] = True
+        if image in self.player.snapshots:
+            return self._rebuild_from(server, self.player.snapshots[image], asked)
+        return self._submit("rebuild", server, contents=contents_of(contents), **asked)
 
     def rebuild_volume(self, server: str, image: str, reimage: str, properties: Sequence[str] = ()) -> Answer:
         """Of a server that boots from a volume. `reimage`: as from 2.93 on."""
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
-        asked = {"image": image, "image_properties": about_image, "reimage": either(reimage, "true", "false")}
+        asked: dict[str, Any] = {
+            "image": image,
+            "image_properties": about_image,
+            "reimage": either(reimage, "true", "false"),
+        }
         return self._submit("rebuild_volume", server, **asked)
 
     def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> Answer:
@@ -211,13 +244,14 @@ class Requests:
 
         return self._ask(ask)
 
-    def _wanted_volume(self, name: str, letter: str) -> dict[str, Any]:
+    def _wanted_volume(self, name: str, letter: str, inside: StoryContents) -> dict[str, Any]:
         """`volume1!` shall go with the server."""
         goes = name.endswith("!")
         return {
             "volume_id": self._volume(name.rstrip("!")),
             "device": f"/dev/vd{letter}",
             "delete_on_termination": goes,
+            "tag": inside.tags.get(name.rstrip("!")),
         }
 
     def _volume(self, name: str) -> str:
@@ -226,26 +260,58 @@ class Requests:
             raise ValueError(f"there is no volume {name!r}; the cluster's `volumes:` is their number")
         return self.cloud.stock.volumes[int(number) - 1]
 
-    def evacuate_host(self, host: str) -> Answer:
+    def evacuate_host(
+        self,
+        host: str = "",
+        hosts: list[str] | None = None,
+        on_misfit: str = "skip",
+        deadline: float | None = None,
+        accept_unfenced: str = "true",
+    ) -> Answer:
+        bulk = Bulk(on_misfit=on_misfit, deadline=deadline, accept_unfenced=either(accept_unfenced, "true", "false"))
+        return self._for_hosts("evacuate_host", hosts or [host], bulk)
+
+    def drain_host(
+        self, host: str = "", hosts: list[str] | None = None, on_misfit: str = "refuse", by: str = "migrate"
+    ) -> Answer:
+        return self._for_hosts("drain_host", hosts or [host], Bulk(on_misfit=on_misfit, by=by))
+
+    def return_host(self, host: str = "", hosts: list[str] | None = None) -> Answer:
+        return self._for_hosts("return_host", hosts or [host], Bulk())
+
+    def _for_hosts(self, kind: str, names: list[str], bulk: Bulk) -> Answer:
+        """Of one cell or several: one operation each."""
         cause = self.cloud.cause()
 
         async def ask(engine: Engine) -> Accepted:
-            journal, _ = await hosts.find_host(engine, host)
-            return await evacuate_host(engine, journal, host, cause)
+            return next(iter((await ask_for_hosts(engine, kind, names, cause, None, bulk)).values()))
 
         return self._ask(ask)
 
-    def _submit(self, kind: str, server: str, **params: Any) -> Answer:
+    def cancel_whole(self, cell: str) -> Answer:
+        """The operation about whole hosts that runs in this cell."""
+        running = [key for key, row in self.player.watch.operations.items() if row["live"]]
+        whole = [key for key in running if self.player.watch.operations[key]["kind"] in WHOLE]
+        operation_id = next(id_ for database, id_ in whole if database == cell)
+        return self._ask(lambda engine: cancel(engine, engine.world.db.cell(cell), operation_id, "admin"))
+
+    def _submit(self, kind: str, server: str, *, contents: StoryContents = NO_CONTENTS, **params: Any) -> Answer:
         given = {key: value for key, value in params.items() if value is not None}
-        server_id = self.player.names.server_id(server)
-        ask = Ask(kind=kind, server_id=server_id, cause=self.cloud.cause(), params=given)
-        return self._ask(lambda engine: submit(engine, ask), self._joined(f"{kind} {server}"))
+        server_id, cause = self.player.names.server_id(server), self.cloud.cause()
+
+        async def ask(engine: Engine) -> Accepted:
+            details = {**given.get("details", {}), **contents.details(engine.seal)}
+            params = {**given, "details": details} if details else given
+            request = Ask(kind=kind, server_id=server_id, cause=cause, params=params, secrets=contents.secrets)
+            return await submit(engine, request)
+
+        return self._ask(ask, self._joined(f"{kind} {server}"))
 
     def _joined(self, what: str) -> Callable[[Any, Exception | None], str | None]:
         def judge(result: Any, error: Exception | None) -> str | None:
             if isinstance(result, Accepted) and result.joined:
                 self.player.tell("api", f"{what}: is under way already, the same operation")
-            return _must_work(result, error)
+            return must_work(result, error)
 
         return judge
 
@@ -297,7 +363,8 @@ class Requests:
         """What an audit reports now; nothing when nothing is named."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
-            told = [self.player.names.told(finding.sentence) for finding in (result.findings if result else [])]
+            sentences = [*(one.sentence for one in result.findings), *result.hardware] if result else []
+            told = [self.player.names.told(sentence) for sentence in sentences]
             if error is not None or told != list(finds):
                 return f"the audit found {error or told}, expected {list(finds)}"
             self.player.tell("api", "the audit finds " + ("; ".join(told) or "no difference"))
@@ -321,16 +388,3 @@ class Requests:
 
     def parallel(self, *entries: dict[str, Any]) -> list[Answer]:
         return [answer for entry in entries for answer in self.player.begin(entry)]
-
-    def _ask(
-        self,
-        work: Callable[[Engine], Awaitable[Any]],
-        judge: Callable[[Any, Exception | None], str | None] = _must_work,
-    ) -> Answer:
-        return Answer(self.cloud.ask(work), judge)
-
-
-def either(word: str, yes: str, no: str) -> bool:
-    if word not in (yes, no):
-        raise ValueError(f"expected {yes} or {no}, not {word!r}")
-    return word == yes

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kilonova.compute.drivers.given import Given, contents_line
 from kilonova.domain.cpus import told
+from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
-from kilonova.domain.server import Flavor, from_json
+from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.operations.host_requests import CHECKS as WHOLE
 from kilonova.sim.records import Records, read_records
 from kilonova.sim.story_names import Names
 from kilonova.sim.story_trouble import StoryCloud
@@ -16,7 +19,7 @@ from kilonova.sim.story_watch import Watch
 from kilonova.store.host_hardware import claim_from
 
 # What is not named must not be there.
-ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes", "failed_builds")
+ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes", "failed_builds", "images")
 
 
 @dataclass
@@ -58,6 +61,7 @@ class Scene:
             "metadata": details.get("metadata", {}),
             "status": row["vm_state"],
             "task": row["task_state"],
+            "flavor": flavor_from(row["flavor"]).name,
             "host": row["host"],
             "runner": runner,
             "proof": self.names.told(from_json(row["runner_proof"], {}).get("why", "")),
@@ -85,6 +89,17 @@ class Scene:
             why = f" ({problem['step'] or row['kind']}: {problem['code']})" if problem else ""
             told.append(f"{row['kind']} {self.names.of(row['server_id'])}".strip() + f": {row['state']}{why}")
         return told
+
+    def accounts(self) -> list[str]:
+        """Of operations about whole hosts: the sentence, and the hosts' proofs."""
+        found = sorted(self.records.table("operations"), key=lambda row: (row["created_at"], row["id"]))
+        accounts = [from_json(row["facts"], {}).get("account") for row in found if row["kind"] in WHOLE]
+        return [self.names.told(one["sentence"] + _proofs(one)) for one in accounts if one]
+
+    def failures(self) -> list[str]:
+        """Records of the failure watch."""
+        found = sorted(self.records.table("host_failures"), key=lambda row: (row["created_at"], row["id"]))
+        return [f"{row['host']}: {row['state']}; {row['sentence']}".removesuffix("; ") for row in found]
 
     def migrations(self) -> dict[str, list[str]]:
         found = sorted(self.records.table("migrations"), key=lambda row: row["number"])
@@ -185,6 +200,26 @@ class Scene:
             told.setdefault(whose, []).append(f"{row['name']} {where} {row['marker']}".strip())
         return told
 
+    def images(self) -> dict[str, str]:
+        """Of those that were made of servers: the state, and what a guest finds on it."""
+        found = [row for row in self.records.table("images") if self.names.of(row["id"]) != row["id"]]
+        return {row["name"]: f"{row['status']} {row['marker'] or ''}".strip() for row in found}
+
+    def kept_snapshots(self) -> list[str]:
+        """Of disks, on hosts: until they are uploaded."""
+        hosts = [self.cloud.hardware.host(name) for name in self.cloud.hardware.hosts()]
+        return [
+            f"{host.name} {self.names.of(guest.server)}/{guest.copy}: {self.names.of(guest.snapshot.name)}"
+            for host in hosts
+            for guest in host.guests.values()
+            if guest.snapshot is not None
+        ]
+
+    def volume_snapshots(self) -> list[str]:
+        """Those that images of servers name."""
+        found = [row for row in self.records.table("volume_snapshots") if "snapshot for" in (row["name"] or "")]
+        return sorted(f"{row['name']} {row['status']} {row['marker']}".strip() for row in found)
+
     # -- claims -------------------------------------------------------------------------------------------------
 
     def claims(self) -> dict[str, list[str]]:
@@ -226,6 +261,40 @@ class Scene:
             (f.server, f"{f.host}/{f.copy} {f.power} {f.marker if f.whole else 'incomplete'}".strip())
             for f in sorted(self.cloud.hardware.survey(), key=lambda f: (f.copy, f.host))
         )
+
+    def contents(self) -> dict[str, list[str]]:
+        """What each guest that is defined on a host was given, as it says on its console."""
+        return self._by_server(
+            (spec.server, f"{host}/{spec.copy} {line.removeprefix('KILONOVA-CONTENTS ').strip()}")
+            for host, spec, given in self._defined()
+            if (line := contents_line(spec, given))
+        )
+
+    def nics(self) -> dict[str, list[str]]:
+        """The network devices of each guest that is defined on a host, by their addresses, as its host was told."""
+        return self._by_server(
+            (spec.server, f"{host}/{spec.copy} {' '.join(one.address for one in port.addresses)}")
+            for host, spec, _ in self._defined()
+            for port in spec.ports
+        )
+
+    def _defined(self) -> list[tuple[str, GuestSpec, Given]]:
+        hosts = [self.cloud.hardware.host(name) for name in self.cloud.hardware.hosts()]
+        found = [(host.name, guest.spec, guest.given) for host in hosts for guest in host.guests.values() if guest.spec]
+        return sorted(found, key=lambda one: (one[1].copy, one[0]))
+
+    def sizes(self) -> dict[str, list[str]]:
+        """Every copy that lies on a host: how large its disks are, and what those beside the root disk hold."""
+        copies = sorted(self.cloud.hardware.survey(), key=lambda f: (f.copy, f.host))
+        lying = [(f, self.cloud.hardware.disk(self.cloud.hardware.host(f.host), f.server, f.copy)) for f in copies]
+        return self._by_server(
+            (f.server, " ".join([f"{f.host}/{f.copy}", *disk.described()])) for f, disk in lying if disk is not None
+        )
+
+    def usage(self) -> dict[str, int]:
+        """What all servers together count with against the quotas."""
+        rows = self.records.table("quota_usages")
+        return {name: sum(row[name] for row in rows) for name in ("instances", "cores", "ram")}
 
     def hosts(self) -> dict[str, str]:
         self.watch.look()
@@ -285,3 +354,9 @@ def _is_as(wanted: Any, actual: Any) -> bool:
     if wanted is None or actual is None:
         return wanted in (None, "none", []) and actual in (None, "", [], {})
     return str(wanted) == str(actual)
+
+
+def _proofs(account: dict[str, Any]) -> str:
+    """Of dead hosts."""
+    proofs = sorted(proof["proven_by"] for proof in account["proof"].values() if proof["proven_by"])
+    return f" ({', '.join(proofs)})" if proofs else ""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kilonova.compute.drivers.changes import switch_guest
+from kilonova.compute.drivers.storage import ROOT
 from kilonova.compute.drivers.volumes import BusVolumes
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.outages import HANGS, REFUSES
 from kilonova.sim.story_file import StoryError
+from kilonova.sim.story_images import ImageRequests
 from kilonova.sim.story_operator import OperatorRequests
 from kilonova.sim.story_requests import Answer, Requests, either
 from kilonova.sim.story_scene import WORDS, differences
@@ -35,6 +38,14 @@ class Verbs(OperatorRequests):
 
     def bus(self, word: str) -> None:
         self.cloud.cut_bus(not either(word, "up", "down"))
+
+    def fence(self, word: str) -> None:
+        """`works`, `fails`, `hangs` or `lies`: what the fence command does from now on."""
+        fence = self.cloud.fence
+        if word not in ("works", "fails", "hangs", "lies"):
+            raise ValueError(f"a fence works, fails, hangs or lies, not {word!r}")
+        fence.broken = "the story says so" if word == "fails" else ""
+        fence.hangs, fence.lies = word == "hangs", word == "lies"
 
     def fail(self, host: str, verb: str, times: int = 1, how: str = "error") -> None:
         self.cloud.hardware.fail(host, verb, times, how)
@@ -87,11 +98,13 @@ class Verbs(OperatorRequests):
             else:
                 self.cloud.outages.begin(name, word)
 
-    def write(self, server: str, text: str, host: str | None = None, volume: str = "") -> Answer | None:
-        """What the guest itself writes to its disk, or to a volume that it has on that host."""
+    def write(
+        self, server: str, text: str, host: str | None = None, volume: str = "", disk: str = ROOT
+    ) -> Answer | None:
+        """What the guest itself writes to its disk (`root`, `ephemeral0`, `swap`), or to a volume that it has there."""
         server_id = self.player.names.server_id(server)
         if not volume:
-            self.cloud.hardware.write(server_id, text, host)
+            self.cloud.hardware.write(server_id, text, host, disk)
             return None
         at = host or self.cloud.hardware.running(server_id)[0][0]
         found = self.cloud.hardware.volume_of(server_id, at, self._volume(volume), text)
@@ -100,6 +113,10 @@ class Verbs(OperatorRequests):
     def plant(self, host: str, guest: str, copy: int = 1, power: str = "on") -> None:
         """A guest that nobody asked for."""
         self.cloud.hardware.plant(host, self.player.names.server_id(guest), copy, power)
+
+    def guest(self, server: str, power: str, host: str) -> None:
+        """It ends by itself, or somebody starts it past its agent."""
+        switch_guest(self.cloud.hardware, host, self.player.names.server_id(server), either(power, "on", "off"))
 
     def lose(self, **servers: str) -> None:
         """The machine's disks are damaged: what it had of this server is gone, and nobody was told."""
@@ -140,7 +157,7 @@ class Verbs(OperatorRequests):
 
 NAMES = [
     name
-    for name in (*vars(Requests), *vars(OperatorRequests), *vars(Verbs))
+    for name in (*vars(ImageRequests), *vars(Requests), *vars(OperatorRequests), *vars(Verbs))
     if name.islower() and not name.startswith("_")
 ]
 CONNECTIVES = ("when", "do")

@@ -61,11 +61,13 @@ def at_rest(records: Records) -> Iterator[str]:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
     held = {one["volume_id"] for one in records.table("volume_attachments")}
     asked = {op["server_id"]: from_json(op["params"]) for op in records.table("operations") if op["kind"] == "place"}
+    snapshotted = {one["volume_id"] for one in records.table("volume_snapshots")}  # the service refuses to delete those
     for volume in records.table("volumes"):
         name = volume["name"] or volume["id"]
         if volume["id"] not in held and volume["status"] not in ("available", "deleting"):
             yield f"volume {name} is {volume['status']}, and no server has it"
-        if volume["made_for"] not in servers and volume["status"] != "deleting" and _goes(volume, asked):
+        stays = volume["status"] == "deleting" or volume["id"] in snapshotted
+        if volume["made_for"] not in servers and not stays and _goes(volume, asked):
             yield f"volume {name} was to go with {volume['made_for']}, which is gone"
 
 
