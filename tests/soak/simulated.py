@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kilonova
+from kilonova.sim.acts import NEMESES
 from kilonova.sim.commands import chosen_points
 from kilonova.sim.crash_scenarios import SCENARIOS
 from kilonova.sim.crashes import Scenario, count_points, crash_at
@@ -24,6 +25,7 @@ LENGTHS = (30, 60, 60, 100)
 HISTORIES_PER_CRASH = 4
 HISTORIES_PER_RESTORE = 4
 RESTORED_LENGTH = 60
+GONE = (NEMESES["gone"], 40)  # how often hosts are declared gone before databases are put back
 
 
 def try_history(seed: str, length: int) -> list[str]:
@@ -58,9 +60,9 @@ def restored(asked: argparse.Namespace) -> int:
     """Histories in which databases are put back."""
     seeds = asked.seed or [f"{asked.prefix}-{number}" for number in range(asked.count)]
     for seed in (seed for seed in seeds if seed not in asked.left_out):
-        found = run_restored(draw(seed, RESTORED_LENGTH)).found
+        found = run_restored(draw(seed, RESTORED_LENGTH, gone=asked.gone)).found
         if found:
-            tell(f"seed {seed}", found, ["--seed", seed])
+            tell(f"seed {seed}", found, ["--seed", seed, "--gone", str(asked.gone)])
             return 1
     return 0
 
@@ -107,8 +109,9 @@ def _hunt_history(seed: str, source: random.Random, tried: dict[str, int]) -> bo
     """Every few of them have databases that are put back (law 15)."""
     is_restored = tried["histories"] % HISTORIES_PER_RESTORE == HISTORIES_PER_RESTORE - 1
     length = RESTORED_LENGTH if is_restored else source.choice(LENGTHS)
+    gone = source.choice(GONE) if is_restored else GONE[0]
     try:
-        told = (run_restored if is_restored else run)(draw(seed, length))
+        told = (run_restored if is_restored else run)(draw(seed, length, gone=gone))
         found, operations = told.found, told.operations
     except Exception as error:
         found, operations = [f"{type(error).__name__}: {error}"], 0
@@ -116,7 +119,7 @@ def _hunt_history(seed: str, source: random.Random, tried: dict[str, int]) -> bo
     tried["operations"] += operations
     tried["restores"] += is_restored
     if found and is_restored:
-        tell(f"python -m tests.soak.simulated restored --seed {seed}", found, [])
+        tell(f"python -m tests.soak.simulated restored --seed {seed} --gone {gone}", found, [])
     elif found:
         tell(f"kilonova sim replay {seed} --length {length}", found, [])
     return bool(found)
@@ -144,6 +147,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--length", type=int, default=40)
     parser.add_argument("--seed", action="append")
+    parser.add_argument("--gone", type=int, default=GONE[0], help="how often hosts are declared gone: a weight")
     parser.add_argument("--sample", type=int, default=8)
     parser.add_argument("--at", help="scenario:point:everyone or scenario:point:one")
     parser.add_argument("--except", action="append", default=[], dest="left_out")

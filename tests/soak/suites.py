@@ -26,8 +26,11 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*\])?)(?: - .*)?$", re.MULTI
 FOLDERS = ["engine", "placement", "property", "store", "stories", "unit"]
 SIMULATED = {"histories": HISTORIES, "crashes": CRASHES, "restored": RESTORED}
 SIMULATED_PART = {"histories": "--seed", "crashes": "--at", "restored": "--seed"}
+NAMED_ONLY = ["guests"]  # needs real servers: only the tests that a mutation names
 ALL = [*FOLDERS, *SIMULATED]
 RUNNING: set[subprocess.Popen[str]] = set()
+# Without bytecode each of some hundred runs compiles the whole package.
+INHERITED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def _simulated(tree: Path, suite: str, arguments: list[str]) -> Failure | None:
 
 def run(tree: Path, command: list[str]) -> tuple[int, str]:
     """In that tree, with the packages of that tree."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
+    environment = {**INHERITED, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
     process = subprocess.Popen(
         command,
         cwd=tree,
@@ -136,6 +139,12 @@ def end(process: subprocess.Popen[str]) -> None:
     """The process and all it started; it has a session of its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def compile_tree(tree: Path) -> None:
+    """Write the bytecode of the package, and of the tests as pytest rewrites them: copies of the tree have it too."""
+    run(tree, [sys.executable, "-m", "compileall", "-q", "kilonova", "tests"])
+    run(tree, [*PYTEST, "--collect-only", *(f"tests/{suite}" for suite in FOLDERS)])
 
 
 def check_tree(tree: Path) -> None:
