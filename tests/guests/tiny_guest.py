@@ -1,4 +1,4 @@
-"""An operating system in one sector: it counts its boots on its disk, says so on the serial line, and halts.
+"""An operating system in one sector: it counts its boots on its disk, says so on the serial line, and echoes input.
 
 It boots in a blink where Linux under TCG takes seconds, and needs nothing but this file.
 """
@@ -12,7 +12,8 @@ _START = bytes.fromhex("fa 31c0 8ed8 8ec0 8ed0 bc007c fb fc")  # segments 0, sta
 _READ = bytes.fromhex("b80102 bb007e b90200 b600 cd13")  # BIOS: one sector, the second, to COUNTER
 _COUNT = bytes.fromhex("fe06007e")  # inc byte [COUNTER]
 _WRITE = bytes.fromhex("b80103 bb007e b90200 b600 cd13")
-_HALT = bytes.fromhex("f4 ebfd")
+_TAKE = bytes.fromhex("bafd03 ec a801 7503 f4 ebf5 baf803 ec")  # wait (halted) for a letter on COM1: to al
+_AGAIN = bytes.fromhex("ebec")  # after the call that puts it back
 _PUT = bytes.fromhex("50 bafd03 ec a820 74fb 58 baf803 ee c3")  # when the line is free: al to COM1
 
 
@@ -28,7 +29,7 @@ def image(text: str, *, sectors: int = 2048) -> bytes:
 def _program() -> bytes:
     words = [b"KILONOVA-GUEST boot=\0", b" root=\0", b"\r\n\0"]
     before = _START + _READ + _COUNT + _WRITE
-    body_length = 4 * 6 + (3 + 3) + len(_HALT)  # four texts and one letter
+    body_length = 4 * 6 + (3 + 3) + len(_TAKE) + 3 + len(_AGAIN)  # four texts, one letter, and the echo
     show_at = len(before) + body_length
     put_at = show_at + 11
     words_at = [put_at + len(_PUT) + sum(len(word) for word in words[:n]) for n in range(len(words))]
@@ -38,7 +39,9 @@ def _program() -> bytes:
     _call(code, put_at)
     for where in (0x7C00 + words_at[1], TEXT, 0x7C00 + words_at[2]):
         _say(code, where, show_at)
-    code += _HALT
+    code += _TAKE
+    _call(code, put_at)
+    code += _AGAIN
     assert len(code) == show_at
     code += b"\xac\x84\xc0\x74\x05"  # show: lodsb; test al, al; jz its ret
     _call(code, put_at)

@@ -9,9 +9,14 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kilonova.compute.drivers.libvirt.driver import LibvirtDriver
+from kilonova.compute.drivers.libvirt.images import FolderImages
 from kilonova.domain.guest import GuestSpec
+from kilonova.store.modes import PRIVATE
+
+if TYPE_CHECKING:
+    from kilonova.compute.drivers.libvirt.driver import LibvirtDriver
 
 VERBS = ("ensure_disk", "ensure_defined", "ensure_power on", "ensure_power off", "ensure_absent")
 
@@ -34,8 +39,12 @@ async def walk(driver: LibvirtDriver, guest: GuestSpec) -> None:
 
 
 if __name__ == "__main__":
+    # Not above: tests import this module before libvirt-python is installed.
+    from kilonova.compute.drivers.libvirt.driver import LibvirtDriver
+
     uri, root, images, server = sys.argv[1:]
-    os.umask(0)
-    there = LibvirtDriver(uri, "host1", Path(root), Path(images), shutdown_seconds=0.3)
+    os.umask(PRIVATE)  # as the program has it
+    folder = FolderImages(Path(images))
+    there = LibvirtDriver(uri, "host1", Path(root), folder, virt_type="qemu", shutdown_seconds=0.3)
     spec = GuestSpec(server=server, copy=1, name="walker", vcpus=1, memory_mb=32, disk_gb=1, image="tiny")
     asyncio.run(walk(there, spec))
