@@ -240,7 +240,7 @@ def test_what_the_simulator_does_not_know(arguments: tuple[str, ...], words: str
         (("serve", "--hosts", "0"), "--hosts 0: a cloud needs at least 1 host"),
         (("serve", "--listen", "127.0.0.1:99999"), "the port must be 1 to 65535"),
         (("serve", "--listen", "127.0.0.1:" + "9" * 5000), "the port must be 1 to 65535"),
-        (("--url", "http://x", "op", "list"), "Options go after the command: kilonova op list --url …"),
+        (("--url", "http://x", "op", "list"), "Options go after the command: kilonova op list --url http://x"),
     ],
 )
 def test_usage_that_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:

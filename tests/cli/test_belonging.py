@@ -6,6 +6,7 @@ What is refused exits 3, names both ids and leaves every file as it was.
 from __future__ import annotations
 
 import re
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +26,16 @@ def sums(directory: Path) -> dict[str, str]:
     return {str(path.relative_to(directory)): digest(path) for path in files}
 
 
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def refused(directory: Path, *arguments: object) -> str:
     """The message, when the program has refused to start and changed nothing."""
-    before = sums(directory)
+    before, used = sums(directory), cpu_of_children()
     done = kilonova(*arguments, "--data", directory, "--listen", f"127.0.0.1:{free_port()}")
+    assert cpu_of_children() - used < 5.0  # of the clock on an idle machine
     assert done.returncode == 3, (done.returncode, done.stderr)
     assert sums(directory) == before
     return done.stderr

@@ -2,7 +2,7 @@
 
 A command of an API that this cloud has must work. A line that does not is refused with the words in
 tests/clients/commands/refused.yaml; APIs that are not there are listed in tests/clients/commands/declared.yaml. Neither
-file may name something that works.
+file may name something that works. `python -m bench commands` measures how long they take.
 """
 
 from __future__ import annotations

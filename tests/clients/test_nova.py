@@ -58,3 +58,56 @@ def test_evacuate_one_by_force_and_the_rest_of_the_host(cloud: Cloud, admin: Cli
     until(lambda: host_of(admin, "two") == ("host2", "ACTIVE"), 60, "two is on host2")
     listed = Nova(cloud, "2.67").ok("migration-list", "--source-compute", source)
     assert listed.count("evacuation") == 2
+
+
+def test_migrate_confirm_and_revert(cloud: Cloud, admin: Client) -> None:
+    wish = ("--flavor", "m1.tiny", "--image", "cirros-sim", "--nic", "none", "--host", "host1")
+    admin.ok("--os-compute-api-version", "2.74", "server", "create", "three", *wish, "--wait")
+    nova = Nova(cloud, "2.56")
+    nova.ok("migrate", "--host", "host2", "--poll", "three")
+    assert host_of(admin, "three") == ("host2", "VERIFY_RESIZE")
+    nova.ok("resize-revert", "three")
+    until(lambda: host_of(admin, "three") == ("host1", "ACTIVE"), 60, "three is back")
+    Nova(cloud, "2.1").ok("migrate", "--poll", "three")
+    Nova(cloud, "2.1").ok("resize-confirm", "three")
+    until(lambda: host_of(admin, "three") == ("host2", "ACTIVE"), 60, "three is on host2")
+    assert "migration" in Nova(cloud, "2.80").ok("migration-list", "--migration-type", "migration")
+    assert "finished" not in Nova(cloud, "2.80").ok("server-migration-list", "three"), "only live ones are listed"
+    admin.ok("server", "delete", "three", "--wait")
+
+
+def test_resize_confirm_and_revert(cloud: Cloud, admin: Client) -> None:
+    wish = ("--flavor", "m1.tiny", "--image", "cirros-sim", "--nic", "none", "--host", "host1")
+    admin.ok("--os-compute-api-version", "2.74", "server", "create", "four", *wish, "--wait")
+    Nova(cloud, "2.1").ok("resize", "--poll", "four", "m1.small")
+    assert flavor_and_status(admin, "four") == ("m1.small", "VERIFY_RESIZE")
+    Nova(cloud, "2.1").ok("resize-revert", "four")
+    until(lambda: flavor_and_status(admin, "four") == ("m1.tiny", "ACTIVE"), 60, "four is m1.tiny again")
+    Nova(cloud, "2.80").ok("resize", "--poll", "four", "m1.small")
+    Nova(cloud, "2.80").ok("resize-confirm", "four")
+    until(lambda: flavor_and_status(admin, "four") == ("m1.small", "ACTIVE"), 60, "four stays m1.small")
+    listed = Nova(cloud, "2.80").ok("migration-list", "--migration-type", "resize")
+    assert "confirmed" in listed and "reverted" in listed
+    admin.ok("server", "delete", "four", "--wait")
+
+
+def flavor_and_status(admin: Client, name: str) -> tuple[str, str]:
+    shown = admin.json("server", "show", name)
+    return shown["flavor"]["original_name"], shown["status"]
+
+
+def test_an_image_of_a_server_and_a_rebuild_with_it(cloud: Cloud, admin: Client) -> None:
+    nova = Nova(cloud, "2.79")
+    admin.ok("server", "create", "three", "--flavor", "m1.tiny", "--image", "cirros-sim", "--nic", "none", "--wait")
+    server = admin.json("server", "show", "three")["id"]
+    cloud.http.post(f"/simulated/servers/{server}/write", {"disk": "root", "text": "kept"})
+    nova.ok("image-create", "--poll", "three", "snapshot-of-three")
+    Nova(cloud, "2.40").ok("image-create", "--poll", "three", "another-of-three")
+    cloud.http.post(f"/simulated/servers/{server}/write", {"disk": "root", "text": "lost"})
+    nova.ok("rebuild", "--poll", "three", "snapshot-of-three")
+    console = nova.ok("console-log", "three")
+    assert "+kept volumes=" in console and "lost" not in console
+    made = admin.json("server", "image", "create", "three", "--name", "third-of-three", "--wait")
+    assert (made["status"], made["properties"]["image_type"]) == ("active", "snapshot")
+    admin.ok("server", "delete", "three", "--wait")
+    admin.ok("image", "delete", "snapshot-of-three", "another-of-three", "third-of-three")

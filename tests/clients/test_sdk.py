@@ -86,3 +86,76 @@ def _public_key() -> str:
     public = Ed25519PrivateKey.generate().public_key()
     encoded = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return encoded.decode()
+
+
+def test_a_server_that_moves(clouds: tuple[Any, Any]) -> None:
+    admin, demo = clouds
+    image, flavor = demo.image.find_image("cirros-sim"), demo.compute.find_flavor("m1.tiny")
+    server = demo.compute.create_server(name="moves", image_id=image.id, flavor_id=flavor.id, networks="none")
+    server = demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    source = admin.compute.get_server(server.id).compute_host
+    with pytest.raises(exceptions.ForbiddenException):
+        demo.compute.migrate_server(server)
+    admin.compute.migrate_server(server, host={"host1": "host2", "host2": "host1"}[source])
+    demo.compute.wait_for_server(server, status="VERIFY_RESIZE", wait=60, interval=0.2)
+    demo.compute.confirm_server_resize(server)
+    demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    with pytest.raises(exceptions.ConflictException):
+        demo.compute.confirm_server_resize(server)
+    admin.compute.migrate_server(server)
+    demo.compute.wait_for_server(server, status="VERIFY_RESIZE", wait=60, interval=0.2)
+    demo.compute.revert_server_resize(server)
+    demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    assert admin.compute.get_server(server.id).compute_host != source
+    moves = list(admin.compute.migrations(instance_uuid=server.id))
+    assert [(move.status, move.migration_type, move.project_id) for move in moves] == [
+        ("reverted", "migration", server.project_id),
+        ("confirmed", "migration", server.project_id),
+    ]
+    assert list(admin.compute.server_migrations(server)) == []
+    demo.compute.delete_server(server)
+    demo.compute.wait_for_delete(server, wait=60, interval=0.2)
+
+
+def test_a_server_that_is_resized(clouds: tuple[Any, Any]) -> None:
+    admin, demo = clouds
+    image = demo.image.find_image("cirros-sim")
+    tiny, small = demo.compute.find_flavor("m1.tiny"), demo.compute.find_flavor("m1.small")
+    server = demo.compute.create_server(name="grows", image_id=image.id, flavor_id=tiny.id, networks="none")
+    server = demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    with pytest.raises(exceptions.BadRequestException):
+        demo.compute.resize_server(server, tiny)
+    demo.compute.resize_server(server, small)
+    demo.compute.wait_for_server(server, status="VERIFY_RESIZE", wait=60, interval=0.2)
+    demo.compute.revert_server_resize(server)
+    server = demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    assert server.flavor.original_name == "m1.tiny"
+    demo.compute.resize_server(server, small)
+    demo.compute.wait_for_server(server, status="VERIFY_RESIZE", wait=60, interval=0.2)
+    demo.compute.confirm_server_resize(server)
+    server = demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    assert server.flavor.original_name == "m1.small"
+    with pytest.raises(exceptions.ConflictException):
+        demo.compute.revert_server_resize(server)
+    moves = list(admin.compute.migrations(instance_uuid=server.id))
+    assert [(move.status, move.migration_type) for move in moves] == [("confirmed", "resize"), ("reverted", "resize")]
+    demo.compute.delete_server(server)
+    demo.compute.wait_for_delete(server, wait=60, interval=0.2)
+
+
+def test_a_server_is_restored_from_its_image(clouds: tuple[Any, Any], cloud: Cloud) -> None:
+    _, demo = clouds
+    image, flavor = demo.image.find_image("cirros-sim"), demo.compute.find_flavor("m1.tiny")
+    server = demo.compute.create_server(name="kept", image_id=image.id, flavor_id=flavor.id, networks="none")
+    server = demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    cloud.http.post(f"/simulated/servers/{server.id}/write", {"disk": "root", "text": "before"})
+    made = demo.compute.create_server_image(server, "kept", metadata={"why": "tests"}, wait=True, timeout=60)
+    assert (made.status, made.name, made.properties["why"]) == ("active", "kept", "tests")
+    cloud.http.post(f"/simulated/servers/{server.id}/write", {"disk": "root", "text": "after"})
+    demo.compute.rebuild_server(server, made.id)
+    demo.compute.wait_for_server(server, wait=60, interval=0.2)
+    console = demo.compute.get_server_console_output(server)["output"]
+    assert f"root=image:{image.id}+before volumes=" in console and "after" not in console
+    demo.compute.delete_server(server)
+    demo.compute.wait_for_delete(server, wait=60, interval=0.2)
+    demo.image.delete_image(made)

@@ -1,13 +1,18 @@
-"""README.md's tour and what it shows of the simulator say what really happens."""
+"""The examples of README.md, of the tour and of the operator's guide say what really happens."""
 
 from __future__ import annotations
 
-from tests.clients.tour import README, plain, walk
+import pytest
+
+from tests.clients.tour import README, TOUR, TROUBLE, Page, plain, walk
 
 
-def test_the_tour_says_what_happens() -> None:
+@pytest.mark.parametrize(
+    ("page", "least"), [(README, 10), (TOUR, 40), (TROUBLE, 25)], ids=["README", "tour", "trouble"]
+)
+def test_the_examples_say_what_happens(page: Page, least: int) -> None:
     seen = 0
-    for _, command, expected, said in walk(README.read_text()):
+    for _, command, expected, said in walk(page):
         assert plain(said) == plain(expected), f"$ {command}"
         seen += 1
-    assert seen >= 35
+    assert seen >= least

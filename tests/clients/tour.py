@@ -1,7 +1,7 @@
-"""The tour of README.md and its section on the simulator, typed by a machine: the commands in order, in one shell, in
-front of a real cloud.
+"""The examples of some pages (README.md, the tour, hosts in trouble), typed by a machine: the commands of a page in
+order, in one shell, in front of a real cloud.
 
-`python -m tests.clients.tour` writes what it saw into README.md; the test only compares. Ids, times and the like are
+`python -m tests.clients.tour` writes what it saw into the pages; the tests only compare. Ids, times and the like are
 other ones each time; everything else must be as it stands there.
 """
 
@@ -11,15 +11,24 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from tests.support.program import Cloud
 from tests.support.servers import ROOT, free_port
 
-README = ROOT / "README.md"
-HEADINGS = ("## A tour of five minutes", "## The simulator")
+
+class Page(NamedTuple):
+    path: Path
+    heading: str = ""  # of the one section with examples; "" for the whole page
+    options: tuple[str, ...] = ()  # of `kilonova serve`
+
+
+README = Page(ROOT / "README.md", "## A short tour")
+TOUR = Page(ROOT / "docs/tour.md")
+TROUBLE = Page(ROOT / "docs/guide/hosts-in-trouble.md", options=("--hosts=5", "--set=DEFAULT.report_interval=2"))
+PAGES = (README, TOUR, TROUBLE)
 ADDRESS = "127.0.0.1:8774"
 END = "--- end of what it said ---"
 START, KILL = "make run", "kill -9"
@@ -29,10 +38,12 @@ LOGGED = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (DEBUG|INFO|WARNING) .*\n", re.MULTIL
 VARYING = (
     (re.compile(r"req-[0-9a-f-]{36}"), "REQUEST"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "ID"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),  # of a user or project
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?"), "TIME"),
     (re.compile(r'"last_seen":[0-9.]+'), '"last_seen":TIME'),
-    (re.compile(r"\b\d+ s\b"), "N s"),
+    (re.compile(r"\b\d+(\.\d+)? s\b"), "N s"),
     (re.compile(r'"epoch":\d+'), '"epoch":N'),
+    (re.compile(r"^epoch +\d+$", re.MULTILINE), "epoch N"),  # as often as it has registered
 )
 
 
@@ -52,13 +63,13 @@ class Block:
                 self.parts[-1] = (command, f"{said}{line}\n")
 
 
-def blocks(readme: str) -> Iterator[tuple[str, Block]]:
-    """The examples of both sections, with their text as it stands."""
-    for heading in HEADINGS:
-        section = readme[readme.index(heading) :]
-        section = section[: section.index("\n## ", len(heading))]
-        for found in re.finditer(r"^```\n(\$ .*?)^```$", section, re.MULTILINE | re.DOTALL):
-            yield found[1], Block(found[1])
+def blocks(page: Page) -> Iterator[tuple[str, Block]]:
+    """The examples of the page or of its section, with their text as it is there."""
+    text = page.path.read_text()
+    if page.heading:
+        text = text[text.index(f"\n{page.heading}\n") + 1 :].partition("\n## ")[0]
+    for example in re.finditer(r"^```\n(\$ .*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield example[1], Block(example[1])
 
 
 def plain(text: str) -> str:
@@ -70,8 +81,8 @@ def plain(text: str) -> str:
 class Tour:
     """A shell that keeps its variables, beside a cloud that can be killed and started."""
 
-    def __init__(self, folder: Path) -> None:
-        self._data, self._port = folder / "var", free_port()
+    def __init__(self, folder: Path, options: Sequence[str]) -> None:
+        self._data, self._port, self._options = folder / "var", free_port(), options
         self._cloud: Cloud | None = None
         for needed in (".venv", "tests"):
             (folder / needed).symlink_to(ROOT / needed)
@@ -94,9 +105,9 @@ class Tour:
             self._cloud.kill9()
 
     def type(self, command: str) -> str:
-        """What it says, as if the cloud listened where README.md says."""
-        if command == START:
-            self._cloud = Cloud(self._data, port=self._port)
+        """What it says, as if the cloud listened where the page says."""
+        if command.split(" HOSTS=")[0] == START:
+            self._cloud = Cloud(self._data, *self._options, port=self._port)
             said = LOGGED.sub("", self._cloud.log())
         else:
             said = self._run(command)
@@ -116,25 +127,27 @@ class Tour:
         raise AssertionError(f"the shell ended at: {command}\n{''.join(lines)}")
 
 
-def walk(readme: str) -> Iterator[tuple[str, str, str, str]]:
-    """Per command: the example's text, the command, what README.md says, what was said."""
-    with tempfile.TemporaryDirectory(prefix="kilonova-tour-") as folder, Tour(Path(folder)) as tour:
-        for text, block in blocks(readme):
+def walk(page: Page) -> Iterator[tuple[str, str, str, str]]:
+    """Per command: the example's text, the command, what the page says, what was said."""
+    with tempfile.TemporaryDirectory(prefix="kilonova-tour-") as folder, Tour(Path(folder), page.options) as tour:
+        for text, block in blocks(page):
             for command, expected in block.parts:
                 yield text, command, expected, tour.type(command)
 
 
-def update() -> None:
-    readme = README.read_text()
+def update(page: Page) -> None:
+    whole = page.path.read_text()
     anew: dict[str, str] = {}
-    for text, command, _, said in walk(readme):
+    for text, command, _, said in walk(page):
         lines = f"$ {command}\n" + (said if said.endswith("\n") or not said else f"{said}\n")
         anew[text] = anew.get(text, "") + lines
         sys.stdout.write(lines)
     for text, lines in anew.items():
-        readme = readme.replace(f"```\n{text}```", f"```\n{lines}```", 1)
-    README.write_text(readme)
+        whole = whole.replace(f"```\n{text}```", f"```\n{lines}```", 1)
+    page.path.write_text(whole)
 
 
 if __name__ == "__main__":
-    update()
+    for one in PAGES:
+        if not sys.argv[1:] or one.path.name in sys.argv[1:]:
+            update(one)

@@ -1,8 +1,9 @@
 """One live cloud for all conversations but those about cells, which have one of two cells; each on a port that was
 chosen when the tests were collected.
 
-In the files: $ENVIRON['ADMIN'], $ENVIRON['DEMO'], $ENVIRON['READER'], $ENVIRON['SERVICE'] and $ENVIRON['OTHER'] are
-tokens (of an administrator, a member, a reader of the member's project, a service, a member of another project);
+In the files: $ENVIRON['ADMIN'], $ENVIRON['DEMO'], $ENVIRON['READER'], $ENVIRON['MANAGER'], $ENVIRON['SERVICE'] and
+$ENVIRON['OTHER'] are tokens (of an administrator, a member, a reader and a manager of the member's project, a service,
+a member of another project);
 $ENVIRON['PROJECT'] is the member's project, $ENVIRON['OTHER_PROJECT'] and $ENVIRON['OTHER_USER'] are the other's;
 $ENVIRON['IMAGE'] and $ENVIRON['NETWORK'] are ids of the first cloud's. $ENVIRON['CELLS_ADMIN'] and
 $ENVIRON['CELLS_IMAGE'] are of the cloud of two cells.
@@ -63,6 +64,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         other = admin.ask("POST", "/identity/v3/projects", {"project": {"name": "other", "domain_id": "default"}})
         _add_user(admin, "reader", demo.project_id, "reader")
         _add_user(admin, "service", demo.project_id, "service")
+        _add_user(admin, "manager", demo.project_id, "manager")
         other_user = _add_user(admin, "other", other["project"]["id"], "member")
         images = admin.ask("GET", "/image/v2/images")["images"]
         networks = admin.ask("GET", "/network/v2.0/networks")["networks"]
@@ -70,6 +72,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
             "ADMIN": admin.token,
             "DEMO": demo.token,
             "READER": Person(cloud.http, "reader", "secret", "demo").token,
+            "MANAGER": Person(cloud.http, "manager", "secret", "demo").token,
             "SERVICE": Person(cloud.http, "service", "secret", "demo").token,
             "OTHER": Person(cloud.http, "other", "secret", "other").token,
             "PROJECT": demo.project_id,

@@ -12,7 +12,7 @@ import pytest
 from cyclopts import App
 from rich.console import Console
 
-from kilonova.app import app
+from kilonova.cli.main import app
 from tests.docs.markdown import ROOT, documents
 
 IDIOMS = re.compile(

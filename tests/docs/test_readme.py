@@ -1,4 +1,4 @@
-"""README.md: its commands exist."""
+"""README.md and the tour: their commands exist."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import re
 import pytest
 import yaml
 
-from kilonova.api.app import OWN_ROUTES
-from kilonova.app import app
+from kilonova.cli.main import app
 from tests.docs.markdown import FENCED, ROOT, documents
 
 README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs" / "tour.md").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
 
 
-SINGLE = {"explain"}  # commands without others below them
+SINGLE = {"explain", "doctor", "ledger", "audit", "completion"}  # commands without others below them
 
 
 def commands(program: str) -> list[list[str]]:
     """What is typed in the examples, in lines that begin with `$ `: the words after the program's name."""
-    typed = [line[2:].split() for block in FENCED.findall(README) for line in block.splitlines() if line[:2] == "$ "]
+    blocks = FENCED.findall(README) + FENCED.findall(TOUR)
+    typed = [line[2:].split() for block in blocks for line in block.splitlines() if line[:2] == "$ "]
     return [words[1:] for words in typed if words[0].rpartition("/")[2] == program]
 
 
-def test_the_two_commands_are_there() -> None:
-    assert {"run", "test"} <= {words[0] for words in commands("make")}
+def test_it_says_how_to_start_and_how_to_test() -> None:
+    assert {"run", "test"} <= set(re.findall(r"`make ([a-z-]+)", README)) and ["run"] in commands("make")
 
 
 def test_every_make_target_exists() -> None:
@@ -42,13 +43,21 @@ def test_every_command_exists(words: list[str]) -> None:
     assert not rest or words[0] in SINGLE
 
 
-def test_every_path_is_served() -> None:
-    """Of our own REST, as the examples ask for it."""
-    known = [re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(route.path)) for route in OWN_ROUTES]
-    asked = re.findall(r"\bk (/[\w/$-]+)", README)
-    assert asked, "the tour asks for nothing"
-    for path in asked:
-        assert any(re.fullmatch(pattern, path) for pattern in known), path
+def test_the_tour_needs_no_curl() -> None:
+    """Everything in it is a command of the openstack client or of the program."""
+    short = README.partition("## A short tour")[2].partition("\n## ")[0]
+    assert "openstack server create" in short and "openstack server migrate" in TOUR
+    assert "curl" not in short + TOUR and "/kilonova/v1" not in short + TOUR
+
+
+def test_the_short_tour_is_short() -> None:
+    short = README.partition("## A short tour")[2].partition("\n## ")[0]
+    assert len("".join(FENCED.findall(short)).splitlines()) <= 50
+
+
+def test_the_picture_is_in_the_repository() -> None:
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
+    assert pictures and [path for path in pictures if not (ROOT / path).is_file()] == []
 
 
 def test_it_says_which_commands_of_servers_are_not_offered() -> None:

@@ -42,6 +42,9 @@ class Speaker:
         return self.ask("beat", message, Orders)
 
     def finish(self, order, **other):
+        return self.report(order, **other).accepted
+
+    def report(self, order, **other):
         said = {
             "host": self.host,
             "session": self.session,
@@ -51,7 +54,7 @@ class Speaker:
             "ordinal": order.ordinal,
             "result": {"disk": "created"},
         }
-        return self.ask("finish", Finish(**{**said, **other}), Finished).accepted
+        return self.ask("finish", Finish(**{**said, **other}), Finished)
 
     def join(self, *copies, **done):
         self.register(*copies)

@@ -7,6 +7,7 @@ import random
 import msgspec
 import pytest
 
+from kilonova.bus import host_subject
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
 from kilonova.compute.drivers.hardware import Hardware
@@ -35,6 +36,9 @@ class Room:
         self.beats, self.finished, self.log = [], [], []
         self.returned = []
         self.accepts = True
+        self.following = []  # orders that come with the answers to results
+        self.epoch = 1
+        self.register_meanwhile = False  # before a result is answered, the host has to register again
         self.silent = False
         self.lives = 0
         self.agent = None
@@ -42,12 +46,12 @@ class Room:
         self.start()
 
     async def _serve(self):
-        bus = MemoryBus(self.hub, "conductor")
+        self.bus = bus = MemoryBus(self.hub, "conductor")
         for word in ("register", "returned", "beat", "finish"):
             await bus.serve(f"conductor.{word}", getattr(self, f"_on_{word}"))
 
     async def _on_register(self, body):
-        return msgspec.json.encode(Registered(epoch=1, verdicts=self.verdicts))
+        return msgspec.json.encode(Registered(epoch=self.epoch, verdicts=self.verdicts))
 
     async def _on_returned(self, body):
         self.returned.append(msgspec.json.decode(body, type=Returned))
@@ -63,7 +67,12 @@ class Room:
         if self.silent:
             await asyncio.sleep(2 * INTERVAL)
         self.finished.append(msgspec.json.decode(body, type=Finish))
-        return msgspec.json.encode(Finished(self.accepts, "" if self.accepts else "not now"))
+        if self.register_meanwhile:
+            self.register_again, self.epoch = True, self.epoch + 1
+            await self.bus.cast(host_subject(HOST), b"")
+            await asyncio.sleep(1.0)
+        order = self.following.pop(0) if self.following else None
+        return msgspec.json.encode(Finished(self.accepts, "" if self.accepts else "not now", order))
 
     def start(self):
         self.lives += 1
@@ -137,6 +146,22 @@ def test_an_order_is_done_and_told(room):
     room.say(order("a", 1, 1))
     assert room.log == ["a begun", "a done"]
     assert [(f.operation, f.ordinal, f.error) for f in room.finished] == [("operation-1", 1, None)]
+
+
+def test_the_next_step_may_come_with_the_answer(room):
+    room.following = [order("b", 1, 2), order("c", 1, 3)]
+    room.say(order("a", 1, 1), wait=INTERVAL)
+    assert room.log == ["a begun", "a done", "b begun", "b done", "c begun", "c done"]
+    assert [(f.ordinal, f.goes_on) for f in room.finished] == [(1, True), (2, True), (3, True)]
+    assert not any(beat.pull for beat in room.beats[1:]), "nobody had to be asked"
+
+
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["", "unless it had to register meanwhile"])
+def test_a_step_that_comes_with_the_answer_is_begun(room, meanwhile):
+    """What is decided about the host while it registers comes first; then the step is handed out again."""
+    room.register_meanwhile, room.following = meanwhile, [order("b", 1, 2)]
+    room.say(order("a", 1, 1), wait=1.5 * INTERVAL)
+    assert room.log == ["a begun", "a done", *([] if meanwhile else ["b begun", "b done"])]
 
 
 @pytest.mark.parametrize("late", [(1, 9), (2, 2)], ids=["of an earlier turn", "of an earlier step"])

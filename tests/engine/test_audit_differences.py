@@ -60,6 +60,11 @@ def undefine_volumes(cloud, server):
     held.spec = type(held.spec)(**{**{f: getattr(held.spec, f) for f in held.spec.__struct_fields__}, "volumes": []})
 
 
+def restore_soft_deleted(cloud, server):
+    tamper(cloud, "cell1", "UPDATE servers SET vm_state = 'soft-delete', turn_floor = turn")
+    tamper(cloud, "cell1", "UPDATE this_store SET restored_at = 1.0")
+
+
 CASES = {
     "unrecorded_copy": lambda c, s: c.hardware.plant("host2", "nobody", 1, "off"),
     "missing_copy": lambda c, s: c.hardware.lose("host1", s),
@@ -67,6 +72,7 @@ CASES = {
     "unpermitted_guest": lambda c, s: c.hardware.plant("host2", s, 9),
     "guest_off": lambda c, s: power(c, s, "off"),
     "guest_on": lambda c, s: tamper(c, "cell1", "UPDATE servers SET vm_state = 'stopped'"),
+    "not_reclaimed": restore_soft_deleted,
     "guest_volumes": undefine_volumes,
     "orphan_port": forget_server,
     "port_elsewhere": lambda c, s: tamper(c, "control", "UPDATE ports SET host = 'host2' WHERE device_id != ''"),
@@ -123,10 +129,20 @@ def test_what_an_operation_is_at_work_on_is_passed_over(cloud):
     assert cloud.server(server)["vm_state"] == "resized"
 
 
-def test_what_is_in_quarantine_or_owed_is_known(scene):
+def quarantine(cloud):
+    cloud.crash("host2", 1.0)
+    cloud.loop.run_for(20.0)
+
+
+def owe(cloud):
+    columns, values = "host, server_id, copy, verb, after, operation_id, created_at", "'{}', '', 0.0"
+    tamper(cloud, "cell1", f"INSERT INTO debts ({columns}) VALUES ('host2', 'ghost', 1, 'ensure_absent', {values})")
+
+
+@pytest.mark.parametrize("explain", [quarantine, owe])
+def test_what_is_in_quarantine_or_owed_is_known(scene, explain):
     cloud, _ = scene
     cloud.hardware.plant("host2", "ghost", 1)
     assert kinds(cloud) == ["unrecorded_copy"]
-    cloud.crash("host2", 1.0)
-    cloud.loop.run_for(20.0)
+    explain(cloud)
     assert kinds(cloud) == []

@@ -12,12 +12,24 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.engine.cancel import cancel
 from kilonova.operations import REGISTRY
+from kilonova.operations.host_requests import evacuate_host
 from kilonova.operations.hosts import find_host
 from kilonova.operations.quarantine import adopt_quarantined
-from kilonova.operations.submit import evacuate_host
 from kilonova.sim import crash_scenarios as scenes
 from kilonova.sim.cloud import SimCloud
-from kilonova.sim.crash_scenarios import PLAIN, SERVER, STORED, asked, asking, buried, created, host_dies
+from kilonova.sim.crash_scenarios import (
+    PLAIN,
+    SERVER,
+    STORED,
+    asked,
+    asking,
+    buried,
+    created,
+    host_dies,
+    resized,
+    resizing,
+)
+from kilonova.sim.flavors import LARGE, LEAN
 from kilonova.sim.invariants import violations
 from kilonova.sim.records import is_idle, read_records
 from kilonova.sim.rest import come_to_rest
@@ -36,22 +48,30 @@ POINTS = {
     "restore": None,
     "delete_unplaced": ALWAYS,
     "migrate": None,
+    "resize": None,
     "confirm_resize": "confirm_resize",
     "revert_resize": "grant_runner",
     "evacuate": "grant_runner",
-    "evacuate_host": "start_children",
+    "evacuate_host": None,
+    "drain_host": None,
+    "return_host": None,
+    "relocate": "confirm_resize",
     "host_gone": ALWAYS,
     "start": None,
     "stop": None,
+    "follow_power": None,
     "reboot": "reboot_instance",
     "hard_reboot": "reboot_instance",
     "rebuild": "remove_old_copy",
     "rebuild_volume": "reimage_volume",
     "rebuild_in_cell0": "rebuild_instance_in_cell0",
+    "snapshot": None,
+    "snapshot_volumes": None,
     "attach_volume": None,
     "detach_volume": "release_volume",
     "adopt": "adopt_copy",
 }
+EARLIER = {("rebuild", "make_room"), ("rebuild", "make_only_copy")}  # where the host has no room for both disks
 EVERYTHING = scenes.EVERYTHING
 LOST = 700  # the number of a copy that the records do not know
 
@@ -98,10 +118,19 @@ def adopting(cloud):
     cloud.ask(lambda engine: adopt_quarantined(engine, host, SERVER, None, cloud.cause()))
 
 
+def snapshotted(cloud):
+    scenes.snapshotting("snapshot")(cloud)
+    cloud.loop.run_for(20.0)
+
+
 def first_host_fails(cloud):
     """Every host refuses its first guest: whichever is chosen, another one is chosen after it."""
     for host in cloud.hardware.hosts():
         cloud.hardware.fail(host, "ensure_power", 1, "error")
+
+
+def preserving(kind, **params):
+    return asking(kind, image="another", preserve_ephemeral=True, **params)
 
 
 # What is there before, what is asked, and the shape of the cloud.
@@ -114,18 +143,25 @@ SCENES = {
     "restore": ([created, asked("soft_delete")], asking("restore"), PLAIN),
     "delete_unplaced": ([], deleting_unplaced, EVERYTHING),
     "migrate": ([created], asking("migrate"), EVERYTHING),
+    "resize": ([created], resizing(LARGE), EVERYTHING),
     "confirm_resize": ([created, asked("migrate")], asking("confirm_resize"), EVERYTHING),
     "revert_resize": ([created, asked("migrate")], asking("revert_resize"), EVERYTHING),
     "evacuate": ([created, host_dies], asking("evacuate"), EVERYTHING),
     "evacuate_host": ([created, host_dies], evacuating_host, PLAIN),
+    "drain_host": ([created], scenes.draining, PLAIN),
+    "return_host": ([created, scenes.drained], scenes.returning, PLAIN),
+    "relocate": ([created], scenes.draining, EVERYTHING),
     "host_gone": ([created, asked("migrate"), host_dies], scenes.declaring_gone, PLAIN),
     "start": ([created, asked("stop")], asking("start"), PLAIN),
     "stop": ([created], asking("stop"), PLAIN),
+    "follow_power": ([created], scenes.guest_ends, PLAIN),
     "reboot": ([created], asking("reboot"), PLAIN),
     "hard_reboot": ([created], asking("hard_reboot"), PLAIN),
     "rebuild": ([created], asking("rebuild", image="another"), PLAIN),
     "rebuild_volume": ([created], asking("rebuild_volume", image="another", reimage=True), EVERYTHING),
     "rebuild_in_cell0": ([buried], scenes.retrying, EVERYTHING),
+    "snapshot": ([created], scenes.snapshotting("snapshot"), PLAIN),
+    "snapshot_volumes": ([created], scenes.snapshotting("snapshot_volumes"), EVERYTHING),
     "attach_volume": ([created, scenes.attached], scenes.attaching, STORED),
     "detach_volume": ([created, scenes.attached], scenes.detaching, STORED),
     "adopt": ([created, unknown_copy], adopting, EVERYTHING),
@@ -133,12 +169,22 @@ SCENES = {
     "build select_destinations": ([first_host_fails], scenes.creating, EVERYTHING),
     "build claim": ([first_host_fails], scenes.creating, EVERYTHING),
     "build grant_runner": ([first_host_fails], scenes.creating, EVERYTHING),
+    # steps that only a flavor brings with it, or a word of the owner
+    "revert_resize raise_usage": ([created, resized(LEAN)], asking("revert_resize"), EVERYTHING),
+    "revert_resize record_flavor": ([created, resized(LEAN)], asking("revert_resize"), EVERYTHING),
+    "rebuild make_room": ([created, scenes.full], asking("rebuild", image="another"), PLAIN),
+    "rebuild make_only_copy": ([created, scenes.full], asking("rebuild", image="another"), PLAIN),
+    "rebuild preserve_ephemeral": ([created], preserving("rebuild"), PLAIN),
+    "rebuild_volume preserve_ephemeral": ([created], preserving("rebuild_volume", reimage=True), EVERYTHING),
+    # a step that only a server has of which images were made
+    "delete discard_images": ([created, snapshotted], asking("delete"), PLAIN),
     # steps that only a server in cell0 has
     "place leave_cell0": ([buried], scenes.retrying, EVERYTHING),
     "delete recall_rebuild": ([buried], asking("delete"), EVERYTHING),
     "delete remove_rows": ([buried], asking("delete"), EVERYTHING),
 }
-STEPS = [(kind, step.name) for kind, operation in REGISTRY.items() for step in operation.steps]
+# Nobody can come between a step that is done at once and the one before it.
+STEPS = [(kind, step.name) for kind, operation in REGISTRY.items() for step in operation.steps if not step.at_once]
 
 
 def test_every_operation_is_here():
@@ -149,6 +195,8 @@ def test_every_operation_is_here():
 
 def is_past(kind, name):
     """Whether the point of no return was taken when this step is under way."""
+    if (kind, name) in EARLIER:
+        return True
     point, names = POINTS[kind], [step.name for step in REGISTRY[kind].steps]
     return point is not None and (point == ALWAYS or names.index(name) >= names.index(point))
 

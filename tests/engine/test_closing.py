@@ -33,25 +33,25 @@ def is_accepting(cloud: SimCloud) -> bool:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before it is let in", "after it was let in"])
 def test_disabled_while_it_returns(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
-    let_in, done = returning.set_accepting, []
+    let_in, done = returning.set_by_registration, []
 
-    async def meanwhile(store: Any, provider: str, accepting: bool) -> bool:
+    async def meanwhile(store: Any, provider: str, accepting: bool, number: int) -> bool:
         async def close() -> None:
             engine = cloud.roles["api"].engine
             assert engine is not None
             await hosts.disable(engine, "host1")
 
         if not accepting or done:
-            return await let_in(store, provider, accepting)
+            return await let_in(store, provider, accepting, number)
         done.append(provider)
         if before:
             await close()
-        changed = await let_in(store, provider, accepting)
+        changed = await let_in(store, provider, accepting, number)
         if not before:
             await close()
         return changed
 
-    monkeypatch.setattr(returning, "set_accepting", meanwhile)
+    monkeypatch.setattr(returning, "set_by_registration", meanwhile)
     cloud.do(lambda engine: hosts.declare_down(engine, "host1"))
     cloud.do(lambda engine: hosts.declare_up(engine, "host1"))
     cloud.loop.run_for(30.0)
@@ -67,7 +67,7 @@ def test_closing_writes_placement_after_the_record(cloud: SimCloud, monkeypatch:
 
     async def late(engine: Any, journal: Any, host: str, **values: Any) -> None:
         _, row = await hosts.find_host(engine, host)
-        await returning.set_accepting(engine.world.db.placement, row["provider_id"], True)
+        await hosts.set_accepting(engine.world.db.placement, row["provider_id"], True)
         await write(engine, journal, host, **values)
 
     monkeypatch.setattr(hosts, "_set", late)

@@ -1,9 +1,15 @@
 """Law 12: whichever COMMIT of a conductor fails or stays unknown, the operation goes on at once, each step once."""
 
+from dataclasses import replace
+
 import pytest
 
-from kilonova.domain.errors import CommitFailed, CommitUnknown
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Superseded
+from kilonova.engine.conclude import _found
+from kilonova.engine.journal import load
 from kilonova.sim.invariants import check
+from kilonova.store import rows
+from kilonova.store.tables.journal import steps
 
 SOON = 6.0  # seconds; a lease lasts 30
 
@@ -57,6 +63,25 @@ def migrates(cloud, faults):
     return server, operation, "resized"
 
 
+def rebuilds(cloud, faults):
+    """Permission to run moves in the transaction that ends the step before."""
+    server, _ = cloud.make()
+    spoil(cloud, faults)
+    operation = cloud.submit("rebuild", server, image="other").operation_id
+    cloud.loop.run_for(SOON)
+    return server, operation, "active"
+
+
+def rebuilds_its_volume(cloud, faults):
+    """The step before is the conductor's own."""
+    root = {"volume_id": cloud.stock.volumes[0], "device": "/dev/vda", "is_root": True}
+    server, _ = cloud.make(volumes=[root])
+    spoil(cloud, faults)
+    operation = cloud.submit("rebuild_volume", server, image="another", reimage=True).operation_id
+    cloud.loop.run_for(SOON)
+    return server, operation, "active"
+
+
 def deletes(cloud, faults):
     server, _ = cloud.make()
     spoil(cloud, faults)
@@ -66,15 +91,19 @@ def deletes(cloud, faults):
 
 
 @pytest.mark.parametrize("how", ["fails", "is unknown"])
-@pytest.mark.parametrize("work", [creates, creates_with_a_port, migrates, deletes], ids=lambda work: work.__name__)
+@pytest.mark.parametrize(
+    "work",
+    [creates, creates_with_a_port, migrates, rebuilds, rebuilds_its_volume, deletes],
+    ids=lambda work: work.__name__,
+)
 def test_a_commit_goes_wrong(cloud, work, how):
-    quiet = cloud(hosts=2, addresses=4)
+    quiet = cloud(hosts=2, addresses=4, volumes=1)
     faults = Spoiled()
     server, operation, _ = work(quiet, faults)
     steps, commits = quiet.steps(operation), faults.seen
     assert commits > 5
     for number in range(1, commits + 1):
-        spoiled = cloud(hosts=2, addresses=4)
+        spoiled = cloud(hosts=2, addresses=4, volumes=1)
         faults = Spoiled(number, how)
         server, operation, state = work(spoiled, faults)
         assert faults.struck, number
@@ -82,3 +111,28 @@ def test_a_commit_goes_wrong(cloud, work, how):
         assert spoiled.steps(operation) == steps, f"COMMIT {number} of {commits} {how}"
         assert check(spoiled) == [], f"COMMIT {number} of {commits} {how}"
         spoiled.close()
+
+
+@pytest.mark.parametrize("holder", ["me", "another", None])
+def test_after_an_unknown_commit_only_its_own_step_is_driven(cloud, holder):
+    """The operation has moved on by one step. Whoever has that one drives it; nobody has it: it will be found."""
+    cloud = cloud(hosts=2, conductors=1)
+    server, _ = cloud.make()
+    cloud.kill("conductor1")
+    operation = cloud.submit("migrate", server).operation_id
+
+    async def look(engine):
+        journal = engine.world.db.cell("cell1")
+
+        async def body(tx):
+            assert await rows.change(tx, steps, {"worker": holder}, operation_id=operation, place="", open=1)
+            op = await load(tx, operation)
+            return await _found(replace(engine, worker="me"), tx, journal, op, op.ordinal - 1)
+
+        return await journal.write(body)
+
+    if holder == "me":
+        assert cloud.do(look).is_mine
+    else:
+        with pytest.raises(Superseded):
+            cloud.do(look)

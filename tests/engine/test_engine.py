@@ -10,9 +10,11 @@ from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, DESTINATION, Step
 from kilonova.engine.rehearse import rehearse
 from kilonova.operations import REGISTRY
+from kilonova.operations.host_requests import evacuate_host
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
-from kilonova.operations.submit import NewServer, create, evacuate_host, submit
+from kilonova.operations.new_servers import NewServer, create
+from kilonova.operations.submit import submit
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.invariants import check
 from kilonova.store import rows
@@ -64,6 +66,22 @@ def test_an_idempotency_key_makes_two_requests_one_and_another_body_is_refused(c
     assert (again.operation_id, again.joined) == (first.operation_id, True)
     with pytest.raises(Refused, match="another body"):
         cloud.submit("migrate", server, key=Key("k1", "POST /servers/x/action", "other"))
+
+
+def test_a_key_stands_for_the_operation_that_its_request_joined(cloud):
+    """Law 10: asked again when that has ended, it is still the answer, and the server moves once."""
+    cloud = cloud(hosts=3)
+    server, _ = cloud.make(host="host1")
+    cloud.hardware.switch_power("host1", False)
+    cloud.loop.run_for(100.0)
+    cloud.do(lambda engine: declare_down(engine, "host1"))
+    first = cloud.submit("evacuate", server)
+    key = Key("k3", "POST /servers/x/action", "hash-of-body")
+    joined = cloud.submit("evacuate", server, key=key)
+    assert (joined.operation_id, joined.joined) == (first.operation_id, True)
+    cloud.loop.run_for(120.0)
+    assert cloud.operation(first.operation_id)["state"] == "done"
+    assert cloud.submit("evacuate", server, key=key).operation_id == first.operation_id
 
 
 def test_a_create_with_the_same_key_is_the_same_server(cloud):
@@ -197,9 +215,10 @@ def test_secrets_are_apart_sealed_and_gone_with_the_operation(cloud):
     original = build.step("build_and_run_instance").do
     object.__setattr__(build.step("build_and_run_instance"), "do", nosy_then(original, seen))
     try:
-        _, operation = cloud.make(wait=10.0, secrets={"adminPass": "hunter2"})
+        _, operation = cloud.make(wait=10.0, secrets={"admin_pass": "hunter2"})
         records = cloud.records()
-        assert seen == {"adminPass": "hunter2"}
+        assert seen["secrets"].admin_password == "hunter2"
+        assert "hunter2" not in repr(seen), "nor does a log or a traceback show it"
         journals = str([records.table(name) for name in ("operations", "steps", "secrets")])
         assert "hunter2" not in journals
         assert [s["operation_id"] for s in records.table("secrets")] == [operation]
@@ -209,9 +228,19 @@ def test_secrets_are_apart_sealed_and_gone_with_the_operation(cloud):
         object.__setattr__(build.step("build_and_run_instance"), "do", original)
 
 
+def test_secrets_go_with_an_operation_that_another_one_took_over_from(cloud):
+    """Law 13: superseded is an end, too."""
+    cloud = cloud(boot_seconds=20.0)
+    server, operation = cloud.make(wait=10.0, secrets={"admin_pass": "hunter2"})
+    assert [row["operation_id"] for row in cloud.records().table("secrets")] == [operation]
+    cloud.submit("delete", server)
+    cloud.loop.run_for(60.0)
+    assert cloud.operation(operation)["state"] == "superseded" and cloud.records().table("secrets") == []
+
+
 def nosy_then(original, seen):
     async def work(host):
-        seen.update(host.secrets)
+        seen.update(secrets=host.guest_secrets, guest=host.guest)
         return await original(host)
 
     return work
@@ -269,7 +298,7 @@ def test_a_deadline_fails_a_step_that_cannot_have_left_a_guest_running(cloud, se
         operation = cloud.submit("migrate", server).operation_id
         cloud.loop.run_for(5.0)
         cloud.set_clock(DATABASE_CLOCK, -set_back)
-        cloud.loop.run_for(295.0)
+        cloud.loop.run_for(step.deadline + 240.0)  # and the rest of the migration
     finally:
         object.__setattr__(step, "do", original)
     tried = [place for name, way, place, _ in cloud.steps(operation) if (name, way) == ("prep_resize", "do")]

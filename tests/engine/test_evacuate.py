@@ -1,5 +1,8 @@
 """Evacuate: how a server arrives, and how the record of its move ends."""
 
+import pytest
+
+from kilonova.domain.errors import Refused
 from kilonova.store import rows
 from kilonova.store.tables.cell import servers
 
@@ -40,3 +43,13 @@ def test_a_delete_ends_the_record_of_an_evacuation_that_was_only_accepted(cloud)
     cloud.loop.run_for(120.0)
     assert cloud.server(server)["deleted"]
     assert moves(cloud) == [("failed", 0)]
+
+
+@pytest.mark.parametrize(("host", "code"), [("host1", "same_host"), ("host9", "no_such_host")])
+def test_a_destination_that_cannot_be_is_refused_and_changes_nothing(cloud, host, code):
+    cloud, server = stranded(cloud)
+    before = cloud.server(server)
+    with pytest.raises(Refused) as refused:
+        cloud.submit("evacuate", server, host=host)
+    assert refused.value.code == code
+    assert (cloud.server(server), moves(cloud)) == (before, [])

@@ -135,6 +135,34 @@ def test_a_copy_of_an_open_move_that_is_off_waits_for_an_operator(lab, stopped):
     assert status(lab, server)[1:] == (chosen, chosen)
 
 
+def test_a_copy_of_an_open_evacuation_that_is_off_waits_for_an_operator(lab):
+    """The source is dead: the copy at the destination may not be the newest yet."""
+    server, _ = lab.make(host="host1")
+    lab.submit("stop", server)
+    lab.loop.run_for(10.0)
+    lab.kill("host1")
+    lab.do(lambda engine: hosts.declare_down(engine, "host1"))
+    lab.submit("evacuate", server, host="host2")
+    lab.loop.run_for(30.0)
+    assert status(lab, server) == ("stopped", "host2", "host2")
+    lose(lab)
+    make_again(lab)
+    assert status(lab, server)[0] == "error"
+    assert ("host2", server) in {(host, of) for host, of, _ in held(lab)}
+
+
+@pytest.mark.parametrize(("powers", "state"), [(("on", "on"), "error"), (("off", "off"), "error"), (("on",), "active")])
+def test_of_several_guests_that_may_be_the_server_none_is_adopted(lab, powers, state):
+    server, _ = lab.make(host="host1")
+    lab.hardware.lose("host1", server)
+    for copy, power in enumerate(powers, start=3):
+        lab.hardware.plant("host1", server, copy, power)
+    lose(lab)
+    make_again(lab)
+    assert status(lab, server)[0] == state
+    assert len(held(lab)) == (len(powers) if state == "error" else 0)
+
+
 def test_a_guest_elsewhere_than_its_claim_is_kept_for_an_operator(lab):
     server, _ = lab.make(host="host3")
     lab.hardware.plant("host1", server, 3, "on")  # this host registers first

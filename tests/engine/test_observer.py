@@ -66,3 +66,18 @@ def test_a_host_that_died_meanwhile_is_not_heard(cloud: Any) -> None:
     assert {seen["host1"] for seen in after} == {"unknown"}, "nobody has listened for long enough"
     made.loop.run_for(20.0)
     assert states(made) == {"host1": "down", "host2": "up"}
+
+
+def test_a_host_whose_heartbeats_go_to_a_conductor_that_stands_still_is_not_down(cloud: Any) -> None:
+    """A broker gives each heartbeat to one of the conductors: by bad luck always to this one."""
+    made = cloud(hosts=3, conductors=2)
+    picked = made.hub.receivers
+
+    def unlucky(subject: str) -> Any:
+        if subject != "conductor.beat":
+            return picked(subject)
+        return [server for server in made.hub._servers[subject] if server.end.name == "conductor2"]
+
+    made.hub.receivers = unlucky
+    made.loop.freeze(made.roles["conductor2"].process)
+    assert {word for seen in seen_during(made, 200.0)[40:] for word in seen.values()} == {"up"}

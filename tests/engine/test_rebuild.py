@@ -1,10 +1,16 @@
 """Rebuild: another image on the same host under the same id; whatever fails, one whole copy is there and owned."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from kilonova.domain.errors import Failed
 from kilonova.domain.server import from_json
+from kilonova.engine.model import CONTROL
 from kilonova.operations import REGISTRY
+from kilonova.operations.rebuild import Rebuild
+from kilonova.sim.flavors import BOARD, OFFER, PINNED, VCPUS
 from kilonova.sim.invariants import check
 
 
@@ -32,6 +38,56 @@ def test_the_new_copy_has_the_new_image_and_the_claims_stay(cloud, stopped):
     assert [copy["state"] for copy in cloud.records().table("copies")] == ["whole"]
     assert bool(cloud.hardware.running(server)) is not stopped
     assert [found.marker for found in cloud.hardware.survey(server)] == ["image:other"]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_permission_to_run_has_a_step_of_its_own_and_no_commit(cloud, stopped):
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    if stopped:
+        cloud.submit("stop", server)
+        cloud.loop.run_for(20.0)
+    operation = cloud.submit("rebuild", server, image="other").operation_id
+    cloud.loop.run_for(60.0)
+    steps = [row for row in cloud.records().table("steps") if row["operation_id"] == operation]
+    stop, grant, start = sorted(steps, key=lambda row: row["ordinal"])[2:5]
+    assert [stop["name"], grant["name"], start["name"]] == ["stop_old_copy", "grant_runner", "rebuild_instance"]
+    assert (grant["state"], grant["open"], grant["place"], grant["result"]) == ("done", 0, "", "{}")
+    assert stop["ended_at"] == grant["created_at"] == grant["ended_at"] == start["taken_at"]
+
+
+@pytest.mark.parametrize("error", [Failed("broken", "it is broken"), KeyError("copy")], ids=["failed", "unexpected"])
+def test_a_step_that_fails_when_done_at_once_is_undone_like_any_other(cloud, monkeypatch, error):
+    async def fail(ctx):
+        ctx.set_server(runner_host="nowhere")
+        raise error
+
+    class Broken(Rebuild):
+        steps = [replace(step, do=fail) if step.at_once else step for step in Rebuild.steps]
+
+    monkeypatch.setitem(REGISTRY, "rebuild", Broken())
+    cloud = cloud(hosts=1)
+    server, _ = cloud.make()
+    operation = cloud.submit("rebuild", server, image="other").operation_id
+    cloud.loop.run_for(60.0)
+    assert cloud.operation(operation)["state"] == "undone"
+    assert ("grant_runner", "do", "", "failed") in cloud.steps(operation)
+    assert cloud.hardware.running(server) == [("host1", 1)]
+    assert check(cloud) == []
+
+
+def test_a_step_that_is_done_at_once_shows_nothing_and_asks_nobody():
+    found = [step for operation in REGISTRY.values() for step in operation.course if step.at_once]
+    assert {step.name for step in found} == {"grant_runner"}
+    for step in found:
+        assert (step.on, step.only_rows) == (CONTROL, True)
+        assert (step.events, step.task_state, step.record, step.no_return, step.with_secrets) == (
+            (),
+            None,
+            None,
+            False,
+            False,
+        )
 
 
 @pytest.mark.parametrize("verb", ["ensure_disk", "ensure_defined", "ensure_power"])
@@ -114,3 +170,15 @@ def test_a_reboot_defines_the_guest_anew(cloud, kind):
     cloud.loop.run_for(20.0)
     (guest,) = cloud.hardware.host("host1").guests.values()
     assert guest.spec == was and cloud.hardware.running(server) == [("host1", 1)]
+
+
+def test_the_new_copy_has_the_hardware_of_the_old_one(cloud):
+    """They never run together: a rebuild asks for nothing more of its host."""
+    cloud = cloud(hosts=1, vcpus=VCPUS, board=BOARD, offer=OFFER)
+    server, _ = cloud.make(flavor=PINNED)
+    (old,) = cloud.records().table("copies")
+    assert old["claim"]
+    cloud.submit("rebuild", server, image="another")
+    cloud.loop.run_for(30.0)
+    (new,) = cloud.records().table("copies")
+    assert (new["copy"] > old["copy"], new["claim"]) == (True, old["claim"])

@@ -13,6 +13,7 @@ from kilonova.conductor.verdicts import judge_copies, note_missing
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.engine.context import ServerRow
+from kilonova.engine.restored import _protect_servers
 from kilonova.engine.settled import refuse_unless_settled
 from kilonova.operations import REGISTRY
 from kilonova.store import rows
@@ -85,6 +86,24 @@ def test_copies_that_the_records_do_not_know_are_kept(run: Any) -> None:
     run(body)
 
 
+def test_servers_are_taken_for_what_is_certain_of_them(run: Any) -> None:
+    """Being built, or deleted so far that nobody may run it: in ERROR. In a move: it is where it may run."""
+
+    async def body(tx: Tx) -> None:
+        nobody = {"runner_host": None, "runner_copy": None}
+        await rows.put(tx, cell.servers, **server(id="building", vm_state="building"))
+        await rows.put(tx, cell.servers, **server(id="deleting", **nobody))
+        await rows.put(tx, cell.servers, **server(id="moving", runner_host="host2", runner_copy=2))
+        await _protect_servers(tx, 3)
+        found = {
+            one["id"]: (one["vm_state"], one["host"], one["copy"]) for one in await rows.fetch_all(tx, cell.servers)
+        }
+        assert found["building"][0] == found["deleting"][0] == "error"
+        assert found["moving"] == ("active", "host2", 2)
+
+    run(body)
+
+
 def test_what_was_made_since_is_judged_as_ever(run: Any) -> None:
     async def body(tx: Tx) -> None:
         await rows.put(tx, cell.servers, **server(turn=ERA + 5, runner_copy=ERA + 5, copy=ERA + 5, unsettled=0))
@@ -114,6 +133,24 @@ def test_a_server_without_its_disk_is_in_error(run: Any) -> None:
         row = await rows.fetch(tx, cell.servers, id="s")
         assert row is not None and row["vm_state"] == "error"
         assert len(await rows.fetch_all(tx, cell.faults, server_id="s")) == 1
+
+    run(body)
+
+
+def test_a_confirm_waits_for_the_report_of_the_destination(run: Any) -> None:
+    """If the move was reverted since the backup, the source has the only copy."""
+
+    async def check(tx: Tx) -> None:
+        row = await rows.fetch(tx, cell.servers, id="s")
+        assert row is not None
+        await refuse_unless_settled(tx, REGISTRY["confirm_resize"], ServerRow(row))
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **server(vm_state="resized"))
+        with pytest.raises(Refused, match="host1 has not reported since; start its agent, then confirm"):
+            await check(tx)
+        await rows.change(tx, cell.servers, {"unsettled": 0}, id="s")
+        await check(tx)
 
     run(body)
 

@@ -4,11 +4,14 @@ import pytest
 
 from kilonova.audit.run import audit
 from kilonova.domain.errors import Refused
+from kilonova.engine.accept import Ask
 from kilonova.engine.restored import begin_era
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
+from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.store import rows
 from kilonova.store.tables import cell, control
 from tests.engine.test_quarantine import held
+from tests.engine.test_restored_soft_deleted import put_back
 
 
 @pytest.fixture
@@ -192,3 +195,50 @@ def test_an_audit_knows_the_claim_of_a_move_whose_record_is_lost(lab):
     report = lab.alone(lambda stores: audit(stores, lab.clock, mend=True), "an audit", faulty=False)
     assert [(one.consumer, one.server, one.outcome) for one in report.findings] == [(move["id"], server, "repaired")]
     assert report.foreign == []
+
+
+@pytest.fixture
+def buried(cloud):
+    """No host could build the server, and it was buried in cell0; returns it with a backup from before that."""
+    lab = cloud(hosts=2)
+    for host in ("host1", "host2"):
+        lab.hardware.fail(host, "ensure_power", 1000, "refuse")
+    server, _ = lab.make(wait=0.5)
+    assert lab.records().databases["cell1"]["servers"]
+    backup = lab.back_up()
+    lab.loop.run_for(600.0)
+    assert cells_of(lab, server) == ["cell0"]
+    return lab, server, backup
+
+
+def cells_of(cloud, server):
+    return sorted(row["database"] for row in cloud.records().table("servers") if row["id"] == server)
+
+
+def test_one_that_was_buried_since_the_backup_is_in_cell0_alone(buried):
+    lab, server, backup = buried
+    put_back(lab, backup, ("cell1",))
+    assert cells_of(lab, server) == ["cell0"]
+    assert mapping(lab, server)["cell"] == "cell0"
+    lab.submit("delete", server)
+    lab.loop.run_for(30.0)
+    assert [row["copy"] for row in lab.records().table("copies") if row["server_id"] == server] == []
+    assert mapping(lab, server)["queued_for_delete"]
+
+
+@pytest.mark.parametrize("names", [("cell0",), ("cell0", "control")], ids=["cell0", "cell0 and control"])
+def test_one_that_left_cell0_since_the_backup_is_where_its_guest_is(buried, names):
+    lab, server, _ = buried
+    backup = lab.back_up()
+    lab.hardware.heal()
+    lab.do(
+        lambda engine: rebuild_unplaced(
+            engine, Ask(kind="rebuild", server_id=server, cause=lab.cause(), params=ANY_FAILURE)
+        )
+    )
+    lab.loop.run_for(60.0)
+    assert cells_of(lab, server) == ["cell1"] and len(lab.hardware.running(server)) == 1
+    put_back(lab, backup, names)
+    assert cells_of(lab, server) == ["cell1"]
+    assert mapping(lab, server)["cell"] == "cell1"
+    assert lab.server(server)["vm_state"] == "active" and len(lab.hardware.running(server)) == 1

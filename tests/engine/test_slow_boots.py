@@ -3,15 +3,21 @@
 Every operation that starts a guest is here; what would fail it by the clock would start the guest twice, or nowhere.
 """
 
+import msgspec
 import pytest
 
 from kilonova.operations import REGISTRY
 from kilonova.sim.crash_scenarios import SPARING
+from kilonova.sim.flavors import LARGE
 from kilonova.sim.invariants import check
 
 BOOT = 660.0  # seconds; the longest deadline of a step that starts a guest is 600
 WAIT = 1.5 * BOOT
-PARAMS = {"rebuild": {"image": "another"}, "rebuild_volume": {"image": "another", "reimage": True}}
+PARAMS = {
+    "rebuild": {"image": "another"},
+    "rebuild_volume": {"image": "another", "reimage": True},
+    "resize": {"flavor": msgspec.to_builtins(LARGE)},
+}
 # What is asked before, and then.
 ASKED = {
     "build": [],
@@ -22,6 +28,8 @@ ASKED = {
     "rebuild": ["rebuild"],
     "rebuild_volume": ["rebuild_volume"],
     "migrate": ["migrate"],
+    "relocate": ["relocate"],
+    "resize": ["resize"],
     "revert_resize": ["migrate", "revert_resize"],
     "evacuate": ["evacuate"],
 }

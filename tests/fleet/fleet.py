@@ -7,14 +7,14 @@ import contextlib
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from kilonova.production import SystemClock
 from kilonova.store.open import open_stores
 from tests.support.books import accounting, guests_in, misplaced, servers_of
-from tests.support.program import Http, Role, kilonova, until
+from tests.support.program import Connect, Http, Role, kilonova, until
 from tests.support.servers import ROOT, Nats, Postgres, free_port
 
 DATABASES = ("control", "placement", "cell0", "cell1")
@@ -26,6 +26,7 @@ QUICK = """
 [DEFAULT]
 report_interval = 0.5
 service_down_time = {down}
+allow_resize_to_same_host = {same_host}
 [conductor]
 lease_seconds = {lease:g}
 poll_seconds = {poll:g}
@@ -34,29 +35,46 @@ instances = -1
 cores = -1
 ram = -1
 [volume]
+target_ip_address = "{address}"
 quota_volumes = -1
 quota_gigabytes = -1
 [simulated]
-vcpus = 32
-boot_seconds = 0.6
+vcpus = {vcpus}
+boot_seconds = {boot:g}
 copy_seconds = 0.6
 """
 
 
 class Fleet:
+    address = "127.0.0.1"  # of the API
+    within: Sequence[str] = ()  # the command that runs roles in another machine
+    controllers: Sequence[str] = ("api", "conductor1", "conductor2")
+    host_names: Sequence[str] = HOSTS
+    down_seconds = SERVICE_DOWN_TIME
+    resizes_on_same_host = False
+    vcpus = 32  # of a simulated host
+    boot_seconds = 0.6
+
     def __init__(self, postgres: Postgres, nats: Nats, *, lease: float = 3.0, poll: float = 0.5) -> None:
         self.nats = nats
         self.name = f"fleet{next(NUMBERS)}"
         self.directory = Path(tempfile.mkdtemp(prefix="kilonova-fleet-"))
-        self.database = postgres.create_database(self.name)
+        postgres.create_database(self.name)
+        self.database = postgres.local_url(self.name) if self.within else postgres.url(self.name)
         self.config = self.directory / "kilonova.toml"
         keys = self.directory / "keys"
-        made = kilonova("keygen", keys, "--tls-name", "127.0.0.1")
+        made = kilonova("keygen", keys, "--tls-name", self.address)
         assert made.returncode == 0, made.stderr
-        self.config.write_text(self._example(keys) + QUICK.format(down=SERVICE_DOWN_TIME, lease=lease, poll=poll))
+        chosen = {"down": self.down_seconds, "same_host": str(self.resizes_on_same_host).lower()}
+        chosen |= {"address": self.address, "vcpus": str(self.vcpus), "boot": self.boot_seconds}
+        self.config.write_text(self._example(keys) + QUICK.format(**chosen, lease=lease, poll=poll))
         self.port = free_port()
         self.roles: dict[str, Role] = {}
-        self.http = Http(f"https://127.0.0.1:{self.port}", ca_file=keys / "tls.crt")
+        self.http = Http(f"https://{self.address}:{self.port}", ca_file=keys / "tls.crt", connect=self._connect())
+
+    def _connect(self) -> Connect | None:
+        """How to reach the API, if not from this machine."""
+        return None
 
     def _example(self, keys: Path) -> str:
         """The documented configuration, with the addresses of this machine."""
@@ -75,25 +93,28 @@ class Fleet:
     def start_all(self) -> None:
         done = kilonova("db", "upgrade", "--config", self.config)
         assert done.returncode == 0, done.stderr
-        names = ["api", "conductor1", "conductor2", *HOSTS]
+        names = [*self.controllers, *self.host_names]
         for name in names:
             self.start(name, wait=False)
         for name in names:
             self.roles[name].wait_until_it_works()
         self.http.log_in(self.directory / "api")
-        for host in HOSTS:
+        for host in self.host_names:
             self.await_state(host, "up")
 
     def start(self, name: str, *, wait: bool = True) -> Role:
         common = ("--config", self.config, "--data", self.directory / name)
-        if name in HOSTS:
-            role = Role("agent", "--host", name, *common, wait=wait)
+        if name in self.host_names:
+            role = self._agent(name, *common, wait=wait)
         elif name == "api":
-            role = Role("api", "--listen", f"127.0.0.1:{self.port}", *common, wait=wait)
+            role = Role("api", "--listen", f"{self.address}:{self.port}", *common, wait=wait, within=self.within)
         else:
-            role = Role("conductor", *common, wait=wait)
+            role = Role("conductor", *common, wait=wait, within=self.within)
         self.roles[name] = role
         return role
+
+    def _agent(self, host: str, *common: object, wait: bool) -> Role:
+        return Role("agent", "--host", host, *common, wait=wait)
 
     def kill9(self, name: str) -> None:
         self.roles.pop(name).kill9()
@@ -104,7 +125,10 @@ class Fleet:
 
     def stop_all(self) -> dict[str, int]:
         """Exit codes by role; agents first, as an operator would."""
-        return {name: self.roles.pop(name).terminate() for name in sorted(self.roles, key=lambda n: n not in HOSTS)}
+        return {
+            name: self.roles.pop(name).terminate()
+            for name in sorted(self.roles, key=lambda n: n not in self.host_names)
+        }
 
     def close(self) -> None:
         for role in self.roles.values():
@@ -144,7 +168,7 @@ class Fleet:
 
     def misplaced(self) -> list[str]:
         """Only while no agent runs: each has its machine to itself."""
-        guests = [one for host in HOSTS for one in guests_in(self.directory / host / "simulated.db")]
+        guests = [one for host in self.host_names for one in guests_in(self.directory / host / "simulated.db")]
         return misplaced(self._with_stores(servers_of), guests)
 
     def _with_stores(self, look: Callable[[Any], Any]) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fleet.fleet import HOSTS, Fleet
 from tests.support.books import disks_in, guests_in
+from tests.support.file_work import FileWork, sums
 from tests.support.program import kilonova, until
 from tests.support.servers import Postgres
 
@@ -55,6 +56,7 @@ class Scene:
         self.fleet, self.postgres, self.http = fleet, postgres, fleet.http
         self.ids: dict[str, str] = {}
         self.volumes: dict[str, str] = {}
+        self.files, self.old_records = FileWork(fleet.http), list[str]()
 
     # -- until the backup ---------------------------------------------------------------------------------------
 
@@ -66,6 +68,7 @@ class Scene:
         for name in ("attached", "detached"):
             self.volumes[name] = self.make_volume(name)
         self.attach("detached")
+        self.files.make()
         self.act("started", "os-stop")
         self.await_rest()
 
@@ -76,6 +79,7 @@ class Scene:
         self.fleet.await_step(moving, "resize_instance")
         self.submit("delete", "deleting")
         backup = Backup(self.postgres, self.fleet, file)
+        self.old_records = self.files.old_records()
         self.await_rest()
         return backup
 
@@ -94,6 +98,7 @@ class Scene:
         self.attach("attached")
         self.ask("DELETE", f"{SERVERS}/{self.ids['detached']}/os-volume_attachments/{self.volumes['detached']}")
         self.ask("DELETE", f"/network/v2.0/ports/{self.ports('unplugged')[0]}")
+        self.files.change(self.fleet.directory / "api")
         self.volumes[SINCE] = self.make_volume(SINCE)
         self._move_away()
         self.await_rest()
@@ -176,6 +181,10 @@ class Scene:
             if disk.whole
         }
 
+    def sums(self) -> dict[str, str]:
+        """Of every file of a volume or an image."""
+        return sums(self.fleet.directory / "api")
+
     def running(self) -> list[tuple[str, str]]:
         found = [one for host in HOSTS for one in guests_in(self.fleet.directory / host / "simulated.db")]
         return sorted((guest.server, host) for host, guest in found if guest.power == "on")
@@ -207,6 +216,8 @@ class Scene:
         for role in [self.fleet.roles.pop(name) for name in CONTROLLERS if name in self.fleet.roles]:
             assert role.terminate() == 0
         backup.put_back(names)
+        for sql in self.old_records if "control" in names else []:  # work on files that the backup finds under way
+            self.postgres.sql(f'SET search_path TO "control"; {sql}', self.fleet.name)
         for name in CONTROLLERS[:2]:
             self.fleet.start(name, wait=False)
         for name in CONTROLLERS[:2]:

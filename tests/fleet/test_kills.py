@@ -167,7 +167,9 @@ def test_evacuate_from_a_dead_host_with_a_kill_of_each_role(fleet: Fleet) -> Non
     whole = http.submit_once_proven("evacuate_host", host="host1")[
         "operation"
     ]  # new conductors: they must listen first
-    assert fleet.done(whole)["account"] == {"moved": len(left), "failed": {}, "refused": {}}
+    account = fleet.done(whole)["account"]
+    assert (account["moved"], account["failed"], account["impossible"], account["refused"]) == (len(left), {}, {}, {})
+    assert account["proof"]["host1"]["proven_by"] == "silence"
     assert all(http.server(one)["host"] != "host1" for one in left)
     assert http.get("/hosts/host1")["host"]["debts"] == len(left) + 1
 

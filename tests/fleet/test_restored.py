@@ -11,6 +11,7 @@ import pytest
 
 from tests.fleet.fleet import DATABASES, Fleet, started
 from tests.fleet.restoring import Disks, Scene
+from tests.support.file_work import differing
 from tests.support.program import kilonova, until
 from tests.support.servers import Nats, Postgres
 
@@ -47,12 +48,16 @@ def test_restored(fleet: Fleet, postgres: Postgres, tmp_path: Path, names: tuple
     scene.prepare()
     backup = scene.back_up(tmp_path / "backup")
     scene.change_everything()
-    states, disks, running = scene.statuses(), scene.disks(), scene.running()
+    states, disks, running, files = scene.statuses(), scene.disks(), scene.running(), scene.sums()
 
     scene.put_back(backup, names)
     nothing_is_changed(scene, names)
-    assert scene.disks() == disks and scene.running() == running
-    scene.end_halt()
+    assert scene.disks() == disks and scene.running() == running and scene.sums() == files
+    said = scene.end_halt()
+    if "control" in names:
+        scene.files.are_in(said)
+        scene.files.are_ended()
+    assert differing(files, scene.sums) == [], "no file is removed or overwritten"
     assert scene.statuses() == expected(names, states)
     assert scene.disks() == disks and scene.running() == running, "no guest is removed, started or stopped"
     if "cell1" in names:
@@ -60,6 +65,7 @@ def test_restored(fleet: Fleet, postgres: Postgres, tmp_path: Path, names: tuple
         no_request_hangs(scene)
         differences_are_reported(scene, names)
     everything_can_be_settled(scene, disks)
+    scene.files.can_be_removed()
 
 
 def expected(names: tuple[str, ...], states: dict[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 import urllib.error
+import uuid
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
@@ -15,12 +16,14 @@ from tests.support.program import FLAVOR, until
 from tests.support.servers import Postgres
 
 ROLES = ("api", "conductor1", "conductor2", *HOSTS)
+MOST = 15  # servers of one user: the hosts have room for all of them, however long it lasts
+PATIENCE = 45.0  # seconds after the storm in which a request that nobody answered is repeated
 LOST = (urllib.error.URLError, HTTPException, OSError)  # nobody knows whether the request arrived
 
 
 @dataclass
 class Load:
-    """Users who ask for servers, and delete some of them, until it is over. Only what was acknowledged is noted."""
+    """Users who ask for servers, and delete some of them, until it is over, and repeat what nobody answered."""
 
     fleet: Fleet
     seed: int
@@ -45,12 +48,10 @@ class Load:
         chance = random.Random(f"{self.seed}:{number}")
         mine: list[str] = []
         while not self.over.is_set():
-            if mine and chance.random() < 0.3:
+            if mine and (len(mine) >= MOST or chance.random() < 0.3):
                 server = mine.pop(chance.randrange(len(mine)))
-                if self._ask({"operation": "delete", "server": server}) is not None:
-                    self.deleted.add(server)
-                else:
-                    mine.append(server)
+                self.deleted.add(server)
+                self._ask({"operation": "delete", "server": server})
             else:
                 asked = {"operation": "create", "name": f"user{number}", "image": "cirros", "flavor": FLAVOR}
                 accepted = self._ask(asked)
@@ -60,13 +61,25 @@ class Load:
             time.sleep(chance.random())
 
     def _ask(self, body: dict[str, Any]) -> Any:
-        try:
-            answer = self.fleet.http.ask("POST", "/kilonova/v1/operations", body)
-        except LOST:
-            return None
-        if answer.status < 500 and answer.status != 202:
-            self.refused.append(f"{body['operation']}: {answer.status} {answer.body!r}")
-        return answer.json if answer.status == 202 else None
+        """Until somebody answers, always with the same key: however often it was repeated, it is done once (law 10)."""
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        ends = None
+        while ends is None or time.monotonic() < ends:
+            if ends is None and self.over.is_set():
+                ends = time.monotonic() + PATIENCE
+            try:
+                answer = self.fleet.http.ask("POST", "/kilonova/v1/operations", body, key)
+            except LOST:
+                time.sleep(0.2)
+                continue
+            if answer.status == 202:
+                return answer.json
+            if answer.status < 500:
+                self.refused.append(f"{body['operation']}: {answer.status} {answer.body!r}")
+                return None
+            time.sleep(0.2)
+        self.refused.append(f"{body['operation']}: no answer for {PATIENCE:g} s after the storm")
+        return None
 
 
 class Storm:
@@ -95,14 +108,21 @@ class Storm:
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             time.sleep(self.chance.choice((0.2, 1.0, 3.0)))
+            start_again(self.fleet)
             self.strike()
 
 
-def calm(fleet: Fleet) -> None:
-    """Everybody runs again and answers. A role that could not start while its database was away is started again."""
+def start_again(fleet: Fleet) -> None:
+    """As a supervisor does: a role ends if its database is away when it starts."""
     for name in ROLES:
         if fleet.roles[name].process.poll() is not None:
             fleet.start(name, wait=False)
+
+
+def calm(fleet: Fleet) -> None:
+    """Everybody runs again and answers."""
+    start_again(fleet)
+    for name in ROLES:
         fleet.roles[name].wait_until_it_works()
     for host in HOSTS:
         fleet.await_state(host, "up")
@@ -119,8 +139,11 @@ def settle(fleet: Fleet, load: Load, seconds: float = 120.0) -> None:
         if server not in load.deleted and (server not in shown or shown[server]["vm_state"] != "active")
     }
     assert not wrong, wrong
-    assert not load.deleted & shown.keys()
+    assert shown.keys() == load.created.keys() - load.deleted, "servers that nobody asked for, or that nobody deleted"
     assert fleet.accounting() == []
+    for operation in [fleet.http.submit("delete", server=server)["operation"] for server in shown]:
+        fleet.done(operation)
+    assert fleet.http.get("/servers")["servers"] == [] and fleet.accounting() == []
 
 
 def under_way(fleet: Fleet) -> list[Any]:

@@ -15,7 +15,9 @@ from kilonova.conductor.auditing import audit_all
 from kilonova.domain.errors import StoreError
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
-from kilonova.operations.submit import NewServer, create, submit
+from kilonova.operations.new_servers import NewServer, create
+from kilonova.operations.submit import submit
+from kilonova.placement.snapshot import ClassColumns, Snapshot
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.flavors import BOARD, OFFER, PINNED, VCPUS
 from kilonova.sim.records import read_records
@@ -137,10 +139,22 @@ def test_a_second_claim_is_left_where_a_copy_is(cloud: SimCloud) -> None:
 
 
 def test_use_that_is_not_the_sum_is_counted_anew(cloud: SimCloud) -> None:
+    """And whoever chooses hosts sees it: what changed is read by the mark of its provider."""
     tamper(cloud, "placement", "UPDATE inventories SET used = used + 1")
+    seen, fresh = Snapshot(), Snapshot()
+    cloud.do(lambda engine: seen.sync(engine.world.db.placement))
     first = audited(cloud, mend=True)
     assert {(found.used, found.held, found.outcome) for found in first.unbalanced} >= {(2, 1, "repaired")}
     assert not audited(cloud).unbalanced
+    for one in (seen, fresh):
+        cloud.do(lambda engine, one=one: one.sync(engine.world.db.placement))
+    assert used(seen) == used(fresh)
+
+
+def used(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+    """By provider and class."""
+    row, classes = ClassColumns.NAMES.index("used"), snapshot.classes.items()
+    return {(uuid, name): int(of.table[row, at]) for uuid, at in snapshot.index.items() for name, of in classes}
 
 
 def test_whoever_wrote_since_is_not_overruled(cloud: SimCloud) -> None:

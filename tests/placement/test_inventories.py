@@ -135,6 +135,29 @@ def test_closing_a_host_keeps_later_claims_out(run: Run) -> None:
     run(story)
 
 
+def test_an_older_registration_changes_nothing(run: Run) -> None:
+    async def story(books: Books) -> None:
+        await inventories.ensure_provider(books.store, "p1", "host1")
+        assert await inventories.newest_registration(books.store, "host1") == 0
+
+        async def said(accepting: bool, number: int) -> tuple[bool, int, int]:
+            changed = await inventories.set_by_registration(books.store, "p1", accepting, number)
+            (row,) = await books.all(PROVIDERS)
+            return changed, row["accepting"], row["generation"]
+
+        assert await said(False, 2) == (True, 0, 1)
+        assert await said(False, 2) == (True, 0, 1), "said again, it is no news"
+        assert await said(True, 2) == (True, 1, 2)
+        assert await said(False, 1) == (False, 1, 2)
+        assert await said(False, 2**40) == (True, 0, 3)
+        assert await inventories.newest_registration(books.store, "host1") == 2**40
+        with pytest.raises(NoSuchProvider):
+            await inventories.set_by_registration(books.store, "p2", True, 1)
+        assert await inventories.newest_registration(books.store, "host2") == 0
+
+    run(story)
+
+
 def test_unknown_providers_are_named(run: Run) -> None:
     async def story(books: Books) -> None:
         with pytest.raises(NoSuchProvider, match="provider-of-a"):

@@ -88,6 +88,19 @@ def test_a_revert_is_not_refused_after_the_inventory_shrank(run: Run) -> None:
     run(story)
 
 
+def test_what_only_changes_hands_is_not_compared_with_the_units(run: Run) -> None:
+    """The host has got smaller than the server: it may still become a smaller one there."""
+
+    async def story(books: Books) -> None:
+        await books.host("a", vcpu=4)
+        await books.claim("s1", "a", size=LARGE)
+        await books.host("a", vcpu=3, ratio=4.0)  # one server may have 3 at most from now on
+        assert isinstance(await books.claim_move("s1", "m1", "a", size=SMALL), Claimed)
+        assert await books.held() == {"m1": {("a", ""): LARGE}, "s1": {("a", ""): SMALL}}
+
+    run(story)
+
+
 def test_leaving_a_host_that_shrank_or_accepts_no_more(run: Run) -> None:
     async def story(books: Books) -> None:
         await books.hosts("a", "b")

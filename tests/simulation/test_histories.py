@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from kilonova.sim.records import Records
 from kilonova.sim.volumes import at_any_time
 
 COUNT, LENGTH = (300, 80) if os.environ.get("KILONOVA_FULL") else (25, 40)
+DRAINED = 120 if os.environ.get("KILONOVA_FULL") else 8
 
 
 def test_histories_hold_the_invariants():
@@ -42,6 +44,17 @@ def test_histories_in_which_operators_give_up_hold_the_invariants(monkeypatch):
         if abandoned >= 4:
             return
     raise AssertionError(f"only {abandoned} steps were abandoned")
+
+
+def test_histories_in_which_hosts_are_drained_hold_the_invariants(monkeypatch):
+    """And returned, and cancelled half-way, while everything else happens that may happen."""
+    monkeypatch.setitem(acts.NEMESES, "drain", 30)
+    moved = 0
+    for number in range(DRAINED):
+        told = run(draw(f"drained-{number}", 60))
+        assert told.found == [], number
+        moved += sum(row["kind"] == "relocate" and row["state"] == "done" for row in told.records.table("operations"))
+    assert moved, "no server was ever drained"
 
 
 DIGEST = """
@@ -133,9 +146,9 @@ def test_an_address_that_is_lost_is_noticed(monkeypatch):
 
 
 def test_histories_contain_every_kind():
-    """What is never drawn proves nothing."""
+    """What is never drawn proves nothing. Drains and the failure watch have histories of their own."""
     drawn = {act.do for number in range(200) for act in draw(str(number), 60).acts}
-    assert drawn == {*acts.KINDS, *acts.NEMESES}
+    assert drawn == {*acts.KINDS, *acts.NEMESES} - ({"drain"} | (acts.WATCHED.keys() - {"crash"}))
 
 
 def test_histories_have_ports_of_every_sort():
@@ -152,6 +165,7 @@ def test_histories_have_volumes_groups_and_cells_of_every_sort():
     assert {act.group for act in created} == {"", *acts.POLICIES}
     assert {act.number for act in created if act.do == "create_many"} == {2, 3}
     assert {history.reclaimed_after for history in drawn} == set(acts.RECLAIMED_AFTER)
+    assert {history.confirmed_after for history in drawn} == set(acts.CONFIRMED_AFTER)
     assert {(history.cells, history.volumes) for history in drawn} == {(n, v) for n in (1, 2) for v in (False, True)}
     struck = {(history.cells, act.who) for history in drawn for act in history.acts if act.do == "outage"}
     assert struck == {(1, "cell0"), (1, "cell1"), (2, "cell0"), (2, "cell1"), (2, "cell2")}
@@ -166,6 +180,39 @@ def test_histories_have_blackouts_of_every_database():
     assert all(act.seconds > 60.0 for _, act in struck), "longer than service_down_time"
     assert {act.word.split(" ")[0] for _, act in struck} == {REFUSES, HANGS}
     assert any(act.word.endswith(" ") for _, act in struck) and any("host" in act.word for _, act in struck)
+
+
+def test_histories_declare_hosts_gone_in_every_way():
+    drawn = [act for number in range(300) for act in draw(str(number), 60).acts if act.do == "gone"]
+    assert {act.word for act in drawn} == {f"{death} {back}" for death in acts.DEATHS for back in acts.RETURNS}
+    assert {act.seconds for act in drawn} == set(acts.MOVED_BEFORE)
+    assert {act.number for act in drawn} == {0, 1, 2}, "no destination, a named one, one by force"
+
+
+def test_histories_evacuate_and_rebuild_in_every_way():
+    drawn = [act for number in range(200) for act in draw(str(number), 60).acts]
+    evacuations = {(bool(act.who), act.word) for act in drawn if act.do == "evacuate"}
+    assert evacuations == {(named, word) for named in (False, True) for word in acts.EVACUATIONS}
+    assert {act.word for act in drawn if act.do == "rebuild"} == set(acts.REBUILDS)
+
+
+LEAST_GONE = 40 if os.environ.get("KILONOVA_FULL") else 8
+GONE_KINDS = {"host_gone", "evacuate", "rebuild", "rebuild_volume", "rebuild_in_cell0", "revert_resize"}
+
+
+def test_histories_in_which_hosts_are_declared_gone_hold_the_invariants():
+    """With servers that wait for confirm or revert, with copies, with another machine under the name. The operations
+    that bring servers back all happen, and end well somewhere."""
+    done, aside, confirm_only = Counter(), 0, 0
+    for number in range(40):
+        if number >= LEAST_GONE and done.keys() >= GONE_KINDS and aside and confirm_only:
+            break
+        told = run(draw(f"gone-{number}", 60, gone=20))
+        assert told.found == [], number
+        done.update(op["kind"] for op in told.records.table("operations") if op["state"] == "done")
+        aside += sum("declared gone" in row["reason"] for row in told.records.table("quarantine"))
+        confirm_only += sum(bool(row["source_gone"]) for row in told.records.table("migrations"))
+    assert done.keys() >= GONE_KINDS and aside and confirm_only, (done, aside, confirm_only)
 
 
 def test_histories_with_many_blackouts_hold_the_invariants(monkeypatch):

@@ -12,9 +12,18 @@ from kilonova.sim.restores import run_restored
 SEEDS = range(60) if os.environ.get("KILONOVA_FULL") else (8, 9, 11, 16, 22)
 
 
+# 3: a move that nobody confirmed; 5: a revert that had given permission back; 8: another machine under a host's name
+GONE, GONE_SEEDS = 40, range(60) if os.environ.get("KILONOVA_FULL") else (3, 5)
+
+
 @pytest.mark.parametrize("number", SEEDS)
 def test_nothing_is_lost_by_a_restore(number):
     assert run_restored(draw(f"restored-{number}", 60)).found == []
+
+
+@pytest.mark.parametrize("number", GONE_SEEDS)
+def test_nothing_is_lost_by_a_restore_where_hosts_were_declared_gone(number):
+    assert run_restored(draw(f"rgtwo-{number}", 60, gone=GONE)).found == []
 
 
 def moved():

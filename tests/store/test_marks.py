@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.errors import Halted
+from kilonova.domain.errors import Halted, Unreachable
 from kilonova.engine.restored import begin_era
+from kilonova.production import SystemClock
 from kilonova.store import rows
 from kilonova.store.badges import DirectoryBadge, Sighting, read_directory_badge, write_directory_badge
 from kilonova.store.marks import Marks, note_upkeep
@@ -152,6 +153,46 @@ def test_a_directory_has_seen_a_later_mark(lab: Lab, tmp_path: Path) -> None:
             await change(stores.control)
 
     lab.run(story, directories=[folder])
+
+
+def test_a_directory_remembers_the_others_while_control_is_away(lab: Lab, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    write_directory_badge(folder, DirectoryBadge(cloud="c", store="s", name="images"))
+
+    async def story(stores: OpenStores, marks: Marks) -> None:
+        read = stores.control.read
+        stores.control.read = _away  # type: ignore[method-assign]
+        await change(stores.cell("cell1"))
+        await marks.look()
+        badge = read_directory_badge(folder)
+        assert badge is not None and badge.seen["cell1"] == marks.badges["cell1"].reached
+        assert badge.era == 1
+        stores.control.read = read  # type: ignore[method-assign]
+
+    lab.run(story, directories=[folder])
+
+
+async def _away(*_: Any, **__: Any) -> Any:
+    raise Unreachable("control", "away")
+
+
+def test_who_cannot_look_once_looks_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    async def look(self: Marks) -> None:
+        looks.append(self)
+        raise KeyError("a mistake of ours")
+
+    async def story(stores: OpenStores, marks: Marks) -> None:
+        monkeypatch.setattr(Marks, "look", look)
+        marks.clock = SystemClock()
+        keeping = asyncio.create_task(marks.keep())
+        await asyncio.sleep(0.2)
+        assert len(looks) > 1 and not keeping.done()
+        keeping.cancel()
+
+    monkeypatch.setattr("kilonova.store.marks.SECONDS", 0.01)
+    lab.run(story)
 
 
 def test_two_hosts_are_believed(lab: Lab) -> None:

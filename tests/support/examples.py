@@ -37,6 +37,7 @@ TEXTS = (
 MEANINGS: dict[str, Value] = {
     "name": lambda world: world.name(),
     "flavorRef": lambda world: "1",
+    "resize.flavorRef": lambda world: "2",
     "imageRef": compute.an_image,
     "networks": lambda world: [{"uuid": compute.a_network(world)}],
     "tenant": lambda world: world.owner.project_id,
@@ -66,6 +67,8 @@ MEANINGS: dict[str, Value] = {
     "snapshot.volume_id": volume.new_volume,
     "volumeAttachment.volumeId": volume.new_volume,
     "volume_uuid": volume.new_volume,
+    "remote_console.protocol": lambda world: "serial",
+    "remote_console.type": lambda world: "serial",
     "instance_uuid": lambda world: volume.SERVER,
     "connector": lambda world: volume.CONNECTOR,
     "new_size": lambda world: 2,
@@ -103,6 +106,7 @@ BODIES: dict[str, Value] = {
     "POST /kilonova/v1/operations/{id}/abandon": lambda world: {"reason": "broken"},
     "POST /kilonova/v1/findings/{id}/settle": lambda world: {"reason": "seen to"},
     "POST /kilonova/v1/plans": lambda world: {"operation": "migrate", "server": compute.new_server(world)},
+    "POST /kilonova/v1/ha": lambda world: {"action": "disarm", "seconds": 1, "reason": "an example"},
     "POST /cells": lambda world: {"name": world.name("cell")},
     "POST /cells/{cell}": lambda world: {"disabled": True},
     "DELETE /cells/{cell}": lambda world: b"",
@@ -116,6 +120,7 @@ BODIES: dict[str, Value] = {
     "POST /kilonova/v1/audits": lambda world: {},
     "PATCH /v2/images/{image}": lambda world: [{"op": "add", "path": "/colour", "value": "red"}],
     "PUT /v2/images/{image}/file": lambda world: b"0123456789",
+    "PUT /image-bytes/{image}": lambda world: b"0123456789",
     **{
         f"PUT /volume/v3/os-services/{verb}": lambda world: {
             "host": volume.backend(world),
@@ -134,6 +139,7 @@ QUERIES: dict[str, Callable[[World], str]] = {
 HEADERS: dict[str, Callable[[World], dict[str, str]]] = {
     "PATCH /v2/images/{image}": lambda world: {"content-type": "application/openstack-images-v2.1-json-patch"},
     "PUT /v2/images/{image}/file": lambda world: image.BYTES,
+    "PUT /image-bytes/{image}": lambda world: image.BYTES,
     **{
         f"{method} /auth/tokens": lambda world: {"x-subject-token": world.owner.again()}
         for method in ("GET", "HEAD", "DELETE")

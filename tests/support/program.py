@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from kilonova.store.clouds import ADMIN_CLOUD, CLOUDS_NAME, read_account
-from tests.support.servers import ROOT, free_port
+from tests.support.servers import ROOT, children, free_port
 
 KILONOVA = ROOT / ".venv/bin/kilonova"
-READY_SECONDS = 60.0  # generous: a busy machine is no failure
+READY_SECONDS = 120.0  # generous: a busy machine is no failure
+END_SECONDS = 60.0  # for the kernel to end a process that was killed
 WORKS = re.compile(r"^kilonova: .*(ready on | works$)", re.MULTILINE)
+Connect = Callable[..., socket.socket]  # as socket.create_connection
 FLAVOR = {"vcpus": 1, "memory_mb": 512, "disk_gb": 1}
 
 
@@ -36,12 +41,15 @@ class Role:
 
     program: tuple[str, ...] = (str(KILONOVA),)
 
-    def __init__(self, *arguments: object, wait: bool = True, patience: float = READY_SECONDS) -> None:
+    def __init__(
+        self, *arguments: object, wait: bool = True, patience: float = READY_SECONDS, within: Sequence[str] = ()
+    ) -> None:
+        """`within`: the command that runs it in another machine (tests/guests/machines.py), as its only child."""
         self.arguments = [str(argument) for argument in arguments]
+        self._within = within
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
-        self.process = subprocess.Popen(
-            [*self.program, *self.arguments], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
-        )
+        command = [*within, *self.program, *self.arguments]
+        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
         if wait:
             self.wait_until_it_works(patience)
 
@@ -59,12 +67,20 @@ class Role:
         return Path(f"/proc/self/fd/{self._log.fileno()}").read_text(errors="replace")
 
     def kill9(self) -> None:
+        self._send(signal.SIGKILL)
         self.process.kill()
-        self.process.wait()
+        self.process.wait(END_SECONDS)
 
     def terminate(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30.0) -> int:
-        self.process.send_signal(number)
+        self._send(number)
         return self.process.wait(seconds)
+
+    def _send(self, number: signal.Signals) -> None:
+        if not self._within:
+            self.process.send_signal(number)
+        for pid in children(self.process.pid)[:1] if self._within else ():  # not what it has started itself
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def __enter__(self) -> Self:
         return self
@@ -94,20 +110,37 @@ class Answer:
         return json.loads(self.body)
 
 
+class Https(urllib.request.HTTPSHandler):
+    def __init__(self, tls: ssl.SSLContext | None, connect: Connect | None) -> None:
+        super().__init__(context=tls)
+        self._tls, self._connect = tls, connect
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connection, request)
+
+    def _connection(self, host: str, **options: Any) -> http.client.HTTPSConnection:
+        made = http.client.HTTPSConnection(host, context=self._tls, **options)
+        if self._connect is not None:
+            made._create_connection = self._connect  # type: ignore[attr-defined]
+        return made
+
+
 class Http:
     """Plain HTTP, one connection per request, so that a killed server is noticed at once."""
 
-    def __init__(self, url: str, token: str = "", ca_file: Path | None = None) -> None:
+    def __init__(self, url: str, token: str = "", ca_file: Path | None = None, connect: Connect | None = None) -> None:
+        """`connect`: makes the connections; without one, the standard library does."""
         self.url = url
         self.token = token
-        self._tls = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+        tls = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+        self._opener = urllib.request.build_opener(Https(tls, connect))
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         given = {"X-Auth-Token": self.token, "Content-Type": "application/json", **(headers or {})}
         request = urllib.request.Request(self.url + path, content, given, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self._tls) as response:
+            with self._opener.open(request, timeout=30) as response:
                 return Answer(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.headers, error.read())
@@ -140,8 +173,13 @@ class Http:
         """As soon as the host's silence proves something: on a busy machine the observer itself may fall behind."""
 
         def ask() -> Any:
-            found = self.ask("POST", "/kilonova/v1/operations", {"operation": operation, **params})
-            assert found.status == 202 or found.json["error"]["code"] in ("host_unknown", "host_still_up"), found.body
+            body = {"operation": operation, **params}
+            found = self.ask("POST", "/kilonova/v1/operations", body)
+            code = "" if found.status == 202 else found.json["error"]["code"]
+            if code == "unfenced":
+                assert found.status == 409 and "accept_unfenced" in found.json["error"]["message"], found.body
+                found = self.ask("POST", "/kilonova/v1/operations", {**body, "accept_unfenced": True})
+            assert found.status == 202 or code in ("host_unknown", "host_still_up"), found.body
             return found.json if found.status == 202 else None
 
         return until(ask, seconds, lambda: f"{operation} accepted; hosts: {self.get('/hosts')}")
@@ -156,11 +194,13 @@ class Http:
         return self.get(f"/servers/{server_id}")["server"]
 
     def ended(self, operation_id: str, seconds: float = 60.0) -> Any:
-        """The operation, once it is no longer live."""
+        """The operation, once it is no longer live. 503 is for "retry later": a database may be on its way back."""
 
         def look() -> Any:
-            shown = self.operation(operation_id)
-            return None if shown["ended_at"] is None else shown
+            found = self.ask("GET", f"/kilonova/v1/operations/{operation_id}")
+            assert found.status in (200, 503), (operation_id, found.status, found.body)
+            shown = found.json.get("operation", {})
+            return shown if shown.get("ended_at") is not None else None
 
         return until(look, seconds, lambda: f"operation {operation_id}: {self.operation(operation_id)}")
 

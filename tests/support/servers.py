@@ -4,7 +4,7 @@
         url = postgres.create_database("cell1")
 
 Programs come through scripts/need. A server lives in a directory of its own below the temporary directory, and both go
-when the `with` ends or this process does, however it ends: a small guard process waits for that (see `_Guard`).
+when the `with` ends or this process does, however it ends: a small guard process waits for that (see `Guard`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Server:
 
     def __enter__(self) -> Self:
         self.dir = Path(tempfile.mkdtemp(prefix="kilonova-"))
-        self._guard = _Guard(self.dir, self._guard_signal)
+        self._guard = Guard(self.dir, self._guard_signal)
         try:
             self._prepare()
             self.start()
@@ -174,6 +174,10 @@ class Postgres(Server):
     def socket_url(self) -> str:
         return f"postgresql://{self.user}@/postgres?host={quote(str(self.dir), safe='')}&port={self.port}"
 
+    def local_url(self, dbname: str) -> str:
+        """By its socket file, which processes in other network namespaces reach too."""
+        return f"postgresql://{self.user}@{quote(str(self.dir), safe='')}:{self.port}/{quote(dbname, safe='')}"
+
     def create_database(self, name: str, template: str = "template1") -> str:
         """Makes a database and gives its URL. From a `template` that has the tables already, it takes ~50 ms."""
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
@@ -268,7 +272,7 @@ class Nats(Server):
         return False
 
 
-class _Guard:
+class Guard:
     """Ends a server and removes its directory once our end of a pipe is closed: by us, or because we are gone.
 
     The kernel's parent-death signal would not do: it comes when the *thread* that started the server ends, and it

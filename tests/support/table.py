@@ -16,6 +16,12 @@ NEVER_DONE = (
     # Understood, and refused to everybody with 409: only a volume service that migrates volumes could mean it.
     "/servers/{server}/os-volume_attachments/{volume} until 2.84",
     "/servers/{server}/action evacuate",  # only where the host is dead
+    "/servers/{server}/migrations/{migration}",  # only live ones
+    "/servers/{server}/migrations/{migration}/action force_complete",
+    # Consoles that no simulated guest has, or that Nova has removed.
+    *(f"/servers/{{server}}/action os-get{kind}Console until 2.5" for kind in ("VNC", "SPICE", "RDP")),
+    "GET /compute/v2/os-console-auth-tokens/{token}",  # 2.1 had it for RDP only
+    "/kilonova/v1/image-bytes/{image}",  # only by the host that has the token of its step
 )
 
 

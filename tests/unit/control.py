@@ -52,16 +52,18 @@ def control(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Story],
     else:
         url = f"sqlite:///{tmp_path / 'control.db'}"
 
-    async def bounded(story: Story) -> None:
-        async with asyncio.timeout(30):
-            await upgrade(url, "control")
-            store = _open(url)
-            try:
-                await story(store)
-            finally:
-                await store.close()
+    return lambda story: asyncio.run(open_control(url, story))
 
-    return lambda story: asyncio.run(bounded(story))
+
+async def open_control(url: str, story: Story, seconds: float = 30.0) -> None:
+    """Run a story on a new control database."""
+    async with asyncio.timeout(seconds):
+        await upgrade(url, "control")
+        store = _open(url)
+        try:
+            await story(store)
+        finally:
+            await store.close()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -9,7 +9,9 @@ import pytest
 
 from tests.support.servers import ROOT
 
-LENGTHS = {"fleet": 310, "simulation": 400, "unit": 450, "cli": 350, "clients": 240, "engine": 170, "stories": 120}
+# Seconds, as they were measured on two cores; of patient groups those that the processor works for them.
+LENGTHS = {"fleet": 360, "simulation": 600, "unit": 590, "cli": 400, "clients": 410, "engine": 280, "outside": 140}
+LENGTHS |= {"stories": 170, "conversations": 140, "guests": 570, "fuzz": 120, "property": 70}
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +42,12 @@ def test_both_cores_are_busy_to_the_end(script):
     seconds = schedule(script, 2)
     assert {name for names in seconds for name in names} == {*script.CHECKS, *script.SUITES}
     idle = sum(len(names) < 2 for names in seconds)
-    assert idle <= 60, f"one core is idle for {idle} of {len(seconds)} seconds"
+    assert idle <= 120, f"one core is idle for {idle} of {len(seconds)} seconds"
 
 
 def test_never_more_than_two_and_one_in_the_background(script):
     for names in schedule(script, 2):
-        assert len(set(names) - script.PATIENT) <= 2 and len(names) <= 3
+        assert len(set(names) - script.PATIENT) <= (2 if set(names) & script.PATIENT else 3) and len(names) <= 3
         assert "fleet" not in names or set(names) <= {"fleet", *script.PATIENT}
 
 

@@ -86,3 +86,16 @@ def test_a_line_names_the_operation_once(lines: Callable[[], str]) -> None:
             assert first.endswith("step taken: host=h1 operation=op-1")
             assert second.endswith("operation ended: operation=op-1 state=done")
             assert third.endswith("child begun: operation=op-2 operation=op-1")
+
+
+@pytest.mark.parametrize("use_json", [False, True])
+def test_nothing_that_a_client_wrote_steers_the_terminal(lines: Callable[[], str], use_json: bool) -> None:
+    logs.set_up("INFO", use_json=use_json)
+    name = "bob\x1b[2J\x9b31m\x07\u202e\u2028\x7f"
+    try:
+        raise ValueError(name)
+    except ValueError:
+        logger.exception("login refused: user=%s", name)
+    written = lines()
+    assert not any(letter in written for letter in name[3:] if letter not in "[2J31m")
+    assert not use_json or json.loads(written)["user"] == name

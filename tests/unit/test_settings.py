@@ -80,3 +80,11 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "kilonova.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(Refused, match="is not UTF-8 text"):
         load(tmp_path, None, [])
+
+
+@pytest.mark.parametrize("option", ["vnc.novncproxy_base_url", "console.host_url", "serial_console.base_url"])
+@pytest.mark.parametrize("place", ["host:99999/", "host:port/", ":80/", "[::1/"])
+def test_an_address_that_cannot_be_one_is_refused_at_the_start(option: str, place: str) -> None:
+    scheme = "ws" if option.startswith("serial") else "http"
+    with pytest.raises(Refused, match=r"base_url|host_url"):
+        load(None, None, [f"{option}={scheme}://{place}"])

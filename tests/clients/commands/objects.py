@@ -77,6 +77,14 @@ class Objects(Networks):
         )
         return str(self._connection.compute.wait_for_server(made, interval=0.05, wait=30).id)
 
+    def _moved_server(self) -> str:
+        server = self._server()
+        self._connection.compute.migrate_server(server)
+        self._connection.compute.wait_for_server(
+            self._connection.compute.get_server(server), status="VERIFY_RESIZE", interval=0.05, wait=30
+        )
+        return server
+
     def _stopped_server(self) -> str:
         server = self._server()
         self._connection.compute.stop_server(server)

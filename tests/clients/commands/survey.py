@@ -18,7 +18,7 @@ from openstack.exceptions import SDKException
 
 from tests.clients.commands.lines import Plan, name_of, plan
 from tests.clients.commands.objects import Objects
-from tests.clients.commands.shell import Outcome, Shell
+from tests.clients.commands.shell import Outcome, Shell, remembered_fields
 from tests.clients.commands.values import READING, NoValue, Values
 from tests.support.program import Cloud
 
@@ -80,9 +80,10 @@ class Survey:
         return list(self._newest.client.sdk_connection.identity.services())
 
     def run(self, *only: str) -> Report:
-        for command in self.commands():
-            if not only or command.startswith(only):
-                self._survey(command)
+        with remembered_fields():
+            for command in self.commands():
+                if not only or command.startswith(only):
+                    self._survey(command)
         return self.report
 
     def _survey(self, command: str) -> None:

@@ -72,10 +72,24 @@ def server(world: World, where: Where) -> str:
     if where.entry.route.action == "os-start":
         world.owner.done("POST", f"{COMPUTE}/servers/{made}/action", {"os-stop": None})
         is_in(world, made, "SHUTOFF")
+    if where.entry.route.action in ("confirmResize", "revertResize") or "/migrations/" in where.entry.route.path:
+        world.admin.done("POST", f"{COMPUTE}/servers/{made}/action", {"migrate": None})
+        is_in(world, made, "VERIFY_RESIZE")
     if where.entry.route.action == "restore":
         world.owner.done("DELETE", f"{COMPUTE}/servers/{made}")
         is_in(world, made, "SOFT_DELETED")
     return made
+
+
+def console_token(world: World, where: Where) -> str:
+    path, asked = f"{COMPUTE}/servers/{new_server(world)}/remote-consoles", {"protocol": "serial", "type": "serial"}
+    url = world.owner.done("POST", path, {"remote_console": asked}, NEWEST)["remote_console"]["url"]
+    return str(url).partition("token=")[2]
+
+
+def migration(world: World, where: Where) -> str:
+    query = f"instance_uuid={where.before(SERVER)}"
+    return str(world.admin.ask("GET", f"{COMPUTE}/os-migrations", query=query).json["migrations"][0]["id"])
 
 
 def request(world: World, where: Where) -> str:
@@ -193,7 +207,7 @@ def quota_owner(world: World, where: Where) -> str:
     return identity.project(world, where)
 
 
-BY_PATH = (flavor, hypervisor, aggregate)  # what they make depends on what follows in the address
+BY_PATH = (server, flavor, hypervisor, aggregate)  # what they make depends on what follows in the address
 MAKERS: dict[str, Maker] = {
     SERVER: server,
     "/os-volumes_boot/{server}": server,
@@ -201,6 +215,9 @@ MAKERS: dict[str, Maker] = {
     f"{SERVER}/metadata/{{key}}": lambda world, where: "colour",
     f"{SERVER}/tags/{{tag}}": lambda world, where: "blue",
     f"{SERVER}/os-instance-actions/{{request}}": request,
+    f"{SERVER}/migrations/{{migration}}": migration,
+    "/images/{image}": lambda world, where: new_image(world, world.owner, colour="red"),
+    "/images/{image}/metadata/{key}": lambda world, where: "colour",
     "/flavors/{flavor}": flavor,
     "/flavors/{flavor}/os-extra_specs/{key}": spec,
     "/os-keypairs/{name}": keypair,
@@ -210,5 +227,6 @@ MAKERS: dict[str, Maker] = {
     "/os-services/{service}": service,
     "/os-hypervisors/{hypervisor}": hypervisor,
     "/os-aggregates/{aggregate}": aggregate,
+    "/os-console-auth-tokens/{token}": console_token,
     "/extensions/{alias}": lambda world, where: "os-keypairs",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.things.compute import COMPUTE, VICTIM, a_network, an_image, mend, new_server
+from tests.support.things.image import new_image
 from tests.support.things.making import Maker, Where, World
 
 
@@ -72,6 +73,7 @@ MAKERS: dict[str, Maker] = {
     "/operations/{id}": operation,
     "/findings/{id}": finding,
     "/openapi/{service}": lambda world, where: "compute",
+    "/image-bytes/{image}": lambda world, where: new_image(world, world.owner),
     "/image-quotas/{project}": lambda world, where: world.owner.project_id,
     "/servers/{id}": lambda world, where: new_server(world),
     "/cells/{cell}": cell,

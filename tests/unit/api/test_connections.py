@@ -312,6 +312,19 @@ def test_two_requests_on_one_connection_and_two_at_once() -> None:
     serving(story)
 
 
+def test_a_client_that_asks_every_few_seconds_keeps_its_connection() -> None:
+    """As `openstack … --wait` does; uvicorn's own limit is just its 5 seconds."""
+
+    async def story(it: Served) -> None:
+        reader, writer = await it.connect()
+        for seconds in (0.0, 5.5):
+            await asyncio.sleep(seconds)
+            writer.write(GET + b"\r\n")
+            assert (await reader.readuntil(b"from 127.0.0.1")).startswith(b"HTTP/1.1 200")
+
+    serving(story)
+
+
 def test_addresses_count_by_what_one_client_can_have() -> None:
     assert group_of("203.0.113.7") == group_of("::ffff:203.0.113.7") == "203.0.113.7"
     assert group_of("2001:db8::1") == group_of("2001:db8::2") != group_of("2001:db8:0:1::1")

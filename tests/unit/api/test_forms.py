@@ -71,3 +71,11 @@ def test_of_a_query() -> None:
 def test_a_long_value_is_cut_but_not_the_answer() -> None:
     told = said(BODY, {"colour": "x" * 5000})
     assert len(told) < 1000 and all(colour in told for colour in COLOURS)
+
+
+@pytest.mark.parametrize("length", [4, 300, 5000, 100_000])
+def test_however_long_a_value_is_the_sentence_says_what_is_wrong_with_it(length: int) -> None:
+    for body in ({"tags": ["x" * length]}, {"name": "x" * length}):
+        with pytest.raises(Rejected) as refused:
+            BODY.check(body, EVER)
+        assert "is longer than 3 characters" in refused.value.message and len(refused.value.message) < 1200

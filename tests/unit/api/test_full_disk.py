@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kilonova import app, parts
+from kilonova.api.extra.routes import ROUTES
 from kilonova.domain.errors import Refused
 from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
 from kilonova.world import World
@@ -73,6 +75,41 @@ def test_a_full_disk_refuses_writes_and_lets_delete(monkeypatch: pytest.MonkeyPa
         api.service.reserve.look()
         assert (await web.get("/readyz")).status_code == 200
         assert (await web.post("/compute/v2.1/os-keypairs", json=key)).status_code < 300
+
+    run(story)
+
+
+# Every path under /kilonova/v1 that writes and is open while a disk has nothing but its reserve.
+OPEN = {
+    *("/operations/{id}/cancel", "/operations/{id}/resume", "/operations/{id}/abandon", "/plans", "/audits"),
+    *("/findings/{id}/settle", "/hosts/{host}", "/hosts/{host}/quarantine/{server}", "/simulated/hosts/{host}"),
+    "/ha",
+}
+
+
+def test_own_rest_writes_only_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk()
+    monkeypatch.setattr(parts, "make_world", lambda *given, **named: _world(disk, given, named))
+    monkeypatch.setattr(app, "make_world", parts.make_world)
+
+    async def story(api: Api) -> None:
+        server = await api.created()
+        disk.free = 255 * MEBIBYTE
+        api.service.reserve.look()
+        for route in ROUTES:
+            if route.method in ("POST", "PUT", "PATCH") and route.path != "/operations":
+                path = re.sub(r"{[a-z]+}", "x", route.path)
+                told = await api.ask(route.method, path, {})
+                assert (told.status_code == 507) == (route.path not in OPEN), (route.path, told.text)
+        flavor = {"name": "f", "vcpus": 1, "memory_mb": 1, "disk_gb": 1}
+        for wish in (
+            {"operation": "create", "name": "n", "flavor": flavor, "image": "i"},
+            {"operation": "migrate", "server": server},
+            {"operation": "evacuate_host", "host": "host1"},
+        ):
+            told = await api.ask("POST", "/operations", wish)
+            assert told.status_code == 507 and "are kept for deletes" in told.text, (wish, told.text)
+        assert (await api.ask("POST", "/operations", {"operation": "delete", "server": server})).status_code == 202
 
     run(story)
 

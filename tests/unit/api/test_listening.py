@@ -13,10 +13,10 @@ from kilonova.settings import HttpOptions
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
 def test_the_public_address_of_all_addresses(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "_own_address", lambda family: "203.0.113.7")
+    monkeypatch.setattr(listening, "own_address", lambda family: "203.0.113.7")
     with listening.listening(address, "", HttpOptions()) as listener:
         assert listener.url == f"http://203.0.113.7:{listener.socket.getsockname()[1]}"
-    monkeypatch.setattr(listening, "_own_address", lambda family: "")
+    monkeypatch.setattr(listening, "own_address", lambda family: "")
     with (
         pytest.raises(Refused, match="name one with --public-url"),
         listening.listening(address, "", HttpOptions()),
@@ -28,5 +28,5 @@ def test_the_public_address_of_all_addresses(address: str, monkeypatch: pytest.M
 
 
 def test_the_address_that_packets_leave_from_is_an_address() -> None:
-    found = listening._own_address(socket.AF_INET)
+    found = listening.own_address(socket.AF_INET)
     assert found == "" or not listening.is_unspecified(found)

@@ -49,7 +49,11 @@ def test_an_administrators_words_have_a_line_each(lines: Lines) -> None:
         _, operation = await waiting(api, refusals=1000)
         await api.post(f"/operations/{operation}/abandon", {"reason": "broken"}, 202)
         await api.ended(operation, "failed")
+        (finding,) = (await api.get("/findings"))["findings"]
+        await api.post(f"/findings/{finding['id']}/settle", {"reason": "mended"}, 200)
         await api.post("/hosts/host2", {"forced_down": True}, 200)
+        gone = {"operation": "host_gone", "host": "host2", "reason": "burnt"}
+        word = (await api.post("/operations", gone))["operation"]
         await api.post("/token-keys", {}, 201)
         hardware = "the plug was pulled"
         engine = api.service.engine
@@ -57,6 +61,8 @@ def test_an_administrators_words_have_a_line_each(lines: Lines) -> None:
         assert await fence(engine, "host3") == hardware
         expected = {
             "operation abandoned": f"operation={operation} step=stop_instance user=",
+            "finding settled": f"finding={finding['id']} user=",
+            "host declared gone": f"host=host2 operation={word} user=",
             "host declared down": "host=host2 user=",
             "token keys rotated": "key=",
             "host fenced": f"host=host3 proof={hardware}",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from kilonova.api.extra.operations import EvacuateBody, EvacuateHostBody
+from kilonova.compute.drivers.simulated import SimulatedDriver
 from tests.unit.api.embedded import FLAVOR, Api, run
 
 CREATE = {"operation": "create", "name": "web", "flavor": FLAVOR}
@@ -137,7 +140,7 @@ BAD_BODIES: list[tuple[Any, str]] = [
     (b'{"operation":"create","name":"\\ud800"}', "Malformed request body"),
     (b"[]", "[] is not of type 'object'"),
     ({}, "'operation' is a required property"),
-    ({"operation": "explode"}, "operation 'explode': unknown here; use one of create, retry, delete, migrate"),
+    ({"operation": "explode"}, "operation 'explode': unknown here; use one of create, delete, migrate"),
     ({"operation": 7}, "field/attribute operation. Value: 7. 7 is not of type 'string'"),
     ({"operation": "create"}, "'name' is a required property"),
     ({**CREATE, "flavor": {**FLAVOR, "vcpus": 0}}, "Value: 0. 0 is less than the minimum of 1 (at flavor/vcpus)"),
@@ -147,7 +150,11 @@ BAD_BODIES: list[tuple[Any, str]] = [
     ({**CREATE, "name": "x" * 256}, "(at name)"),
     ({**CREATE, "nme": "typo"}, "'nme' was unexpected"),
     ({"operation": "delete"}, "'server' is a required property"),
-    ({"operation": "evacuate_host"}, "'host' is a required property"),
+    ({"operation": "evacuate_host"}, "'host' or 'hosts' is a required property"),
+    ({"operation": "evacuate_host", "host": "host1", "hosts": ["host2"]}, "only one of the two"),
+    ({"operation": "evacuate_host", "host": "host1", "on_misfit": "pray"}, "on_misfit"),
+    ({"operation": "evacuate_host", "host": "host1", "deadline": -1}, "deadline"),
+    ({"operation": "evacuate_host", "host": "host1", "accept_unfenced": "yes"}, "accept_unfenced"),
     ({"operation": "host_gone", "host": "host1"}, "'reason' is a required property"),
     ({"operation": "host_gone", "host": "host1", "reason": ""}, "is shorter than 1 character (at reason)"),
 ]
@@ -287,6 +294,28 @@ def test_each_attempt_of_a_create_is_explained() -> None:
     run(story)
 
 
+@pytest.mark.parametrize(("room", "text"), [("beside", "kept until the new one runs"), ("instead", "removed first")])
+def test_what_became_of_the_old_disk_of_a_rebuild_is_explained(
+    monkeypatch: pytest.MonkeyPatch, room: str, text: str
+) -> None:
+    async def found(*_: Any, **__: Any) -> str:
+        return room
+
+    async def story(api: Api) -> None:
+        monkeypatch.setattr(SimulatedDriver, "room_for_rebuild", found)
+        made = await api.create()
+        await api.ended(made["operation"])
+        assert "old_disk" not in await api.get(f"/operations/{made['operation']}/explain")
+        image = (await api.client.get("/image/v2/images")).json()["images"][0]["id"]
+        path = f"/compute/v2.1/servers/{made['server']}/action"
+        answer = await api.client.post(path, json={"rebuild": {"imageRef": image}})
+        operation = answer.headers["X-Kilonova-Operation"]
+        await api.ended(operation)
+        assert (await api.get(f"/operations/{operation}/explain"))["old_disk"].startswith(text)
+
+    run(story)
+
+
 def test_several_at_once_that_do_not_fit_are_told_how_many_would() -> None:
     async def story(api: Api) -> None:
         image = (await api.client.get("/image/v2/images")).json()["images"][0]["id"]
@@ -315,3 +344,12 @@ def test_what_is_unexpected_tells_nothing_of_the_inside() -> None:
         assert (status, code) == (503, "unavailable") and "control" not in sentence
 
     run(story, "simulated.hosts=0")
+
+
+def test_silence_alone_is_accepted_only_where_the_request_says_so() -> None:
+    host = msgspec.json.decode(b'{"operation": "evacuate_host", "host": "host1"}', type=EvacuateHostBody)
+    assert host.bulk().accept_unfenced is False
+    server = msgspec.json.decode(b'{"operation": "evacuate", "server": "s"}', type=EvacuateBody)
+    assert server.params() == {"accept_unfenced": False}
+    accepted = msgspec.structs.replace(server, accept_unfenced=True, host="host2")
+    assert accepted.params() == {"accept_unfenced": True, "host": "host2"}

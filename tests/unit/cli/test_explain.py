@@ -68,4 +68,5 @@ def test_each_attempt_is_told_with_what_became_of_it() -> None:
         "    b  ComputeFilter: the host is down: b is down",
     ]
     assert lines({**found, "earlier": []})[1] == "  chosen: a (weight 0); the only host that fits"
+    assert lines({**found, "earlier": [], "old_disk": "removed first"})[-1] == "  old disk: removed first"
     assert lines({**found, "earlier": [], "decision": None}) == ["operation o1", "  it chose no host"]

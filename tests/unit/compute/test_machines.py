@@ -99,7 +99,7 @@ def test_a_running_guest_is_not_sent() -> None:
     async def story(rooms: TwoRooms) -> None:
         await rooms.prepared()
         await rooms.drivers["host1"].ensure_power("s1", 1, on=True)
-        with pytest.raises(Failed, match="stop it before sending"):
+        with pytest.raises(Failed, match="stop it first"):
             await rooms.send()
 
     run(story)

@@ -214,6 +214,26 @@ def test_a_guest_started_while_its_disk_is_sent_spoils_the_copy() -> None:
     cloud.ask(driver.ensure_disk(spec()))
     cloud.ask(driver.ensure_defined(spec()))
     cloud.loop.call_later(5, lambda: cloud.loop.create_task(driver.ensure_power("s1", 1, on=True)))
-    with pytest.raises(Failed, match="stop it before sending"):
+    with pytest.raises(Failed, match="stop it first"):
         cloud.ask(driver.send_disk("s1", 1, to_host="host2", to_copy=2))
     cloud.close()
+
+
+def test_a_snapshot_is_of_the_moment_its_image_was_asked_for(cloud: Cloud) -> None:
+    """Asked again for the same image it is the same; for another one the disk is looked at again."""
+    driver = cloud.drivers["host1"]
+    cloud.ask(driver.ensure_disk(spec()))
+    cloud.ask(driver.ensure_defined(spec()))
+    disk = cloud.hardware.disk(cloud.hardware.host("host1"), "s1", 1)
+    assert disk is not None
+
+    async def content(name: str) -> bytes:
+        await driver.ensure_snapshot("s1", 1, name)
+        return b"".join([piece async for piece in driver.read_snapshot("s1", 1, name)])
+
+    first = cloud.ask(content("one"))
+    disk.content.append("written since")
+    assert cloud.ask(content("one")) == first
+    assert b"written since" in cloud.ask(content("two")) and b"written since" not in first
+    with pytest.raises(Failed, match="no snapshot one"):
+        cloud.ask(anext(driver.read_snapshot("s1", 1, "one")))

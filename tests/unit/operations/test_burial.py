@@ -93,8 +93,9 @@ def test_all_that_was_asked_for_outlives_a_restart(tmp_path: Path) -> None:
         assert spec_of(cloud, server) == kept
         seal = Seal(read_secret(tmp_path / "var" / SEAL_KEY_NAME).encode())
         secrets = from_json(seal.open_text(kept["sealed"]))
-        assert secrets == {"admin_pass": "open-sesame", "files": [["/etc/motd", FILES[0]["contents"]]]}
+        assert secrets == {"admin_pass": "open-sesame"}
         assert seal.open_text(details["user_data"]) == USER_DATA
+        assert from_json(seal.open_text(details["personality"])) == [["/etc/motd", FILES[0]["contents"]]]
 
 
 def test_it_holds_nothing_and_what_is_kept_goes_with_it(tmp_path: Path) -> None:
@@ -114,12 +115,37 @@ def test_it_holds_nothing_and_what_is_kept_goes_with_it(tmp_path: Path) -> None:
         assert admin.ask("GET", f"/compute/v2.1/servers/{server}").status == 404
 
 
-def test_who_found_a_host_keeps_no_secrets(tmp_path: Path) -> None:
+def test_who_found_a_host_has_its_files_in_its_cell_alone(tmp_path: Path) -> None:
     with Embedded(tmp_path / "var") as cloud:
         admin = administrator(cloud)
         image = admin.done("GET", "/image/v2/images")["images"][0]["id"]
-        wish = {"name": "found", "flavorRef": "1", "imageRef": image, "networks": "none", "personality": FILES}
+        wish = {"name": "found", "flavorRef": "1", "imageRef": image, "personality": FILES, "adminPass": "open-sesame"}
+        wish |= {"networks": "auto", "availability_zone": "nova:host1"}
         made = admin.done("POST", "/compute/v2.1/servers", {"server": wish}, VERSION)["server"]["id"]
         cloud.until(lambda: shown(admin, made)["status"] == "ACTIVE", "it runs")
-        assert spec_of(cloud, made)["sealed"] is None
-        assert not cloud.records()["control.secrets"] and not cloud.records()["cell1.secrets"]
+        cloud.until(lambda: not cloud.records()["cell1.secrets"], "the password went with its operation")
+        kept = spec_of(cloud, made)
+        assert kept["sealed"] is None and not cloud.records()["control.secrets"]
+        assert not {"networks", "host", "forced"} & from_json(kept["spec"]).keys(), "they were read once"
+        assert having(cloud, "personality") == ["cell1.servers.details"]
+        assert having(cloud, "sesame") == [] and having(cloud, FILES[0]["contents"]) == [], "all of it is sealed"
+        row = next(row for row in cloud.records()["cell1.servers"] if row["id"] == made)
+        seal = Seal(read_secret(tmp_path / "var" / SEAL_KEY_NAME).encode())
+        files = from_json(seal.open_text(from_json(row["details"])["personality"]))
+        assert files == [["/etc/motd", FILES[0]["contents"]]]
+        assert admin.done("DELETE", f"/compute/v2.1/servers/{made}").status == 204
+        cloud.until(lambda: not spec_of(cloud, made), "it is gone")
+        cloud.until(lambda: having(cloud, '"personality":"') == [], "and its files too")
+
+
+def having(cloud: Embedded, text: str) -> list[str]:
+    """Tables and columns of all databases in which a row has this text."""
+    return sorted(
+        {
+            f"{table}.{column}"
+            for table, rows in cloud.records().items()
+            for row in rows
+            for column, value in row.items()
+            if isinstance(value, str) and text in value
+        }
+    )

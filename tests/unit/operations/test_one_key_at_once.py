@@ -13,7 +13,8 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, to_json
 from kilonova.engine.accept import Accepted, Ask, Key
-from kilonova.operations.submit import NewServer, create, submit
+from kilonova.operations.new_servers import NewServer, create
+from kilonova.operations.submit import submit
 from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import operations
 from tests.unit.operations.cloud_rows import add_host, add_mapping, add_server

@@ -3,6 +3,7 @@ wakes up after it claims nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import Table
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
 from kilonova.domain.server import Flavor
+from kilonova.domain.volume import BootSource
 from kilonova.engine.context import Context
 from kilonova.engine.course import Problem
 from kilonova.engine.model import Target
@@ -282,6 +284,29 @@ def test_nothing_is_written_into_a_cell_without_a_mapping(cloud: Embedded) -> No
     records = cloud.records()
     tables = [f"{name}.{table}" for name in ("cell0", "cell1") for table in ("servers", "fences")]
     assert [table for table in tables if records[table]] == []
+
+
+def test_no_port_and_no_volume_is_taken_without_a_mapping(cloud: Embedded) -> None:
+    server = deleted_server(cloud)
+    for _ in range(2):
+        run_purge(cloud)
+        age(cloud)
+    world, fence = cloud.service.engine.world, (server, 1, 5)
+    assert world.network is not None and world.volume is not None
+    owner = {"project_id": "p", "user_id": "u"}
+    late: list[Awaitable[Any]] = [
+        world.network.allocate(fence, **owner, wanted=[], security_groups=[], host="host1"),
+        world.network.bind(fence, server_id=server, host="host1"),
+        world.network.release(fence, server_id=server),
+        world.volume.create_for_boot(fence, **owner, slot=0, size=1, source=BootSource()),
+        world.volume.reserve(fence, project_id="p", volume_id="v"),
+        world.volume.release_all(fence),
+    ]
+    for write in late:
+        with pytest.raises(Superseded, match="no mapping"):
+            cloud.wait(write)
+    records = cloud.records()
+    assert not records["control.fences"] and not records["control.ports"] and not records["control.volumes"]
 
 
 def test_a_server_that_waited_long_is_put_into_its_cell(cloud: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,12 @@ from sqlalchemy import bindparam, update
 
 from kilonova.cli.database import purge as purge_command
 from kilonova.domain.errors import Refused, StoreError
+from kilonova.store import rows
+from kilonova.store.failures import arm, disarm
 from kilonova.store.purge import purge
 from kilonova.store.statements import Sql
 from kilonova.store.tables import control, placement
+from kilonova.store.tables.failures import host_failures
 from kilonova.store.tables.journal import idempotency_keys, operations
 from kilonova.world import Store, Tx
 from tests.support.embedded import Embedded
@@ -204,6 +207,40 @@ def test_an_idempotency_key_keeps_its_operation_for_a_week(cloud: Embedded) -> N
     assert not cloud.records()["control.idempotency_keys"] and not cloud.records()["control.operations"]
 
 
+def put_failure(cloud: Embedded, host: str, state: str, days: float, *, is_open: bool = False) -> None:
+    """A record of the failure watch that changed that many days ago."""
+
+    async def body(tx: Tx) -> None:
+        at = await tx.now() - days * DAYS
+        values: dict[str, Any] = {"id": f"of-{host}", "host": host, "cell": "cell1", "state": state, "attempts": 1}
+        values |= dict.fromkeys(("evidence", "sentence", "proof"), "")
+        values |= {"created_at": min(at, at - DAYS), "changed_at": at, "open": 1 if is_open else None}
+        await rows.put(tx, host_failures, **values)
+
+    cloud.wait(stores_of(cloud).control.write(body))
+
+
+def failures(cloud: Embedded) -> list[str]:
+    return sorted(row["host"] for row in cloud.records()["control.host_failures"])
+
+
+def test_records_of_the_failure_watch_go_when_they_are_over(cloud: Embedded) -> None:
+    """A host that has not come back stays; so does a lie that keeps the watch disarmed."""
+    for host, state, days in (("back", "returned", 2.0), ("lately", "returned", 0.5), ("gone", "gone", 2.0)):
+        put_failure(cloud, host, state, days)
+    put_failure(cloud, "dead", "done", 200.0, is_open=True)
+    put_failure(cloud, "liar", "lied", 200.0)
+    control = stores_of(cloud).control
+    cloud.wait(control.write(lambda tx: disarm(tx, None, "the fence command lied", "")))
+    assert run_purge(cloud, 90.0) == {}
+    assert run_purge(cloud) == {"control.host_failures": 2}
+    assert failures(cloud) == ["dead", "lately", "liar"]
+    cloud.wait(control.write(arm))
+    put_failure(cloud, "other", "lied", 0.5)
+    assert run_purge(cloud) == {"control.host_failures": 1}
+    assert failures(cloud) == ["dead", "lately", "other"], "an operator has looked at the lie, and nothing is young"
+
+
 def test_a_conductor_purges_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kilonova.conductor.service.SECONDS_BETWEEN", 0.2)
     with Embedded(tmp_path / "var", "retention.days=1.5", "audit.ledger_days=1") as cloud:
@@ -211,8 +248,10 @@ def test_a_conductor_purges_by_itself(tmp_path: Path, monkeypatch: pytest.Monkey
         make(cloud, admin)
         delete_all(cloud, admin)
         assert cloud.records()["cell1.servers"]
+        put_failure(cloud, "back", "returned", 2.0)
         age(cloud)
         cloud.until(lambda: not cloud.records()["control.server_mappings"], "it is purged")
+        cloud.until(lambda: not failures(cloud), "so is a record of the failure watch")
         cloud.until(lambda: not cloud.records()["cell1.servers"], "its row went last")
 
 
@@ -223,6 +262,7 @@ def test_the_command_purges_what_is_not_running(tmp_path: Path, capsys: pytest.C
         make(cloud, admin)
         delete_all(cloud, admin)
         age(cloud)
+        put_failure(cloud, "back", "returned", 2.0)
         with pytest.raises(StoreError, match="in use"):
             purge_command(before=1.0, data=data)
     for wrong in ({"before": 0.5}, {"before": -1.0}, {"overrides": ["retention.days=0"]}):
@@ -234,6 +274,7 @@ def test_the_command_purges_what_is_not_running(tmp_path: Path, capsys: pytest.C
     assert "purged: 0 rows of records that ended more than 90 days ago" in capsys.readouterr().out
     purge_command(before=1.0, data=data)
     lines = capsys.readouterr().out.splitlines()
-    assert ["cell1.servers", "1"] in [line.split() for line in lines]
+    removed = [line.split() for line in lines]
+    assert ["cell1.servers", "1"] in removed and ["control.host_failures", "1"] in removed
     with Embedded(data) as cloud:
         assert not cloud.records()["cell1.servers"] and not cloud.records()["cell1.operations"]

@@ -84,10 +84,16 @@ def test_a_token_without_a_project_is_good_for_nothing_in_compute(scope: str) ->
     assert [rule for rule in PUBLISHED if policy.allows(rule, asking)] == []
 
 
-def test_our_own_rest_is_for_administrators() -> None:
+def test_our_own_rest_is_for_administrators_but_for_the_operations_on_own_servers() -> None:
     policy = Policy()
-    allowed = {role: [rule for rule in OWN if policy.allows(rule, caller(role))] for role in ROLES}
-    assert allowed == {role: list(OWN) if role == "admin" else [] for role in ROLES}
+    reads = ["kilonova:operations:list", "kilonova:operations:show"]
+    cancels = [*reads, "kilonova:operations:cancel"]
+    others = {"manager": cancels, "member": cancels, "reader": reads}
+    for role in ROLES:
+        allowed = [rule for rule in OWN if policy.allows(rule, caller(role))]
+        assert allowed == (list(OWN) if role == "admin" else others.get(role, [])), role
+        theirs = [rule for rule in OWN if policy.allows(rule, caller(role), project_id="of-others")]
+        assert theirs == (list(OWN) if role == "admin" else []), role
 
 
 def test_a_rule_that_does_not_exist_is_a_mistake_of_the_program() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kilonova.quota import usage
-from kilonova.quota.check import NOTHING, exceeded, set_limit
+from kilonova.quota.check import NOTHING, exceeded, exceeded_by, set_limit
 from kilonova.store.statements import Sql
 from kilonova.store.tables.quotas import quota_usages
 from kilonova.world import Tx
@@ -40,6 +40,37 @@ def test_grows_and_shrinks_with_the_servers(control: Run) -> None:
         await lose(store, "a")
         await lose(store, "a")
         assert await used(store) == await used(store, "bob") == {"instances": 1, "cores": 2, "ram": 512}
+
+    control(story)
+
+
+def test_a_server_counts_with_its_new_size(control: Run) -> None:
+    async def story(store: Any) -> None:
+        await have(store, "a")
+        for _ in range(2):
+            await store.write(lambda tx: usage.set_size(tx, "a", {"cores": 5, "ram": 256}))
+            assert await used(store, "ada") == {"instances": 1, "cores": 5, "ram": 256}
+        await store.write(lambda tx: usage.uncount_server(tx, "a"))
+        await store.write(lambda tx: usage.set_size(tx, "a", {"cores": 1, "ram": 64}))
+        assert await used(store) == {"instances": 0, "cores": 0, "ram": 0}, "not counted"
+        await store.write(lambda tx: usage.count_server(tx, "a"))
+        assert await used(store) == {"instances": 1, "cores": 1, "ram": 64}
+        await store.write(lambda tx: usage.set_size(tx, "nobody", {"cores": 1, "ram": 64}))
+        assert await store.read(usage.miscounted) == []
+
+    control(story)
+
+
+def test_only_what_grows_is_compared_with_its_limit(control: Run) -> None:
+    async def story(store: Any) -> None:
+        await have(store, "a")
+        await store.write(lambda tx: set_limit(tx, "lab", "instances", 0))
+        await store.write(lambda tx: set_limit(tx, "lab", "cores", 3))
+        over = {
+            amount: await store.read(lambda tx, amount=amount: exceeded_by(tx, ADA, {"cores": amount, "ram": 0}))
+            for amount in (-1, 0, 1, 2)
+        }
+        assert over == {-1: [], 0: [], 1: [], 2: ["cores: requested 2, used 2 of 3"]}
 
     control(story)
 

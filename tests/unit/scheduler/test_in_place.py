@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kilonova.scheduler.in_place import image_needs
 from kilonova.scheduler.request import Image
 from kilonova.scheduler.select import Selector
 from kilonova.scheduler.verdict import Decision
@@ -34,7 +35,9 @@ def judge(
     image = Image(id="new", format=more.pop("format", "raw"), properties=properties)
     request = asked(image=image, wanted_host="a", server="s", **more)
     parts = (snapshot_of(hosts, aggregates), hosts_of(hosts, aggregates))
-    return Selector(by or Settings()).judge_in_place(*parts, request, HELD if held is None else held)
+    return Selector(by or Settings()).judge_in_place(
+        *parts, request, image_needs(request), HELD if held is None else held
+    )
 
 
 def against(decision: Decision) -> dict[str, str]:

@@ -33,6 +33,20 @@ def test_extra_specs_of_a_servers_flavor(monkeypatch: pytest.MonkeyPatch) -> Non
     run(story, hosts=1)
 
 
+def test_certificates_of_a_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cloud: Cloud) -> None:
+        server = await made(cloud)
+        image = (await cloud.get("member", f"/servers/{server}"))["server"]["image"]["id"]
+        wish = {"rebuild": {"imageRef": image, "trusted_image_certificates": ["a"]}}
+        _without(cloud, monkeypatch, "os_compute_api:servers:rebuild:trusted_certs")
+        text = await cloud.refuses("member", "POST", f"/servers/{server}/action", wish, at="2.63", status=403)
+        assert "rebuild:trusted_certs" in text
+        del wish["rebuild"]["trusted_image_certificates"]
+        await cloud.does("member", "POST", f"/servers/{server}/action", wish, at="2.63", status=202)
+
+    run(story, hosts=1)
+
+
 def test_a_pin_that_does_not_fit_is_a_conflict() -> None:
     async def story(cloud: Cloud) -> None:
         server = await made(cloud)

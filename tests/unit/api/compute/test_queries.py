@@ -11,7 +11,8 @@ from tests.unit.api.compute.cloud import LATEST, Cloud, run
 
 # Versions need no token and are for clients of any age; the other one Nova never closed.
 OPEN = {"/", "/os-quota-sets/{project}/defaults"}
-EARLIER = {  # closed in 2.75 or before
+EARLIER = {  # closed in 2.99 or before
+    "/os-console-auth-tokens/{token}",
     "/os-server-groups",
     "/servers/{server}/os-volume_attachments",
     *("/servers", "/servers/detail", "/servers/{server}", "/flavors", "/flavors/detail", "/os-keypairs"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.api.compute.server_devices import check_devices, devices_of
+from kilonova.api.compute.server_devices import check_devices, devices_of, with_local_disks
 from kilonova.api.rejected import Rejected
 from kilonova.domain.server import Flavor
 
@@ -134,3 +134,17 @@ def test_disks_of_the_flavor_count_too() -> None:
     with pytest.raises(Rejected, match="1 of 0"):
         listed([ROOT], FLAVOR, 0)
     listed([{**DATA, "boot_index": 0}], FLAVOR, 0, image="")
+
+
+def local(*devices: dict[str, Any]) -> tuple[list[int], int]:
+    flavor = with_local_disks(ROOMY, listed([ROOT, *devices], ROOMY, -1))
+    return flavor.ephemeral_disks, flavor.swap_disk_mb
+
+
+def test_local_disks_have_the_sizes_that_the_request_names() -> None:
+    assert local() == ([4], 64)
+    assert local({**LOCAL, "volume_size": 1}, {**LOCAL, "volume_size": 2}) == ([1, 2], 64)
+    assert local(LOCAL) == ([4], 64), "all that the flavor gives"
+    assert local({**SWAP, "volume_size": 32}) == ([4], 32)
+    assert local(SWAP) == ([4], 64)
+    assert with_local_disks(FLAVOR, [ROOT]).ephemeral_disks == []

@@ -313,7 +313,7 @@ def test_a_late_upload_does_not_finish_that_of_another(run_on_each: Run) -> None
             await started.wait()
 
         async with asyncio.TaskGroup() as uploads:
-            await glance.upload("alice", image["id"], late(), 410)
+            await glance.upload("alice", image["id"], late(), 409)
             assert (await glance.show("alice", image["id"]))["status"] == "saving"
             late_is_done.set()
         assert (await glance.ask("alice", "GET", f"/v2/images/{image['id']}/file")).content == b"another"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -134,6 +135,7 @@ def test_whatever_it_hangs_on_voids_it_for_good(disabled: str, scope: str) -> No
         login = Login(Which(id=user), "of eve", scope=scope, place=Which(id=place))
         token = (await identity.authenticate(login)).token
         home.clock.time += 0.01
+        hangs_on_it = scope == ON_PROJECT or "user" in disabled
         for on in (False, True):
             if disabled == "the user":
                 await identity.users.change(user, {"enabled": on})
@@ -141,7 +143,8 @@ def test_whatever_it_hangs_on_voids_it_for_good(disabled: str, scope: str) -> No
                 await identity.projects.change(PROJECT, place, {"enabled": on})
             else:
                 await identity.projects.change(DOMAIN, own if "user" in disabled else "default", {"enabled": on})
-        hangs_on_it = scope == ON_PROJECT or "user" in disabled
+            with pytest.raises(Refused) if hangs_on_it and not on else contextlib.nullcontext():
+                await identity.authenticate(login)  # nor does anybody get another one meanwhile
         assert (await identity.check(token) is None) is hangs_on_it
         assert await identity.check((await identity.authenticate(login)).token) is not None
 

@@ -61,7 +61,11 @@ def test_a_crash_while_bytes_come(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_crash_between_the_file_and_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_the_file_and_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file is complete: had the record come from a backup, it could be an image that was active since."""
+
     async def dies(*_: Any) -> None:
         raise Crash
 
@@ -76,7 +80,9 @@ def test_a_crash_between_the_file_and_the_record(tmp_path: Path, monkeypatch: py
         async with life(tmp_path) as second:
             await second.images._uploads.clean()
             found = await second.find(image)
-            assert (found.status, found.file, second.files()) == (QUEUED, None, [])
+            assert (found.status, found.file, second.files()) == (QUEUED, None, ["lost+found"])
+            assert [path.read_bytes() for path in second.folder.glob("lost+found/*/*")] == [b"bytes"]
+            assert f"its image {image.id} is not active; moved to" in caplog.text
 
     run(story)
 

@@ -18,6 +18,7 @@ from kilonova.store.postgres import PostgresStore
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade
 from kilonova.world import Row, Tx
+from tests.support.mappings import map_servers
 
 PROJECT, OTHER = "project-a", "project-b"
 ADMINS = "project-admins"
@@ -68,6 +69,7 @@ class Bench:
         return await self.one("port", project, network_id=network["id"], **wish)
 
     async def allocate(self, fence: tuple[str, int, int], *wanted: WantedPort, **options: Any) -> Any:
+        await map_servers(self.store, fence[0], project=PROJECT)
         told = {"project_id": PROJECT, "user_id": "u", "security_groups": [], "host": "host1", **options}
         return await self.net.allocate(fence, wanted=list(wanted), **told)
 

@@ -13,7 +13,8 @@ from kilonova.domain.network import WantedPort
 from kilonova.services.network.addresses import from_key, ranges_of
 from kilonova.store.tables import network as tables
 from kilonova.world import Row
-from tests.unit.services.network.bench import Bench, Kind
+from tests.support.mappings import map_servers
+from tests.unit.services.network.bench import PROJECT, Bench, Kind
 
 ADDRESSES = [f"10.0.0.{last}" for last in range(0, 17)]
 
@@ -49,6 +50,7 @@ def test_addresses_are_neither_lost_nor_doubled(bench: Kind, seed: int) -> None:
     async def story(bench: Bench) -> None:
         chance = random.Random(seed)
         network, subnet = await bench.network("10.0.0.0/28")
+        await map_servers(bench.store, *(f"server{number}" for number in range(4)), project=PROJECT)
         servers: dict[str, int] = {}
         done = 0
 

@@ -11,6 +11,7 @@ from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.network import WantedPort
 from kilonova.store.tables.journal import fences
 from kilonova.store.tables.network import fixed_ips, free_ranges, port_groups, ports
+from tests.support.mappings import map_servers
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind
 
 SERVER = "5e000000-0000-4000-8000-000000000001"
@@ -70,6 +71,7 @@ def test_what_comes_too_late_changes_nothing(both: Kind) -> None:
     async def story(bench: Bench) -> None:
         network, _ = await bench.network()
         want = WantedPort(network_id=network["id"])
+        await map_servers(bench.store, SERVER, project=PROJECT)
         await bench.net.release((SERVER, 2, 1), server_id=SERVER)  # nothing there is fine
         with pytest.raises(Superseded):
             await bench.allocate((SERVER, 1, 9), want)
@@ -102,6 +104,23 @@ def test_a_release_takes_what_was_made_and_gives_back_the_rest(both: Kind) -> No
     both.run(story)
 
 
+def test_only_what_is_made_counts_against_the_quota(both: Kind) -> None:
+    """A port that the server is given counts already."""
+
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        given = [WantedPort(port_id=(await bench.port(network))["id"]) for _ in range(2)]
+        await bench.net.quotas.set(PROJECT, {"port": 3})
+        await bench.allocate((SERVER, 1, 1), *given, WantedPort(network_id=network["id"]))
+        await bench.net.release((SERVER, 1, 2), server_id=SERVER)
+        await bench.net.quotas.set(PROJECT, {"port": 2})
+        assert len(await bench.allocate((SERVER, 1, 3), *given)) == 2
+        more = bench.allocate((SERVER, 1, 4), *given, WantedPort(network_id=network["id"]))
+        assert await failure(more) == "over_quota"
+
+    both.run(story)
+
+
 def test_ports_follow_the_server_to_another_host(both: Kind) -> None:
     async def story(bench: Bench) -> None:
         network, _ = await bench.network()
@@ -111,6 +130,7 @@ def test_ports_follow_the_server_to_another_host(both: Kind) -> None:
             assert (after.port_id, after.addresses, after.host) == (before.port_id, before.addresses, "host2")
         shown = await bench.net.ports.show(None, before.port_id)
         assert shown["revision_number"] == 2, "the second time nothing had to change"
+        await map_servers(bench.store, "another", project=PROJECT)
         assert await bench.net.bind(("another", 1, 1), server_id="another", host="host2") == []
 
     both.run(story)
@@ -150,6 +170,7 @@ def test_many_servers_at_once_share_nothing(both: Kind) -> None:
         network, _ = await bench.network("10.0.0.0/24", shared=True)
         want = WantedPort(network_id=network["id"])
         nets = [bench.again() for _ in range(3)]
+        await map_servers(bench.store, *(f"server{number}" for number in range(40)), project=PROJECT)
 
         async def one(number: int) -> Any:
             told = {"user_id": "u", "security_groups": [], "host": "host1", "wanted": [want] * 2}

@@ -25,6 +25,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.store.tables.volume import snapshots, volume_usage, volumes
 from kilonova.world import Tx
+from tests.support.mappings import map_servers
 
 T = TypeVar("T")
 PROJECT = "acme"
@@ -34,6 +35,8 @@ ADMIN = Caller(user=Named("root", "root"), project=Named("admins", "admins"), ro
 NOVA = Caller(user=Named("nova", "nova"), project=Named(PROJECT, PROJECT), roles=("service", "member", "reader"))
 BACKEND = "0ba4e20d-0000-4000-8000-000000000000"
 Story = Callable[[Any], Awaitable[None]]
+SERVER, OTHER = "5e000000-0000-4000-8000-000000000001", "5e000000-0000-4000-8000-000000000002"
+MANY = [f"5e000000-0000-4000-8000-0000000001{n:02}" for n in range(8)]
 
 
 class Seal:
@@ -53,6 +56,7 @@ class Shop:
         self._keeper: Keeper | None = None
 
     async def open(self) -> None:
+        await map_servers(self.store, SERVER, OTHER, *MANY, project=PROJECT)
         await self.volumes.prepare()
         self._keeper = self.volumes.keeper(self.backing, self.images)
         await self._keeper.start()

@@ -19,10 +19,22 @@ from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.volume import VolumeType
 from kilonova.store import rows
 from kilonova.store.tables.volume import volumes
-from tests.unit.services.volume.shop import ADMIN, ALICE, BOB, NOVA, PROJECT, Shop, Story, refusal, shop
+from tests.unit.services.volume.shop import (
+    ADMIN,
+    ALICE,
+    BOB,
+    MANY,
+    NOVA,
+    OTHER,
+    PROJECT,
+    SERVER,
+    Shop,
+    Story,
+    refusal,
+    shop,
+)
 
 Control = Callable[[Story], None]
-SERVER, OTHER = "5e000000-0000-4000-8000-000000000001", "5e000000-0000-4000-8000-000000000002"
 CONNECTOR = {"host": "host1", "mountpoint": "/dev/vdb"}
 
 
@@ -176,24 +188,30 @@ COMPUTES_VERBS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("also", [False, True], ids=["the client alone", "compute has the volume, too"])
 @pytest.mark.parametrize("verb", [*COMPUTES_VERBS, "release_all"])
-def test_what_a_client_attached_is_not_computes(control: Control, tmp_path: Path, verb: str) -> None:
+def test_what_a_client_attached_is_not_computes(control: Control, tmp_path: Path, verb: str, also: bool) -> None:
     """A client may attach a volume in the name of any server: compute does not see it, and no verb of compute changes
     it."""
 
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, NoBytes()) as here:
-            volume, servers, attachments = await here.volume(), here.volumes.servers, here.volumes.attachments
+            shared = VolumeType(id="", name="shared", extra_specs={"multiattach": "<is> True"})
+            await here.volumes.types.create(shared)
+            volume, servers = await here.volume(type="shared"), here.volumes.servers
+            attachments = here.volumes.attachments
             _, made = await attachments.create(ALICE, volume.id, server_id=SERVER)
             await attachments.connect(ALICE, made.id, CONNECTOR)
             await attachments.complete(ALICE, made.id)
-            before = await attachments.find(ALICE, made.id)
-            assert await servers.attached([SERVER]) == {}
+            _, before = await attachments.find(ALICE, made.id)
+            own = [await servers.reserve((SERVER, 1, 2), project_id=PROJECT, volume_id=volume.id)] if also else []
+            assert [one.id for one in (await servers.attached([SERVER])).get(SERVER, [])] == own
             about = {} if verb == "release_all" else {"attachment_id": made.id, **COMPUTES_VERBS[verb]}
             with contextlib.suppress(Failed):
                 await getattr(servers, verb)((SERVER, 1, 3), **about)
-            assert await attachments.find(ALICE, made.id) == before
-            assert await status(here, volume.id) == "in-use"
+            assert (await attachments.find(ALICE, made.id))[1] == before
+            is_held = also and verb != "release_all"
+            assert await status(here, volume.id) == ("reserved" if is_held else "in-use")
 
     control(story)
 
@@ -324,8 +342,7 @@ def test_two_servers_race_for_one_volume(control: Control, tmp_path: Path) -> No
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, NoBytes()) as here:
             volume = await here.volume()
-            ids = [f"5e000000-0000-4000-8000-0000000001{n:02}" for n in range(8)]
-            asked = (reserved(here, volume.id, server=server) for server in ids)
+            asked = (reserved(here, volume.id, server=server) for server in MANY)
             told = await asyncio.gather(*asked, return_exceptions=True)
             assert sum(isinstance(each, str) for each in told) == 1
 
@@ -449,8 +466,13 @@ def test_a_broken_volume_is_connected_again_where_its_server_is(control: Control
             attachment, fresh = await reserved(here, volume.id), await reserved(here, new.id)
             await servers.connect((SERVER, 1, 4), attachment_id=attachment, host="host1")
             await servers.complete((SERVER, 1, 5), attachment_id=attachment)
-            for one in (volume, new):
+            half = await here.volume()
+            connected = await servers.reserve((SERVER, 1, 6), project_id=PROJECT, volume_id=half.id)
+            await servers.connect((SERVER, 1, 7), attachment_id=connected, host="host1")
+            for one in (volume, new, half):
                 await here.volumes.changes.reset(ADMIN, one.id, Said(status=broken))
+            await servers.complete((SERVER, 1, 8), attachment_id=connected)
+            assert await status(here, half.id) == broken, "that its guest has it does not mend it"
             assert await refusal(servers.connect((SERVER, 2, 1), attachment_id=fresh, host="host2")) != ""
             for turn, host in ((3, "host2"), (4, "host1")):
                 info = await servers.connect((SERVER, turn, 1), attachment_id=attachment, host=host)

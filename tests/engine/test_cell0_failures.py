@@ -1,0 +1,28 @@
+"""Whose burial may be undone by its owner: the reason may be gone by now."""
+
+import pytest
+
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Refused
+from kilonova.engine.context import ServerRow, Subject
+from kilonova.operations import REGISTRY
+
+from .test_restored import server
+
+CAUSE = Cause(user_id="u", project_id="p", request_id="r", through="api")
+
+
+def check(failure):
+    row = ServerRow(server(vm_state="error", cell0_failure=failure, volume_info=None))
+    return REGISTRY["rebuild_in_cell0"].check(Subject(row, None, None, None, None, {"spec": {}}, CAUSE))
+
+
+@pytest.mark.parametrize("failure", ["no_valid_host", "not_known", "quota_exceeded", "cancelled"])
+def test_a_reason_that_may_be_gone_is_tried_again(failure):
+    """Law 18: what was not known may be known now."""
+    assert check(failure)
+
+
+def test_a_build_that_failed_is_the_administrators_to_try():
+    with pytest.raises(Refused, match="an administrator can retry it"):
+        check("build_failed")

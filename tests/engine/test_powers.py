@@ -1,0 +1,110 @@
+"""What a host says about the power of guests: believed only of the copy it may run, and never on its word alone."""
+
+import pytest
+
+from tests.engine.speaking import Speaker
+
+
+@pytest.fixture
+def running(cloud):
+    """An active server on host1, which the test speaks for."""
+    cloud = cloud(hosts=2)
+    speaker = Speaker(cloud, "host1").join()
+    server, _ = cloud.make(host="host1")
+    (order,) = speaker.beat().steps
+    assert speaker.finish(order)
+    cloud.loop.run_for(2.0)
+    assert shown(cloud, server) == ("active", 1, None)
+    return cloud, speaker, server, order.copy
+
+
+def shown(cloud, server):
+    row = cloud.server(server)
+    return row["vm_state"], row["power_state"], row["task_state"]
+
+
+def test_a_guest_that_ended_is_looked_at_again(running):
+    cloud, speaker, server, copy = running
+    orders = speaker.beat(powers=[(server, copy, False)])
+    assert orders.noted == []
+    (order,) = orders.steps or speaker.beat().steps
+    assert (order.kind, order.name, order.copy) == ("follow_power", "stop_instance", copy)
+    assert shown(cloud, server)[0] == "active", "nothing is changed by the report"
+    assert speaker.finish(order, result={"running": False})
+    cloud.loop.run_for(2.0)
+    assert shown(cloud, server) == ("stopped", 4, None)
+    assert speaker.beat(powers=[(server, copy, False)]).noted == [(server, copy)], "the records agree"
+
+
+def test_what_could_not_be_followed_is_followed_again(running):
+    cloud, speaker, server, copy = running
+    orders = speaker.beat(powers=[(server, copy, False)])
+    (order,) = orders.steps or speaker.beat().steps
+    speaker.finish(order, error={"code": "hangs", "message": "libvirtd does not answer"})
+    cloud.loop.run_for(2.0)
+    assert shown(cloud, server) == ("active", 1, None)
+    orders = speaker.beat(powers=[(server, copy, False)])
+    (order,) = orders.steps or speaker.beat().steps
+    assert order.kind == "follow_power"
+
+
+def test_a_report_that_came_late_changes_nothing(running):
+    """When the host looks again, the guest runs."""
+    cloud, speaker, server, copy = running
+    orders = speaker.beat(powers=[(server, copy, False)])
+    (order,) = orders.steps or speaker.beat().steps
+    assert speaker.finish(order, result={"running": True})
+    cloud.loop.run_for(2.0)
+    assert shown(cloud, server) == ("active", 1, None)
+
+
+def test_another_hosts_word_about_the_guest_is_worth_nothing(running):
+    cloud, _, server, copy = running
+    other = Speaker(cloud, "host2", "other").join()
+    for number in (copy, copy + 1):
+        answer = other.beat(powers=[(server, number, False)])
+        assert (answer.noted, answer.steps, answer.register_again) == ([(server, number)], [], False)
+    assert shown(cloud, server) == ("active", 1, None)
+    assert other.beat(powers=[(server, copy, True)]).register_again, "it runs there without permission"
+
+
+def test_another_copy_of_the_guest_is_not_the_guest(running):
+    cloud, speaker, server, copy = running
+    answer = speaker.beat(powers=[(server, copy + 1, False)])
+    assert (answer.noted, answer.steps) == ([(server, copy + 1)], [])
+    assert shown(cloud, server) == ("active", 1, None)
+
+
+def test_while_an_operation_is_under_way_it_is_told_again(running):
+    cloud, speaker, server, copy = running
+    cloud.submit("stop", server)
+    (order,) = speaker.beat().steps
+    answer = speaker.beat(has=[f"{order.operation}/{order.ordinal}"], powers=[(server, copy, False)])
+    assert answer.noted == []
+    assert speaker.finish(order, result={"running": False})
+    cloud.loop.run_for(2.0)
+    answer = speaker.beat(powers=[(server, copy, False)])
+    assert (answer.noted, answer.steps) == ([(server, copy)], []), "it agrees with the records"
+    assert shown(cloud, server) == ("stopped", 4, None)
+
+
+def test_a_stopped_guest_that_runs_is_stopped_again(running):
+    cloud, speaker, server, copy = running
+    cloud.submit("stop", server)
+    (order,) = speaker.beat().steps
+    assert speaker.finish(order, result={"running": False})
+    cloud.loop.run_for(2.0)
+    orders = speaker.beat(powers=[(server, copy, True)])
+    (order,) = orders.steps or speaker.beat().steps
+    assert order.kind == "follow_power" and order.facts["was"] == "stopped"
+    assert speaker.finish(order, result={"running": False})
+    cloud.loop.run_for(2.0)
+    assert shown(cloud, server) == ("stopped", 4, None)
+
+
+def test_a_host_of_a_past_epoch_is_not_heard(running):
+    cloud, speaker, server, copy = running
+    speaker.epoch -= 1
+    answer = speaker.beat(powers=[(server, copy, False)])
+    assert answer.register_again and answer.noted == []
+    assert shown(cloud, server) == ("active", 1, None)

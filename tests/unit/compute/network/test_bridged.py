@@ -1,0 +1,195 @@
+"""What the network of a host asks its programs for, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from kilonova.compute.network.bridged import BridgedNetwork
+from kilonova.compute.network.layout import Place
+from kilonova.compute.network.names import TAP, link, router_namespace, service_namespace
+from kilonova.compute.network.services import Services
+from kilonova.domain.errors import Failed
+from kilonova.domain.guest_ports import GuestPort, HostRoute, PortAddress
+from kilonova.domain.host_network import HostPort, HostRouter, NetworkDocument, RouterLeg
+
+ONE, TWO = (
+    GuestPort(port_id=f"0000000{n}-aaaa", network_id="n", network_name="", mac=f"fa:16:3e:00:00:0{n}", mtu=1450)
+    for n in (1, 2)
+)
+
+
+class Programs:
+    """Remembers what it was given; shows links by name."""
+
+    def __init__(self):
+        self.links, self.lines, self.rules = set(), [], []
+
+    def missing(self):
+        return []
+
+    async def run(self, *words, given=""):
+        if words[0] == "nft":
+            self.rules.append(given)
+        return ""
+
+    async def shown(self, *words):
+        return [{"ifname": name, "mtu": 1450, "flags": ["UP"]} for name in self.links] if "link" in words else []
+
+    async def batch(self, program, lines, *options):
+        self.lines += lines
+        for line in lines:
+            words = line.split()
+            if words[0] not in ("link", "tuntap"):
+                continue
+            if words[1] == "add":
+                self.links.add(words[2])
+            if words[1] == "delete":
+                self.links.discard(words[2])
+
+
+class NoServices(Services):
+    def __init__(self):
+        super().__init__(None)
+
+    async def update(self, place, plugged, renewed):
+        pass
+
+
+async def started(folder, programs=None):
+    programs = programs or Programs()
+    network = BridgedNetwork(Place("host1"), folder, programs, NoServices())
+    await network.start()
+    return network, programs
+
+
+def document(*ports):
+    return NetworkDocument(ports=[HostPort("server", port) for port in ports])
+
+
+def test_a_copy_unplugs_its_own_ports_alone(tmp_path):
+    async def story():
+        network, programs = await started(tmp_path)
+        await network.ensure_plugged("server", 1, ONE)
+        await network.ensure_plugged("server", 2, ONE)
+        await network.ensure_unplugged("server", 1)
+        assert link(TAP, ONE.port_id) in programs.links
+        await network.ensure_unplugged("server", 2)
+        assert programs.links == set() and not list(tmp_path.iterdir())
+
+    asyncio.run(story())
+
+
+def test_a_port_that_is_bound_elsewhere_is_down_and_has_no_rules(tmp_path):
+    async def story():
+        network, programs = await started(tmp_path)
+        for port in (ONE, TWO):
+            await network.ensure_plugged("server", 1, port)
+        programs.lines.clear()
+        await network.update(document(TWO), network.moment)
+        assert f"link set {link(TAP, ONE.port_id)} down" in programs.lines
+        assert link(TAP, ONE.port_id) not in programs.rules[-1] and link(TAP, TWO.port_id) in programs.rules[-1]
+
+    asyncio.run(story())
+
+
+def test_a_document_does_not_judge_what_was_plugged_after_it_was_asked_for(tmp_path):
+    async def story():
+        network, programs = await started(tmp_path)
+        asked_at = network.moment
+        await network.ensure_plugged("server", 1, ONE)
+        await network.update(document(), asked_at)
+        assert f"link set {link(TAP, ONE.port_id)} down" not in programs.lines
+
+    asyncio.run(story())
+
+
+def test_rules_are_there_before_the_tap_is_up(tmp_path):
+    async def story():
+        network, programs = await started(tmp_path)
+        seen = []
+
+        async def batch(program, lines, *options):
+            if any(line == f"link set {link(TAP, ONE.port_id)} up" for line in lines):
+                seen.append(programs.rules[-1])
+
+        programs.batch = batch
+        await network.ensure_plugged("server", 1, ONE)
+        assert len(seen) == 1 and link(TAP, ONE.port_id) in seen[0]
+
+    asyncio.run(story())
+
+
+def test_a_restarted_agent_writes_the_same_rules_before_a_conductor_answers(tmp_path):
+    async def story():
+        network, programs = await started(tmp_path)
+        await network.ensure_plugged("server", 1, ONE)
+        _, again = await started(tmp_path)
+        assert again.rules == programs.rules[-1:]
+
+    asyncio.run(story())
+
+
+def router(name, nexthop):
+    leg = RouterLeg(port_id=f"{name}-leg", network_id=f"{name}-net", mac="fa:16:3e:00:01:01", mtu=1450)
+    return HostRouter(router_id=name, legs=[leg], routes=[HostRoute("192.0.2.0/24", nexthop)])
+
+
+class Picky(Programs):
+    """Refuses a route as the kernel does; remembers the namespaces that were configured."""
+
+    def __init__(self, refused):
+        super().__init__()
+        self.refused, self.configured = refused, []
+
+    async def batch(self, program, lines, *options):
+        if any(self.refused in line for line in lines):
+            raise Failed("network_program_failed", "Nexthop has invalid gateway")
+        self.configured += options[1:2]
+        await super().batch(program, lines, *options)
+
+
+def test_a_router_that_cannot_be_made_does_not_hold_up_those_of_others(tmp_path, caplog):
+    """Neither while it is tried, nor in an agent that starts again with it."""
+    bad, good = router("bad", "10.9.0.9"), router("good", "10.8.0.9")
+
+    async def story():
+        programs = Picky("10.9.0.9")
+        network, _ = await started(tmp_path, programs)
+        told = msgspec.structs.replace(document(), routers=[bad, good])
+        with pytest.raises(Failed, match="invalid gateway"):
+            await network.update(told, network.moment)
+        assert programs.configured == [router_namespace("host1", "good")]
+        again = Picky("10.9.0.9")
+        network, _ = await started(tmp_path, again)
+        assert again.configured == [router_namespace("host1", "good")]
+        await network.ensure_plugged("server", 1, ONE)
+        assert service_namespace("host1", "n") in again.configured
+
+    asyncio.run(story())
+    assert "is not configured: Nexthop has invalid gateway" in caplog.text
+
+
+def test_a_port_whose_network_cannot_be_made_is_not_plugged(tmp_path):
+    async def story():
+        programs = Picky("link set lo up")
+        network, _ = await started(tmp_path, programs)
+        with pytest.raises(Failed, match="invalid gateway"):
+            await network.ensure_plugged("server", 1, ONE)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("mode", "missing"), [("slaac", "router advertisements"), ("dhcpv6-stateful", "DHCPv6")])
+def test_an_ipv6_address_that_no_guest_gets_is_named(tmp_path, caplog, mode, missing):
+    async def story():
+        network, _ = await started(tmp_path)
+        for address_mode in ("", mode):
+            six = PortAddress(address="fd00::5", prefix=64, version=6, subnet_id="s", address_mode=address_mode)
+            await network.ensure_plugged("server", 1, msgspec.structs.replace(ONE, addresses=[six]))
+
+    asyncio.run(story())
+    (warning,) = [one.getMessage() for one in caplog.records if "IPv6" in one.getMessage()]
+    assert "address=fd00::5" in warning and f"reason=no {missing} yet" in warning

@@ -1,0 +1,106 @@
+"""The text for nftables. What it does to packets is seen in tests/guests/network."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from kilonova.compute.network.filters import link_local, no_rules, ruleset
+from kilonova.compute.network.names import BRIDGE, LINKS, TAP, link, short
+from kilonova.domain.guest_ports import AddressPair, GuestPort, PortAddress, PortRule
+
+PORT = GuestPort(
+    port_id="p",
+    network_id="n",
+    network_name="net",
+    mac="fa:16:3e:00:00:05",
+    mtu=1450,
+    addresses=[PortAddress(address="10.7.0.5", prefix=24, version=4, subnet_id="s")],
+)
+
+
+def chain(text: str, name: str) -> list[str]:
+    found = re.search(rf"  chain {name} {{\n(.*?)  }}\n", text, re.DOTALL)
+    assert found is not None, name
+    return [line.strip() for line in found[1].splitlines()]
+
+
+def test_a_tap_of_which_nothing_is_known_is_closed():
+    assert chain(ruleset([]), "guests")[-1] == f'iifname "{TAP}*" drop'
+    assert chain(ruleset([PORT]), "guests")[-1] == f'iifname "{TAP}*" drop'
+
+
+def test_frames_of_a_port_are_compared_with_its_own_addresses():
+    assert f'"{link(TAP, "p")}" : goto from-{short("p")}' in chain(ruleset([PORT]), "guests")[1]
+
+
+def test_guests_do_not_reach_the_machine_itself():
+    """Neither by frames (it would answer ARP for the addresses of its other links) nor by packets."""
+    assert chain(ruleset([PORT]), "machine")[1:] == [f'iifname "{kind}*" drop' for kind in LINKS]
+
+
+def test_only_replies_pass_without_a_rule():
+    for direction in ("egress", "ingress"):
+        lines = chain(ruleset([PORT]), f"{direction}-{short('p')}")
+        known = [line for line in lines if "established" in line]
+        assert known == ["ct direction reply ct state established return"]
+
+
+def test_each_network_has_its_own_connections():
+    other = msgspec.structs.replace(PORT, port_id="q", network_id="m")
+    (zones,) = chain(ruleset([PORT, other], {"routed"}), "zones")[1:]
+    named = dict(re.findall(r'"(\w+)" : (\d+)', zones))
+    assert set(named) == {link(BRIDGE, network) for network in ("n", "m", "routed")}
+    assert len(set(named.values())) == 3
+
+
+def test_what_no_rule_allows_is_dropped():
+    text = ruleset([PORT])
+    for direction in ("egress", "ingress"):
+        lines = chain(text, f"{direction}-{short('p')}")
+        assert lines[-1] == "drop"
+        assert not [line for line in lines if line in ("return", "accept")]
+
+
+def test_a_group_is_one_set_for_all_ports():
+    rule = PortRule(direction="ingress", ethertype="IPv4", remote_group="g", remote_members=["10.7.0.1/32"])
+    ports = [msgspec.structs.replace(PORT, port_id=name, rules=[rule]) for name in ("p", "q")]
+    text = ruleset(ports)
+    assert text.count("elements = { 10.7.0.1/32 }") == 1
+    assert text.count(f"@four-{short('g')}") == 2
+
+
+def test_allowed_pairs_are_addresses_of_that_mac_alone():
+    pair = AddressPair(address="10.9.0.1/16", mac="fa:16:3e:99:99:99")
+    lines = chain(ruleset([msgspec.structs.replace(PORT, address_pairs=[pair])]), f"from-{short('p')}")
+    owned = "{ fa:16:3e:00:00:05 . 10.7.0.5, fa:16:3e:99:99:99 . 10.9.0.0/16 }"
+    assert f"ether type ip ether saddr . ip saddr != {owned} drop" in lines
+
+
+ASKING = "ether type ip ip daddr 169.254.169.254 ether saddr . ip saddr != { fa:16:3e:00:00:05 . 10.7.0.5 } drop"
+
+
+def test_without_port_security_nothing_is_filtered_but_questions_for_others_metadata():
+    text = ruleset([msgspec.structs.replace(PORT, port_security=False)])
+    assert chain(text, f"from-{short('p')}") == [ASKING]
+    assert f"egress-{short('p')}" not in text
+
+
+def test_metadata_is_asked_for_from_fixed_addresses_alone():
+    """An address pair may be the address of another guest."""
+    pair = AddressPair(address="10.7.0.0/24", mac=PORT.mac)
+    six = PortAddress(address="fd00::5", prefix=64, version=6, subnet_id="t")
+    for port in (PORT, msgspec.structs.replace(PORT, address_pairs=[pair], addresses=[*PORT.addresses, six])):
+        assert chain(ruleset([port]), f"from-{short('p')}")[-1] == ASKING
+    for is_secure in (True, False):
+        without = msgspec.structs.replace(PORT, addresses=[six], address_pairs=[pair], port_security=is_secure)
+        assert chain(ruleset([without]), f"from-{short('p')}")[-1] == "ether type ip ip daddr 169.254.169.254 drop"
+
+
+def test_link_local_address_of_a_mac():
+    assert link_local("fa:16:3e:00:00:05") == "fe80::f816:3eff:fe00:5"
+
+
+def test_no_rules_is_nothing_but_the_end_of_the_tables():
+    assert [line.split()[0] for line in no_rules().splitlines()] == ["add", "delete"] * 2

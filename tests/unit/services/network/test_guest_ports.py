@@ -1,0 +1,172 @@
+"""The ports of guests as their hosts are told of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kilonova.domain.guest_ports import AddressPair, GuestPort, HostRoute, PortAddress, PortRule
+from kilonova.domain.network import WantedPort
+from kilonova.services.network.addresses import covering
+from tests.unit.services.network.bench import Bench, Kind
+
+SERVER = "5e000000-0000-4000-8000-000000000001"
+OTHER_SERVER = "5e000000-0000-4000-8000-000000000002"
+
+
+def test_a_port_is_told_with_all_that_a_host_needs(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        kind = {"provider:network_type": "vxlan", "provider:segmentation_id": 7}
+        network = await bench.one("network", name="blue", mtu=1450, **kind)
+        subnet = await bench.one(
+            "subnet",
+            network_id=network["id"],
+            cidr="10.0.0.0/24",
+            dns_nameservers=["10.0.0.53", "9.9.9.9"],
+            host_routes=[{"destination": "10.1.0.0/16", "nexthop": "10.0.0.254"}],
+        )
+        await bench.allocate((SERVER, 1, 4), WantedPort(network_id=network["id"], tag="lan"), hostname="web")
+        (port,) = (await bench.net.guest_ports([SERVER]))[SERVER]
+        (vif,) = (await bench.net.vifs([SERVER]))[SERVER]
+        assert (port.port_id, port.mac, port.tag, port.dns_name) == (vif.port_id, vif.mac, "lan", "web")
+        assert (port.network_id, port.network_name, port.mtu) == (network["id"], "blue", 1450)
+        assert (port.network_type, port.segment, port.is_up, port.port_security) == ("vxlan", 7, True, True)
+        assert port.addresses == [
+            PortAddress(
+                address="10.0.0.2",
+                prefix=24,
+                version=4,
+                subnet_id=subnet["id"],
+                gateway="10.0.0.1",
+                dns_servers=["10.0.0.53", "9.9.9.9"],
+                routes=[HostRoute("10.1.0.0/16", "10.0.0.254")],
+            )
+        ]
+        assert await bench.net.guest_ports([]) == {} and await bench.net.guest_ports(["nobody"]) == {}
+
+    both.run(story)
+
+
+def rules_of(port: GuestPort) -> set[tuple[str, str, str, tuple[str, ...] | None]]:
+    return {
+        (one.direction, one.ethertype, one.protocol, None if one.peers is None else tuple(one.peers))
+        for one in port.rules
+    }
+
+
+def test_rules_name_who_may_speak(both: Kind) -> None:
+    """The default group lets its members in: of both servers, by as few prefixes as cover them and nobody else."""
+
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        for server in (SERVER, OTHER_SERVER):
+            await bench.allocate((server, 1, 4), WantedPort(network_id=network["id"]))
+        (port,) = (await bench.net.guest_ports([SERVER]))[SERVER]
+        assert port.security_groups == ["default"]
+        assert rules_of(port) == {
+            ("egress", "IPv4", "", None),
+            ("egress", "IPv6", "", None),
+            ("ingress", "IPv4", "", ("10.0.0.2/31",)),
+            ("ingress", "IPv6", "", ()),
+        }
+        (port,) = (await bench.net.guest_ports([SERVER], members=False))[SERVER]
+        assert ("ingress", "IPv4", "", ()) in rules_of(port), "a host that does not filter is not told the members"
+
+    both.run(story)
+
+
+def test_rules_of_every_group_and_addresses_that_members_may_use(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        web = await bench.one("security_group", name="web")
+        rule = {"security_group_id": web["id"], "direction": "ingress", "protocol": "tcp"}
+        await bench.one("security_group_rule", port_range_min=80, port_range_max=81, **rule)
+        await bench.one(
+            "security_group_rule", port_range_min=22, port_range_max=22, remote_ip_prefix="192.0.2.0/24", **rule
+        )
+        await bench.one(
+            "security_group_rule", direction="ingress", remote_group_id=web["id"], security_group_id=web["id"]
+        )
+        pairs = [{"ip_address": "10.0.9.0/24"}, {"ip_address": "10.0.8.1", "mac_address": "fa:16:3e:00:00:01"}]
+        given = await bench.port(network, security_groups=[web["id"]], allowed_address_pairs=pairs)
+        await bench.allocate((SERVER, 1, 4), WantedPort(port_id=given["id"]))
+        (port,) = (await bench.net.guest_ports([SERVER]))[SERVER]
+        assert port.address_pairs == [
+            AddressPair(address="10.0.9.0/24", mac=port.mac),
+            AddressPair(address="10.0.8.1", mac="fa:16:3e:00:00:01"),
+        ]
+        ingress = [one for one in port.rules if one.direction == "ingress"]
+        assert [(one.port_min, one.port_max, one.peers) for one in ingress] == [
+            (80, 81, None),
+            (22, 22, ["192.0.2.0/24"]),
+            (None, None, ["10.0.0.2/32", "10.0.8.1/32", "10.0.9.0/24"]),
+        ]
+        assert len(port.rules) == 5, "what may leave is the group's too"
+
+    both.run(story)
+
+
+def test_a_port_without_security_is_not_filtered(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network(port_security_enabled=False)
+        await bench.allocate((SERVER, 1, 4), WantedPort(network_id=network["id"]))
+        (port,) = (await bench.net.guest_ports([SERVER]))[SERVER]
+        assert (port.port_security, port.rules, port.security_groups) == (False, [], [])
+
+    bench.run(story)
+
+
+def test_ports_come_in_the_order_of_their_devices_with_all_addresses(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        green, _ = await bench.network("10.2.0.0/24", name="green")
+        blue, _ = await bench.network("10.1.0.0/24", name="blue")
+        modes = {"ipv6_ra_mode": "slaac", "ipv6_address_mode": "slaac"}
+        await bench.one("subnet", network_id=blue["id"], cidr="2001:db8::/64", ip_version=6, **modes)
+        wanted = [WantedPort(network_id=green["id"]), WantedPort(network_id=blue["id"])]
+        await bench.allocate((SERVER, 1, 4), *wanted)
+        first, second = (await bench.net.guest_ports([SERVER]))[SERVER]
+        assert (first.network_name, second.network_name) == ("green", "blue")
+        assert [(one.version, one.prefix, one.address_mode) for one in second.addresses] == [
+            (4, 24, ""),
+            (6, 64, "slaac"),
+        ]
+
+    bench.run(story)
+
+
+def test_changed_ports_are_known(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        for server in (SERVER, OTHER_SERVER):
+            await bench.allocate((server, 1, 4), WantedPort(network_id=network["id"]))
+        assert await bench.net.changed_ports([SERVER, OTHER_SERVER]) == set()
+        (vif,) = (await bench.net.vifs([SERVER]))[SERVER]
+        await bench.net.ports.update(None, vif.port_id, {"security_groups": []})
+        assert await bench.net.changed_ports([SERVER, OTHER_SERVER]) == {SERVER}
+
+    bench.run(story)
+
+
+@pytest.mark.parametrize(
+    ("texts", "prefixes"),
+    [
+        ([], []),
+        (["10.0.0.1"], ["10.0.0.1/32"]),
+        (["10.0.0.3", "10.0.0.2", "10.0.0.3"], ["10.0.0.2/31"]),
+        (["10.0.0.1", "10.0.0.2"], ["10.0.0.1/32", "10.0.0.2/32"]),
+        (["10.0.0.1", "10.0.0.3"], ["10.0.0.1/32", "10.0.0.3/32"]),
+        (["10.0.0.0/25", "10.0.0.128/25", "10.0.0.7"], ["10.0.0.0/24"]),
+        (["2001:db8::1", "10.0.0.1", "2001:db8::"], ["10.0.0.1/32", "2001:db8::/127"]),
+        (["10.0.0.5/24"], ["10.0.0.0/24"]),
+    ],
+)
+def test_prefixes_cover_addresses_and_no_others(texts: list[str], prefixes: list[str]) -> None:
+    assert covering(texts) == prefixes
+
+
+def test_peers_of_a_rule() -> None:
+    def rule(**more: str | list[str]) -> PortRule:
+        return PortRule(direction="ingress", ethertype="IPv4", **more)  # type: ignore[arg-type]
+
+    assert rule().peers is None
+    assert rule(remote_prefix="10.0.0.0/8").peers == ["10.0.0.0/8"]
+    assert rule(remote_group="g").peers == [], "a group without members lets nobody in"

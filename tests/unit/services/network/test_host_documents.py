@@ -1,0 +1,134 @@
+"""What hosts are told of networks, and when they are woken."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kilonova.bus.memory import MemoryBus, MemoryHub
+from kilonova.domain.host_network import FloatingAddress, NetworkDocument, pack, unpack, version_of, with_members
+from kilonova.domain.network import WantedPort
+from kilonova.services.network.wakeups import MOMENT, Wakeups
+from kilonova.store import rows
+from kilonova.store.tables.control import host_mappings
+from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind, WallClock
+
+SERVERS = [f"5e000000-0000-4000-8000-00000000000{number}" for number in range(4)]
+TUNNELS = {"host1": "192.0.2.1", "host2": "192.0.2.2", "node": "192.0.2.9"}
+
+
+async def document(bench: Bench, host: str, **says: Any) -> NetworkDocument:
+    return await bench.net.host_document(host, **{"tunnel_address": TUNNELS[host], "is_node": host == "node", **says})
+
+
+async def two_guests(bench: Bench) -> str:
+    """One on each host, on one network. Its id."""
+    network, _ = await bench.network()
+    for server, host in zip(SERVERS, ("host1", "host2"), strict=False):
+        await bench.allocate((server, 1, 1), WantedPort(network_id=network["id"]), host=host)
+    network_id: str = network["id"]
+    return network_id
+
+
+def test_a_host_is_told_of_its_own_ports_and_of_its_peers(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network_id = await two_guests(bench)
+        await document(bench, "host2")
+        told = await document(bench, "host1")
+        assert [one.server for one in told.ports] == SERVERS[:1]
+        assert told.peers == {network_id: [TUNNELS["host1"], TUNNELS["host2"]]}
+        assert not told.routers
+        moved = await document(bench, "host2", tunnel_address="192.0.2.22")
+        assert moved.peers == {network_id: [TUNNELS["host1"], "192.0.2.22"]}
+        await bench.net.bind((SERVERS[0], 2, 1), server_id=SERVERS[0], host="host2")
+        assert await document(bench, "host1") == NetworkDocument()
+        assert len((await document(bench, "host2")).ports) == 2
+
+    both.run(story)
+
+
+def test_members_of_groups_are_told_once_and_as_they_are_now(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network_id = await two_guests(bench)
+        told = await document(bench, "host1")
+        (members,) = told.members.values()
+        assert members == ["10.0.0.2/31"], "both guests, in one prefix"
+        assert not any(rule.remote_members for one in told.ports for rule in one.port.rules)
+        full = with_members(unpack(pack(told)))
+        found = [rule for one in full.ports for rule in one.port.rules if rule.remote_group]
+        assert {rule.ethertype: rule.remote_members for rule in found} == {"IPv4": members, "IPv6": []}
+        await bench.allocate((SERVERS[2], 1, 1), WantedPort(network_id=network_id), host="host2")
+        later = await document(bench, "host1")
+        assert list(later.members.values()) == [["10.0.0.2/31", "10.0.0.4/32"]]
+        assert version_of(pack(later)) != version_of(pack(told))
+
+    both.run(story)
+
+
+def test_the_last_declared_node_has_the_routers(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network_id = await two_guests(bench)
+        outside, _ = await bench.network("172.24.4.0/24", **{"router:external": True})
+        router = await bench.one("router", external_gateway_info={"network_id": outside["id"]})
+        (subnet,) = (await bench.net.networks.show(None, network_id))["subnets"]
+        await bench.net.interfaces.add(None, router["id"], subnet_id=subnet)
+        (vif,) = (await bench.net.vifs([SERVERS[0]]))[SERVERS[0]]
+        floating = await bench.one("floatingip", floating_network_id=outside["id"], port_id=vif.port_id)
+        assert not (await document(bench, "host1")).routers
+        (told,) = (await document(bench, "node")).routers
+        assert (told.router_id, told.snat, told.is_up, told.next_hop) == (router["id"], True, True, "172.24.4.1")
+        assert told.floating == [FloatingAddress(floating["floating_ip_address"], "10.0.0.2")]
+        assert told.gateway is not None and told.gateway.addresses == ["172.24.4.2/24"]
+        (leg,) = told.legs
+        assert (leg.network_id, leg.addresses, leg.network_type) == (network_id, ["10.0.0.1/24"], "vxlan")
+        assert TUNNELS["node"] in (await document(bench, "host1")).peers[network_id]
+        assert (await document(bench, "host1", is_node=True)).routers == [told]
+        assert not (await document(bench, "node")).routers
+
+    both.run(story)
+
+
+def test_hosts_are_woken_that_know_what_has_changed(both: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        bus, woken = MemoryBus(MemoryHub(), "test"), list[str]()
+        await bus.start()
+
+        async def map_hosts(tx: Any) -> None:
+            for host in TUNNELS:
+                await rows.put(tx, host_mappings, host=host, cell="cell1")
+
+        await bench.store.write(map_hosts)
+        for host in TUNNELS:
+
+            async def handler(body: bytes, host: str = host) -> bytes:
+                woken.append(host)
+                return b""
+
+            await bus.serve(f"host.{host}.network", handler)
+        bench.net = bench.again(wakeups=Wakeups(bench.store, bus, WallClock(), lambda cell: ""))
+
+        async def heard() -> list[str]:
+            await asyncio.sleep(MOMENT + 0.4)
+            found = sorted(woken)
+            woken.clear()
+            return found
+
+        network_id = await two_guests(bench)
+        assert await heard() == [], "nobody has asked for a document yet"
+        for host in TUNNELS:
+            await document(bench, host)
+        (group,) = await bench.net.groups.all(None)
+        rule = {"security_group_id": group["id"], "direction": "ingress", "protocol": "tcp"}
+        (made,) = await bench.net.rules.create(None, [{"project_id": OTHER, **rule}])
+        assert await heard() == ["host1", "host2", "node"], "an administrator's rule in the project's group"
+        await bench.net.rules.delete(None, made["id"])
+        assert await heard() == ["host1", "host2", "node"]
+        await bench.one("security_group", OTHER, name="another project's")
+        assert await heard() == ["node"]
+        await bench.allocate((SERVERS[2], 1, 1), WantedPort(network_id=network_id), host="host1", project_id=PROJECT)
+        assert await heard() == ["host1", "host2", "node"], "a new member"
+        await bench.net.release((SERVERS[2], 2, 1), server_id=SERVERS[2])
+        assert await heard() == ["host1", "host2", "node"]
+        await bus.close()
+
+    both.run(story)

@@ -1,0 +1,68 @@
+"""Processes that serve volumes, without a process: what is begun is seen by whoever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+
+import pytest
+
+from kilonova.services.volume.nbd import Nbd, Served
+
+
+class SlowNbd(Nbd):
+    """A start takes until `may_start`; `_signal` ends what was started."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.starting, self.may_start = threading.Event(), threading.Event()
+        self.runs = False
+
+    def _start(self, name: str, served: Served) -> None:
+        self.starting.set()
+        assert self.may_start.wait(10)
+        self.runs = True
+
+    def _is_gone(self, name: str) -> bool:
+        return not self.runs
+
+    def _answers(self, name: str, served: Served) -> bool:
+        return self.runs
+
+    def _find(self, name: str) -> int | None:
+        return None
+
+    def _signal(self, name: str, number: int) -> None:
+        self.runs = False
+
+
+@pytest.mark.parametrize("is_watched", [True, False], ids=["started again when it died", "asked for by a step"])
+def test_a_process_that_is_being_started_is_ended_too(tmp_path: Path, is_watched: bool) -> None:
+    """An attachment is deleted at the moment in which its process is started: nobody is served afterwards."""
+    nbd = SlowNbd(tmp_path)
+
+    async def story() -> None:
+        served = Served(())
+        opening = None
+        if is_watched:
+            nbd.keep("a", served)
+        else:
+            opening = asyncio.create_task(nbd.ensure("a", served))
+        assert await asyncio.to_thread(nbd.starting.wait, 10)
+        if opening is not None:
+            opening.cancel()  # a later order took over
+        ending = asyncio.create_task(nbd.end("a"))
+        await asyncio.sleep(0.05)
+        assert not ending.done(), "it waits for the process that is being started"
+        nbd.may_start.set()
+        await asyncio.wait_for(ending, 10)
+        assert not nbd.runs
+        if opening is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await opening
+        await asyncio.sleep(0.05)
+        assert not nbd.runs
+
+    asyncio.run(story())

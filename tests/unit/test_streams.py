@@ -1,0 +1,111 @@
+"""Streams of consoles: a relay ends for its reasons and closes both sides; a serial line never waits for a reader."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from kilonova.compute.serial_lines import SerialLines
+from kilonova.domain.console import SLOW, ByteStream
+from kilonova.streams import SocketStream, relay, use_socket
+
+
+async def pair() -> tuple[SocketStream, SocketStream]:
+    one, other = socket.socketpair()
+    return await use_socket(one), await use_socket(other)
+
+
+def test_a_relay_carries_both_ways_until_a_side_ends() -> None:
+    async def story() -> None:
+        (user, left), (right, guest) = await pair(), await pair()
+        carrying = asyncio.create_task(relay(left, right))
+        await user.write(b"to the guest")
+        assert await guest.read() == b"to the guest"
+        await guest.write(b"to the user")
+        assert await user.read() == b"to the user"
+        await guest.close()
+        assert await carrying == "closed"
+        assert await user.read() == b"", "the other side is closed, too"
+
+    asyncio.run(story())
+
+
+def test_a_relay_ends_when_idle_and_in_time() -> None:
+    async def story() -> None:
+        for limits, why in (({"idle": 0.05}, "idle"), ({"ends": 0.05}, "expired")):
+            (user, left), (right, guest) = await pair(), await pair()
+            assert await relay(left, right, **limits) == why
+            assert (await user.read(), await guest.read()) == (b"", b"")
+
+    asyncio.run(story())
+
+
+def test_a_relay_that_is_used_is_not_idle() -> None:
+    async def story() -> None:
+        (user, left), (right, guest) = await pair(), await pair()
+        carrying = asyncio.create_task(relay(left, right, idle=0.3))
+        for _ in range(6):
+            await asyncio.sleep(0.1)
+            await user.write(b"x")
+        assert not carrying.done()
+        await guest.close()
+        assert await carrying == "closed"
+
+    asyncio.run(story())
+
+
+def test_whoever_does_not_read_a_line_is_cut_off() -> None:
+    """The guest is read on, and the others get everything."""
+
+    async def story() -> None:
+        guest, line = await pair()
+        opened = 0
+
+        async def open_line(server: str, copy: int) -> ByteStream:
+            nonlocal opened
+            opened += 1
+            return line
+
+        lines = SerialLines(open_line)
+        reader, sleeper = await lines.join("s", 1), await lines.join("s", 1)
+        assert opened == 1
+        got, sent = 0, 0
+        while sent < 2 * SLOW:
+            await asyncio.wait_for(guest.write(b"x" * 8192), 5)
+            sent += 8192
+            while got < sent:
+                got += len(await asyncio.wait_for(reader.read(), 5))
+        kept = 0
+        while data := await asyncio.wait_for(sleeper.read(), 5):
+            kept += len(data)
+        assert kept <= SLOW, "it had its share, and then the end"
+        await sleeper.close()
+        await reader.write(b"still there")
+        assert await guest.read() == b"still there"
+        await reader.close()
+        assert await guest.read() == b"", "nobody uses the line any more"
+
+    asyncio.run(story())
+
+
+def test_a_line_ends_with_its_guest_and_is_opened_again() -> None:
+    async def story() -> None:
+        streams = [await pair(), await pair()]
+        waiting = [line for _, line in streams]
+
+        async def open_line(server: str, copy: int) -> ByteStream:
+            return waiting.pop(0)
+
+        lines = SerialLines(open_line)
+        user = await lines.join("s", 1)
+        await streams[0][0].write(b"last words")
+        await streams[0][0].close()
+        assert await asyncio.wait_for(user.read(), 5) == b"last words"
+        assert await asyncio.wait_for(user.read(), 5) == b""
+        await user.close()
+        again = await lines.join("s", 1)
+        await streams[1][0].write(b"booted")
+        assert await asyncio.wait_for(again.read(), 5) == b"booted"
+        await again.close()
+
+    asyncio.run(story())
