@@ -13,11 +13,16 @@ NAMES = (
         "idle",
         "api_create",
         "api_read",
+        "migrate",
+        "resize",
         "fleet_create",
+        "evacuate",
+        "whole_hosts",
         "seen",
         "hostile",
+        "commands",
     ),
-    *("placement_snapshot", "scheduler", "many_hosts"),
+    *("placement_snapshot", "scheduler", "host_plan", "many_hosts"),
 )
 
 

@@ -7,26 +7,26 @@ cell's own file, which costs the server nothing: what is measured is creating, n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import uvloop
 
-from bench import seed
+from bench import callers, seed
 from bench.books import differences, states
+from bench.callers import CALLERS, measured
 from bench.http import Connection
 from bench.measure import cpu_of, resident_mb
 from bench.report import Report, median, rounds
 from bench.served import NETWORK, Tenant, served, tenant
 from tests.support.program import Cloud
 
-CALLERS = 16
 WARM_UP = 200
 SERVERS = 1000  # per round
 ROUNDS = 3
@@ -40,9 +40,7 @@ _LIVE = "SELECT count(*) FROM operations WHERE live = 1"
 
 
 @dataclass
-class Round:
-    cpu_ms: float
-    per_second: float
+class Round(callers.Round):
     latency: float  # seconds, of the one in the middle
 
 
@@ -61,25 +59,29 @@ class Phase:
 
 
 class Watch:
-    """Who is ACTIVE by now, by the files of the running cloud."""
+    """The states of servers, by the files of the running cloud."""
 
     def __init__(self, data: Path) -> None:
         self._control = sqlite3.connect(f"file:{data}/control.db?mode=ro", uri=True, isolation_level=None)
         self._cell = sqlite3.connect(f"file:{data}/cell1.db?mode=ro", uri=True, isolation_level=None)
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiting: dict[str, tuple[str, asyncio.Future[None]]] = {}
 
-    async def active(self, server: str) -> None:
-        self._waiting[server] = asyncio.get_running_loop().create_future()
-        await self._waiting[server]
+    async def until(self, server: str, state: str = "active") -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[server] = state, future
+        await future
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             ids = '["' + '","'.join(self._waiting) + '"]'
-            for server, state in self._cell.execute(_SETTLED, (ids,)):
-                if state != "active":
-                    raise RuntimeError(f"server {server} became {state}")
-                self._waiting.pop(server).set_result(None)
+            for server, found in self._cell.execute(_SETTLED, (ids,)):
+                state, future = self._waiting[server]
+                if found == "error":
+                    raise RuntimeError(f"server {server} is in ERROR, not {state}")
+                if found == state:
+                    self._waiting.pop(server)
+                    future.set_result(None)
 
     async def until_idle(self) -> None:
         """No operation is live any more, in either journal."""
@@ -92,40 +94,30 @@ class Watch:
         self._cell.close()
 
 
-class Watching(Protocol):
-    async def active(self, server: str) -> None:
-        """Return when the server is ACTIVE."""
+def creating(
+    owner: Tenant, watch: callers.Watch, took: dict[str, float]
+) -> Callable[[Connection, int], Awaitable[None]]:
+    """The work of a caller: one create until ACTIVE. `took` gets the server with its seconds."""
 
-
-async def create(
-    connection: Connection, owner: Tenant, names: Iterator[int], watch: Watching, took: list[float]
-) -> None:
-    for number in names:
+    async def create(connection: Connection, number: int) -> None:
         request = owner.client.request("POST", "/compute/v2.1/servers", owner.wish(f"bench-{number}"))
         began = time.perf_counter()
         answer = await connection.ask(request)
         if answer.status != 202:
             raise RuntimeError(f"POST /servers: {answer.status} {answer.body.decode()}")
-        await watch.active(answer.json["server"]["id"])
-        took.append(time.perf_counter() - began)
+        server = answer.json["server"]["id"]
+        await watch.until(server)
+        took[server] = time.perf_counter() - began
+
+    return create
 
 
 async def one_round(cloud: Cloud, owner: Tenant, count: int) -> Round:
-    watch, took, names = Watch(cloud.data), [], iter(range(count))
-    pid = cloud.process.pid
-    async with owner.client.connections(CALLERS) as connections:
-        watching = asyncio.create_task(watch.run())
-        cpu, began = cpu_of(pid), time.perf_counter()
-        callers = asyncio.gather(*(create(connection, owner, names, watch, took) for connection in connections))
-        await asyncio.wait([callers, watching], return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            await watching
-        await callers
-        await watch.until_idle()
-        wall, cpu = time.perf_counter() - began, cpu_of(pid) - cpu
-        watching.cancel()
-    watch.close()
-    return Round(cpu / count * 1000, count / wall, median(took))
+    took: dict[str, float] = {}
+    with contextlib.closing(Watch(cloud.data)) as watch:
+        work = creating(owner, watch, took)
+        done = await measured(owner.client, watch, lambda: cpu_of(cloud.process.pid), range(count), work)
+    return Round(done.cpu_ms, done.per_second, done.wall, median(list(took.values())))
 
 
 async def active_shown(owner: Tenant) -> int:

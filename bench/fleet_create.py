@@ -17,6 +17,7 @@ import asyncpg
 import uvloop
 
 from bench import api_create
+from bench.callers import CALLERS, Round, measured
 from bench.measure import cpu_of
 from bench.report import Report, median, rounds
 from bench.served import ROOM, Tenant, served, tenant
@@ -24,7 +25,6 @@ from kilonova.production import new_key
 from tests.support.program import Cloud, Http, Role, kilonova
 from tests.support.servers import Nats, NotAvailable, Postgres, free_port
 
-CALLERS = 16
 WARM_UP = 100
 SERVERS = 300  # per round
 ROUNDS = 3
@@ -104,20 +104,24 @@ class Watch:
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiting: dict[str, tuple[str, asyncio.Future[None]]] = {}
         self.pid = connection.get_server_pid()
 
-    async def active(self, server: str) -> None:
-        self._waiting[server] = asyncio.get_running_loop().create_future()
-        await self._waiting[server]
+    async def until(self, server: str, state: str = "active") -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[server] = state, future
+        await future
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for server, state in await self._connection.fetch(_SETTLED, list(self._waiting)) if self._waiting else ():
-                if state != "active":
-                    raise RuntimeError(f"server {server} became {state}")
-                self._waiting.pop(server).set_result(None)
+            for server, found in await self._connection.fetch(_SETTLED, list(self._waiting)) if self._waiting else ():
+                state, future = self._waiting[server]
+                if found == "error":
+                    raise RuntimeError(f"server {server} is in ERROR, not {state}")
+                if found == state:
+                    self._waiting.pop(server)
+                    future.set_result(None)
 
     async def until_idle(self) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -125,30 +129,16 @@ class Watch:
                 await asyncio.sleep(LOOK_SECONDS)
 
 
-async def one_round(fleet: Fleet, owner: Tenant, count: int) -> tuple[float, float]:
-    """CPU milliseconds per create, and creates per second."""
+async def one_round(fleet: Fleet, owner: Tenant, count: int) -> Round:
     database = await asyncpg.connect(fleet.database)
-    watch, names = Watch(database), iter(range(count))
-    async with owner.client.connections(CALLERS) as connections:
-        watching = asyncio.create_task(watch.run())
-        before, own, began = fleet.cpu(), cpu_of(watch.pid), time.perf_counter()
-        callers = asyncio.gather(
-            *(api_create.create(connection, owner, names, watch, []) for connection in connections)
-        )
-        await asyncio.wait([callers, watching], return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            await watching
-        await callers
-        watching.cancel()
-        await asyncio.wait([watching])
-        await watch.until_idle()
-        wall = time.perf_counter() - began
-        cpu = fleet.cpu() - before - (cpu_of(watch.pid) - own)
+    watch = Watch(database)
+    work = api_create.creating(owner, watch, {})
+    done = await measured(owner.client, watch, lambda: fleet.cpu() - cpu_of(watch.pid), range(count), work)
     await database.close()
-    return cpu / count * 1000, count / wall
+    return done
 
 
-async def in_the_fleet(fleet: Fleet) -> list[tuple[float, float]]:
+async def in_the_fleet(fleet: Fleet) -> list[Round]:
     owner = tenant(fleet)
     await one_round(fleet, owner, WARM_UP)
     return [await one_round(fleet, owner, SERVERS) for _ in range(ROUNDS)]
@@ -169,7 +159,7 @@ def measure(report: Report, scratch: Path, postgres: Postgres, nats: Nats) -> No
         done = uvloop.run(in_the_fleet(fleet))
     finally:
         fleet.stop()
-    cpu, speed = [one for one, _ in done], [one for _, one in done]
+    cpu, speed = [one.cpu_ms for one in done], [one.per_second for one in done]
     ratio = median(cpu) / median(alone)
     report.add("one process: CPU per create", median(alone), "ms", rounds(alone, 1))
     report.add("fleet: CPU per create", median(cpu), "ms", rounds(cpu, 1))

@@ -79,6 +79,6 @@ if __name__ == "__main__":
             if hasattr(kind, name):
                 setattr(kind, name, metered(getattr(kind, name)))
     structlog.contextvars.bind_contextvars = metered(structlog.contextvars.bind_contextvars)
-    from kilonova.app import main
+    from kilonova.cli.main import main
 
     main()

@@ -56,7 +56,7 @@ async def fill(store: Store, count: int) -> None:
 
 def _provider(number: int) -> dict[str, Any]:
     times = {"created_at": 1.0, "updated_at": 1.0}
-    family = {"root_id": number, "parent_id": None, "generation": 1, "accepting": 1, "mark": 0}
+    family = {"root_id": number, "parent_id": None, "generation": 1, "accepting": 1, "mark": 0, "registration": None}
     return {"id": number, "uuid": uuid_of(number), "name": f"compute-{number:06}.example"} | family | times
 
 

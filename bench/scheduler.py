@@ -68,7 +68,15 @@ async def cloud(folder: Path, count: int) -> OpenStores:
 
 
 def _host(number: int, now: float) -> dict[str, object]:
-    flags = {"disabled": 0, "forced_down": 0, "draining": 0, "returning": 0, "epoch": 1, "failed_builds": 0}
+    flags = {
+        "disabled": 0,
+        "forced_down": 0,
+        "draining": 0,
+        "returning": 0,
+        "epoch": 1,
+        "failed_builds": 0,
+        "registration": 0,
+    }
     empty = dict.fromkeys(("disabled_reason", "fenced", "address", "storage", "hypervisor", "session", "session_since"))
     name = f"compute-{number:06}.example"
     ids = {"name": name, "id": uuid_of(number, "c"), "provider_id": uuid_of(number), "identity": name}

@@ -24,6 +24,6 @@ class Nothing:
 
 if __name__ == "__main__":
     prometheus_client.Counter = prometheus_client.Histogram = Nothing  # type: ignore[assignment,misc]
-    from kilonova.app import main
+    from kilonova.cli.main import main
 
     main()
