@@ -6,18 +6,21 @@ import asyncio
 import base64
 import contextlib
 import gc
+import logging
 import os
 import resource
 import signal
 import sys
 import time
+import types
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kilonova.settings import Settings
 
+logger = logging.getLogger(__name__)
 NEW_OBJECTS = 10_000  # between two looks for garbage; they hold a few MB at most
 
 
@@ -79,7 +82,25 @@ def stop_signal() -> asyncio.Event:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGUSR1, log_tasks)
     return stopping
+
+
+def log_tasks() -> None:
+    """Log where each task waits, for a process that hangs or does not end."""
+    for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
+        frames = [f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in _frames(task)]
+        logger.warning("task %s waits in %s", task.get_name(), " < ".join(reversed(frames)))
+
+
+def _frames(task: asyncio.Task[Any]) -> Iterator[types.FrameType]:
+    """From the outermost coroutine inwards; `Task.get_stack` knows only the first."""
+    waits: Any = task.get_coro()
+    while waits is not None:
+        frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+        if frame is not None:
+            yield frame
+        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
 
 
 def say(sentence: str) -> None:

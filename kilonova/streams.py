@@ -78,6 +78,7 @@ async def _silence(moved: asyncio.Event, seconds: float) -> None:
     while True:
         moved.clear()
         try:
-            await asyncio.wait_for(moved.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await moved.wait()
         except TimeoutError:
             return

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +75,7 @@ class NatsBus:
             await asyncio.wait([self._watcher])
         await self._tasks.cancel()
         if self._client is not None:
-            await self._client.close()
+            await _abandon(self._client)
 
     def is_connected(self) -> bool:
         return self._client is not None and self._client.is_connected
@@ -98,9 +99,10 @@ class NatsBus:
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
         check_size(subject, body)
         try:
-            async with asyncio.timeout(timeout):
-                client = await self._connected()
-                message = await client.request(self._prefix + subject, body, timeout=timeout)
+            with _cancellable():
+                async with asyncio.timeout(timeout):
+                    client = await self._connected()
+                    message = await client.request(self._prefix + subject, body, timeout=timeout)
         except errors.MaxPayloadError:
             raise self._too_large(subject, body) from None
         except errors.NoRespondersError:
@@ -176,7 +178,8 @@ class NatsBus:
                 seen = loop.time()
             elif self._client is None or self._client.is_closed or loop.time() - seen > PATIENCE_SECONDS:
                 try:
-                    await self._renew()
+                    with _cancellable():
+                        await self._renew()
                     await self._on_reconnected()
                 except (KilonovaError, errors.Error, OSError) as error:
                     log.debug("%s", error)  # that it is lost was said when it was lost
@@ -239,6 +242,19 @@ class NatsBus:
         self._up.set()
         self._complaint = ""
         log.warning("reconnected to %s", self._shown_url)
+
+
+@contextlib.contextmanager
+def _cancellable() -> Iterator[None]:
+    """Raise CancelledError if the task was cancelled within. nats-py uses asyncio's `wait_for`, which in Python 3.11
+    drops a cancellation that arrives together with its result; a loop that calls would then never end."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 async def _drained(subscription: Subscription) -> None:

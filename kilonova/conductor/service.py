@@ -149,6 +149,8 @@ class Conductor:
                 logger.warning("%s: %s", getattr(work, "__name__", "loop"), error)
             except Exception:
                 logger.exception("%s failed", getattr(work, "__name__", "loop"))
+            if self._stopping:  # a library may have dropped the cancellation
+                return
             await self.engine.world.clock.sleep(seconds)
 
     # -- work ---------------------------------------------------------------------------------------------------

@@ -73,7 +73,12 @@ class Role:
 
     def terminate(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30.0) -> int:
         self._send(number)
-        return self.process.wait(seconds)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._send(signal.SIGUSR1)  # it logs where its tasks wait
+            time.sleep(2.0)
+            raise AssertionError(f"{' '.join(self.arguments)}: no end within {seconds:g} s:\n{self.log()}") from None
 
     def _send(self, number: signal.Signals) -> None:
         if not self._within:

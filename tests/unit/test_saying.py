@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import logging
+import os
+import signal
 
 import pytest
 
-from kilonova.production import say
+from kilonova.production import say, stop_signal
 
 
 class Writes(io.StringIO):
@@ -27,3 +31,26 @@ def test_a_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", written)
     say("kilonova: agent of host1 works")
     assert written.seen == ["kilonova: agent of host1 works\n"]
+
+
+def test_sigusr1_logs_where_tasks_wait(caplog: pytest.LogCaptureFixture) -> None:
+    """For a process that does not end: the innermost place comes first."""
+
+    async def inner() -> None:
+        await asyncio.Event().wait()
+
+    async def outer() -> None:
+        await inner()
+
+    async def body() -> None:
+        stop_signal()
+        hanging = asyncio.create_task(outer(), name="hanging")
+        await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.sleep(0.05)
+        hanging.cancel()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(body())
+    (line,) = [record.getMessage() for record in caplog.records if "task hanging" in record.getMessage()]
+    assert line.index("locks.py") < line.index(" inner") < line.index(" outer")

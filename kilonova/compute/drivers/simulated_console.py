@@ -24,7 +24,8 @@ class SimulatedConsole:
         while not self._output and self._lives():
             self._news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._news.wait()
         data = bytes(self._output[:PIECE])
         del self._output[:PIECE]
         return data

@@ -91,7 +91,8 @@ class NetworkFollower:
                 )
                 pause = self._interval / 4
             try:
-                await asyncio.wait_for(self._wake.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

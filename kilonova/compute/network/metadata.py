@@ -43,7 +43,8 @@ class MetadataServer:
         self._open[address] += 1
         try:
             if self._open[address] <= MOST_OF_ONE and self._open.total() <= MOST_CONNECTIONS:
-                await asyncio.wait_for(self._answer(reader, writer), REQUEST_SECONDS)
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # it went away, or never said what it wants
         except Exception:

@@ -39,7 +39,8 @@ class Programs:
                 env={**os.environ, "PATH": self._path},
             )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+            async with asyncio.timeout(SECONDS):
+                out, err = await process.communicate()
         except TimeoutError:
             raise Failed("program_hangs", f"{' '.join(words[:3])}: no end after {SECONDS:.0f} s") from None
         finally:

@@ -65,7 +65,8 @@ async def _seconds(accelerator: str, disk: Path, limit: float) -> float | None:
     except OSError as error:
         raise Failed("no_hypervisor", f"{QEMU[0]} cannot be started: {error.strerror}") from error
     try:
-        code = await asyncio.wait_for(process.wait(), limit)
+        async with asyncio.timeout(limit):
+            code = await process.wait()
     except TimeoutError:
         return None
     finally:

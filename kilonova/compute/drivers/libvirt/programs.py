@@ -24,7 +24,8 @@ async def run(*words: str, seconds: float = 60.0) -> str:
         env={**os.environ, "PATH": os.environ.get("PATH", "/usr/bin:/bin") + SYSTEM_PROGRAMS},
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), seconds)
+        async with asyncio.timeout(seconds):
+            out, err = await process.communicate()
     except TimeoutError:
         raise Failed("program_hangs", f"{words[0]} {words[1]} did not end within {seconds:.0f} s") from None
     finally:

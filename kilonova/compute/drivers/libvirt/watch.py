@@ -99,7 +99,8 @@ class Watch:
             except Exception:
                 logger.exception("guests cannot be compared")
             try:
-                await asyncio.wait_for(self._look.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._look.wait()
             except TimeoutError:
                 continue
 
