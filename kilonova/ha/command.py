@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 
@@ -13,6 +14,9 @@ from kilonova.domain.errors import Failed
 HOST = "{host}"
 MOST_OUTPUT = 4096  # bytes that are read of what it says
 LONGEST_LINE = 300  # characters of its last line that are kept as the proof
+# If the conductor dies, the command and all it has started die too: a host must not be switched off later, when another
+# conductor has fenced it and it may be back.
+DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'trap "kill -9 0" TERM; "$@" & wait $!', "fence")
 
 
 class CommandFence:
@@ -23,8 +27,11 @@ class CommandFence:
 
     async def fence(self, host: str) -> str:
         words = [word.replace(HOST, host) for word in self._command]
+        if shutil.which(words[0]) is None:
+            raise Failed("fence_failed", f"{host} could not be fenced: {words[0]}: no such command")
         try:
             process = await asyncio.create_subprocess_exec(
+                *DIES_WITH_US,
                 *words,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -37,8 +39,8 @@ def test_the_name_is_one_argument_and_never_a_command(tmp_path: Path) -> None:
     [
         (("sh", "-c", "echo no such chassis; exit 3"), "sh ended with 3: no such chassis"),
         (("false",), "false ended with 1: silent"),
-        (("/nowhere/fence",), "/nowhere/fence: No such file or directory"),
-        (("sh", "-c", "kill -9 $$"), "sh ended with -9"),
+        (("/nowhere/fence",), "/nowhere/fence: no such command"),
+        (("sh", "-c", "kill -9 $$"), "sh ended with 137"),
     ],
 )
 def test_whatever_does_not_end_with_0_has_failed(command: tuple[str, ...], words: str) -> None:
@@ -56,11 +58,36 @@ def test_what_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     with pytest.raises(TimeoutError):
         fenced("sh", "-c", f"sleep 600 & echo $! > {noted}; wait", seconds=1.0)
+    assert _ends(int(noted.read_text()))
+
+
+CONDUCTOR = """
+import asyncio, sys
+from kilonova.ha.command import CommandFence
+asyncio.run(CommandFence(sys.argv[1:]).fence("host1"))
+"""
+
+
+def test_it_dies_with_a_killed_conductor(tmp_path: Path) -> None:
+    """Else it switches the host off at some later time, when the host was fenced by another conductor and is back."""
+    noted = tmp_path / "pid"
+    command = ("sh", "-c", f"sleep 600 & echo $! > {noted}.new; mv {noted}.new {noted}; wait")
+    conductor = subprocess.Popen([sys.executable, "-c", CONDUCTOR, *command])
+    end = time.monotonic() + 30.0
+    while time.monotonic() < end and not noted.exists():
+        time.sleep(0.02)
     pid = int(noted.read_text())
-    end = time.monotonic() + 10.0
+    assert _runs(pid)
+    conductor.kill()
+    conductor.wait()
+    assert _ends(pid)
+
+
+def _ends(pid: int, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
     while time.monotonic() < end and _runs(pid):
         time.sleep(0.02)
-    assert not _runs(pid)
+    return not _runs(pid)
 
 
 def _runs(pid: int) -> bool:
