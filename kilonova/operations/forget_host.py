@@ -18,7 +18,6 @@ from kilonova.engine.core import Engine
 from kilonova.operations.hosts import find_host
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_accepting
-from kilonova.placement.refusals import NoSuchProvider
 from kilonova.placement.removal import remove_provider
 from kilonova.services.compute.aggregates import forget_host as leave_aggregates
 from kilonova.services.compute.cells import keep_cell
@@ -99,7 +98,7 @@ async def forget_host(
             await _refuse_if_heard(tx, name, engine.limits.service_down_time)
 
     await journal.read(check)
-    await close_provider(db.placement, provider)
+    await set_accepting(db.placement, provider, False)
     if next_cell is None:
         await free_shares(engine.world, journal, name, engine.write)
     await remove_provider(db.placement, provider)
@@ -163,13 +162,6 @@ async def drop_record(journal: Store, name: str, write: Write, check: Body[None]
         await rows.remove(tx, cell.hosts, name=name)
 
     await write(journal, body)
-
-
-async def close_provider(placement: Store, provider: str) -> None:
-    try:
-        await set_accepting(placement, provider, False)
-    except NoSuchProvider:
-        return  # an earlier request came so far
 
 
 async def move_host(engine: Engine, name: str, to: str) -> None:

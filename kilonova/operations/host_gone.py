@@ -21,7 +21,6 @@ from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.forget_host import (
     HOST,
     WAITS_FOR_SOURCE,
-    close_provider,
     drop_record,
     free_shares,
     refuse_unless_empty,
@@ -29,6 +28,7 @@ from kilonova.operations.forget_host import (
 )
 from kilonova.operations.steps.bulk import CHILDREN, child_id
 from kilonova.placement import claims
+from kilonova.placement.inventories import set_accepting
 from kilonova.placement.removal import remove_provider
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -88,7 +88,7 @@ async def record_word(ctx: Context) -> Facts:
         await rows.put(tx, control.gone_hosts, ("said_at",), unless_there=True, **values)
 
     await ctx.world.db.control.write(body)
-    await close_provider(ctx.world.db.placement, facts["provider"])
+    await set_accepting(ctx.world.db.placement, facts["provider"], False)
     return {}
 
 
@@ -159,7 +159,7 @@ async def remove_host(ctx: Context) -> Facts:
     is_recorded = row is not None and row["provider_id"] == provider
     try:
         if is_recorded:
-            await close_provider(db.placement, provider)
+            await set_accepting(db.placement, provider, False)
             await remove_provider(db.placement, provider)
             await unmap_host(ctx.world, host, ctx.journal.name, _write)
             await drop_record(ctx.journal, host, _write, check)

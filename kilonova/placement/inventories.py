@@ -140,13 +140,14 @@ async def _make_provider(tx: Tx, uuid: str, name: str, accepting: bool) -> Row |
 async def set_accepting(store: Store, provider: str, accepting: bool) -> bool:
     """Once False is committed no claim that has not yet committed gets in: a claim holds the provider's row.
 
-    Returns whether it changed anything.
+    Returns whether it changed anything. Closing a provider that does not exist changes nothing: the record of a host is
+    older than its provider, which is made closed, and an operator may shut out a host that died in between.
     """
 
     async def body(tx: Tx) -> bool:
         mark, now = await tx.mark(), await tx.now()
         changed = await tx.run(SET_ACCEPTING, at_uuid=provider, accepting=int(accepting), mark=mark, updated_at=now)
-        if not changed and await tx.one(READ_PROVIDER, uuid=provider) is None:
+        if accepting and not changed and await tx.one(READ_PROVIDER, uuid=provider) is None:
             raise NoSuchProvider(provider)
         return changed > 0
 

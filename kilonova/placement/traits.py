@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.domain.errors import Conflict, Refused
 from kilonova.placement import ledger, providers
+from kilonova.placement.inventories import LOCK_PROVIDER
 from kilonova.placement.names import is_standard_trait, standard_traits, unknown_traits
 from kilonova.placement.providers import Provider
 from kilonova.store.statements import Sql, in_list
@@ -143,11 +144,14 @@ async def settle_reported(tx: Tx, provider: int, ids: Mapping[str, int], *, want
 
 
 async def set_disabled(store: Store, uuid: str, disabled: bool) -> None:
-    """Whether an administrator keeps new servers away, told to whoever asks for candidates."""
+    """Whether an administrator keeps new servers away, told to whoever asks for candidates. A provider that does not
+    exist yet gets the trait when its host registers."""
 
     async def body(tx: Tx) -> None:
         ids = await trait_ids(tx, [DISABLED])
-        provider = await providers.lock(tx, uuid)
+        if await tx.one(LOCK_PROVIDER, uuid=uuid) is None:
+            return
+        provider = await providers.find(tx, uuid)
         has = any(row["name"] == DISABLED for row in await tx.all(READ_OF_PROVIDER, provider=provider.id))
         if has == disabled:
             return

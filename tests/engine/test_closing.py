@@ -1,4 +1,4 @@
-"""A host that is closed while it returns stays closed, whichever of the two writes last."""
+"""A host that is closed while it returns, or before it has a provider, stays closed, whoever writes last."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kilonova.conductor import returning
+from kilonova.domain.errors import Unreachable
 from kilonova.operations import hosts
 from kilonova.placement.snapshot import Snapshot
 from kilonova.sim.cloud import CloudShape, SimCloud
@@ -73,3 +74,32 @@ def test_closing_writes_placement_after_the_record(cloud: SimCloud, monkeypatch:
     monkeypatch.setattr(hosts, "_set", late)
     cloud.do(lambda engine: hosts.disable(engine, "host1"))
     assert not is_accepting(cloud)
+
+
+@pytest.mark.parametrize(
+    "close",
+    [
+        lambda engine: hosts.declare_down(engine, "host2"),
+        lambda engine: hosts.disable(engine, "host2"),
+        lambda engine: hosts.fence_absent(engine, ["host1"]),
+    ],
+    ids=["declared down", "disabled", "not started again"],
+)
+def test_a_host_that_died_before_it_had_a_provider(close: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is committed first. `kilonova serve --hosts 1` did not start after such a death."""
+    make = returning.ensure_provider
+
+    async def of_host1(store: Any, provider: str, host: str, **options: Any) -> Any:
+        if host == "host2":
+            raise Unreachable("database placement: it is closed")
+        return await make(store, provider, host, **options)
+
+    monkeypatch.setattr(returning, "ensure_provider", of_host1)
+    cloud = SimCloud(CloudShape(hosts=2))
+    cloud.start_all()
+    cloud.loop.run_for(15.0)
+    cloud.kill("host2")
+    cloud.do(close)
+    _, record = cloud.do(lambda engine: hosts.find_host(engine, "host2"))
+    assert record["forced_down"] or record["disabled"] or record["fenced"]
+    cloud.close()
