@@ -14,8 +14,8 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import signal
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,8 +84,10 @@ class Exports:
         self._files, self._listening = files.absolute(), listening or Listening()
         self._nbd = Nbd(folder)
         self._known: dict[str, Export] = {}
-        self._held: set[str] = set()  # volumes whose files are worked on
-        self._paused: set[str] = set()
+        self._held: set[str] = set()  # volumes whose files grow or are replaced
+        self._copies: Counter[str] = Counter()  # by volume: how many copy its file now
+        self._released = asyncio.Event()  # of the next volume that is no longer held or copied
+        self._is_short = False  # the disk of the volumes has only its reserve left
         self._locks: dict[str, asyncio.Lock] = {}
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._bus: Bus | None = None
@@ -122,11 +124,11 @@ class Exports:
             name = name_of(asked.attachment, asked.secret)
             if name not in live or volume is None or not self._is_right(live[name], asked.secret):
                 raise connection_closed(asked.attachment)
-            if volume_id in self._held or volume.work in REPLACED:
+            if self._is_busy(volume) or self._copies[volume_id]:
                 raise Failed("volume_busy", f"volume {volume_id} is {volume.status}; try again when that is done")
             export = self._known.get(name)
             if export is None:
-                export = await FILES.run(self._new, name, volume, live[name], asked)
+                export = await self._new(name, volume, live[name], asked)
             await self._ensure(name, export)
             if name not in (await self._live(volume_id))[1]:  # removed meanwhile
                 await self._end(name)
@@ -158,8 +160,11 @@ class Exports:
 
     @contextlib.asynccontextmanager
     async def held(self, volume_id: str) -> AsyncIterator[None]:
-        """While its file grows or is replaced, nobody has the volume open; afterwards who had it finds it again."""
+        """While its file grows or is replaced, nobody copies it or has the volume open; afterwards who had it finds it
+        again."""
         await self._recall()
+        while self._copies[volume_id]:
+            await self._released.wait()
         self._held.add(volume_id)
         try:
             async with self._lock(volume_id):
@@ -168,21 +173,29 @@ class Exports:
             yield
         finally:
             self._held.discard(volume_id)
+            self._release()
             with contextlib.suppress(KilonovaError):  # the next look tries again
                 await self.settle(volume_id)
 
     @contextlib.asynccontextmanager
     async def still(self, volume_id: str) -> AsyncIterator[None]:
-        """While its file is copied, nothing is written to the volume: writes wait."""
-        names = self._of(volume_id)
-        for name in names:
-            await self._nbd.send(name, signal.SIGSTOP)
+        """While its file is copied, nothing is written to the volume: writes wait until the last copy has ended."""
+        while volume_id in self._held:
+            await self._released.wait()
+        self._copies[volume_id] += 1
         try:
+            async with self._lock(volume_id):
+                await self._stop_or_go_on(volume_id)
             yield
         finally:
-            for name in names:
-                if name not in self._paused:
-                    await self._nbd.send(name, signal.SIGCONT)
+            self._copies[volume_id] -= 1
+            self._release()
+            async with self._lock(volume_id):
+                await self._stop_or_go_on(volume_id)
+
+    def _release(self) -> None:
+        self._released.set()
+        self._released = asyncio.Event()
 
     async def mind(self, reserve: DiskReserve) -> None:
         """Guests do not write the reserve of the disk full: their writes wait until it is there again."""
@@ -192,14 +205,20 @@ class Exports:
                 await self.pause(False)
             except Refused:
                 await self.pause(True)
+            except Exception:
+                logger.exception("exports could not be paused or resumed")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def pause(self, short: bool) -> None:
         """`short`: the disk of the volumes has only its reserve left. Writes wait until it has more."""
-        names = {name for name, export in self._known.items() if not export.read_only}
-        for name in names - self._paused if short else self._paused:
-            await self._nbd.send(name, signal.SIGSTOP if short else signal.SIGCONT)
-        self._paused = names if short else set()
+        self._is_short = short
+        for name, export in list(self._known.items()):
+            if self._nbd.is_stopped(name) != self._shall_wait(export):
+                async with self._lock(export.volume):
+                    await self._stop_or_go_on(export.volume)
+
+    def _shall_wait(self, export: Export) -> bool:
+        return self._copies[export.volume] > 0 or (self._is_short and not export.read_only)
 
     # -- the records --------------------------------------------------------------------------------------------------
 
@@ -238,10 +257,17 @@ class Exports:
     def _of(self, volume_id: str) -> list[str]:
         return [name for name, export in self._known.items() if export.volume == volume_id]
 
+    def _is_busy(self, volume: Volume) -> bool:
+        return volume.id in self._held or volume.work in REPLACED
+
+    async def _stop_or_go_on(self, volume_id: str) -> None:
+        for name in self._of(volume_id):
+            await self._nbd.set_stopped(name, self._shall_wait(self._known[name]))
+
     async def _settle(self, volume_id: str) -> None:
         volume, live = await self._live(volume_id)
         await self._end_all(volume_id, live)
-        if volume is None or volume_id in self._held or volume.work in REPLACED:
+        if volume is None or self._is_busy(volume):
             return
         for name in self._of(volume_id):
             await self._ensure(name, self._known[name])
@@ -273,7 +299,6 @@ class Exports:
     async def _end(self, name: str) -> None:
         await self._nbd.end(name)
         export = self._known.pop(name, None)
-        self._paused.discard(name)
         if export is not None:
             text = "volume connection closed: volume=%s attachment=%s host=%s"
             logger.info(text, export.volume, export.attachment, export.host)
@@ -288,7 +313,10 @@ class Exports:
         for name in await FILES.run(self._nbd.names):
             if name in self._known:
                 continue
-            if (export := await FILES.run(self._read, name)) is None:
+            export = await FILES.run(self._read, name)
+            if name in self._known:
+                continue  # it was opened meanwhile
+            if export is None:
                 await self._nbd.end(name)  # it was never served: the file is written before the process is started
             else:
                 self._known[name] = export
@@ -299,7 +327,9 @@ class Exports:
         except (OSError, msgspec.MsgspecError):
             return None
 
-    def _new(self, name: str, volume: Volume, attachment: Attachment, asked: VolumeOpening) -> Export:
+    async def _new(self, name: str, volume: Volume, attachment: Attachment, asked: VolumeOpening) -> Export:
+        """It is known before its files are written: until then nobody else may take its port, or its directory for one
+        that was left behind."""
         local = attachment.host in self._listening.local
         export = Export(
             attachment=attachment.id,
@@ -310,12 +340,19 @@ class Exports:
             port=0 if local else self._free_port(),
             size=volume.size,
         )
+        self._known[name] = export
+        try:
+            await FILES.run_to_its_end(self._prepare, name, export, asked.secret)
+        except BaseException:
+            del self._known[name]
+            raise
+        return export
+
+    def _prepare(self, name: str, export: Export, secret: str) -> None:
         place = self._nbd.prepare(name)
         if export.port:
-            write_private(place / KEYS, f"{attachment.id}:{asked.secret}\n".encode())
+            write_private(place / KEYS, f"{export.attachment}:{secret}\n".encode())
         self._write(name, export)
-        self._known[name] = export
-        return export
 
     def _write(self, name: str, export: Export) -> None:
         if (place := self._nbd.place(name)).is_dir():

@@ -50,6 +50,7 @@ class Nbd:
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._children: dict[str, int] = {}
+        self._stopped: set[str] = set()
 
     @property
     def watched(self) -> set[str]:
@@ -95,6 +96,7 @@ class Nbd:
     async def kill(self, name: str) -> None:
         """As `end`; its directory stays."""
         self._wanted.pop(name, None)
+        self._stopped.discard(name)
         if (watching := self._watching.pop(name, None)) is not None:
             watching.cancel()
         async with self._lock(name):
@@ -107,8 +109,16 @@ class Nbd:
                 await asyncio.sleep(LOOK_SECONDS)
             await FILES.run(self._reap, name)
 
-    async def send(self, name: str, number: signal.Signals) -> None:
-        await FILES.run(self._signal, name, number)
+    def is_stopped(self, name: str) -> bool:
+        return name in self._stopped
+
+    async def set_stopped(self, name: str, stopped: bool) -> None:
+        """While it is stopped, requests to it wait. One that dies then is started again when it may go on."""
+        if stopped == (name in self._stopped):
+            return
+        (self._stopped.add if stopped else self._stopped.discard)(name)
+        async with self._lock(name):
+            await FILES.run(self._signal, name, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     async def stop(self) -> None:
         """Watch no longer. The processes go on."""
@@ -142,9 +152,11 @@ class Nbd:
     async def _ensure(self, name: str, served: Served) -> None:
         if await FILES.run(self._is_gone, name):
             await FILES.run(self._reap, name)
+            if name in self._stopped:
+                raise Failed("volume_busy", f"the {PROGRAM} process has ended, and nobody may write now")
             # To its end, also when cancelled: whoever has the lock next must see the process, or it is never ended.
             await FILES.run_to_its_end(self._start, name, served)
-        elif name not in self._watching:
+        elif name not in self._watching and name not in self._stopped:
             await FILES.run(self._signal, name, signal.SIGCONT)  # a former keeper may have left it stopped
         await self._until_it_answers(name, served)
 
@@ -178,9 +190,12 @@ class Nbd:
 
     async def _until_it_answers(self, name: str, served: Served) -> None:
         ends = time.monotonic() + START_SECONDS
-        while not await FILES.run(self._answers, name, served):
-            if await FILES.run(self._is_gone, name):
+        while True:
+            answers = await FILES.run(self._answers, name, served)
+            if await FILES.run(self._is_gone, name):  # whoever answers at its port is another process
                 raise Failed("volume_unreachable", f"{PROGRAM}: {await FILES.run(self._last_words, name)}")
+            if answers:
+                return
             if time.monotonic() > ends:
                 raise Failed("volume_unreachable", f"{PROGRAM} does not answer within {START_SECONDS:.0f} s")
             await asyncio.sleep(LOOK_SECONDS)
