@@ -6,7 +6,7 @@ have within a project only matters where an administrator has set it: everybody'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Table, bindparam, literal, select, union_all
@@ -91,14 +91,16 @@ async def exceeded(
     user: str = "",
     defaults: Limits = EVERYTHING,
     held: Held = NOTHING,
+    among: Collection[str] | None = None,
 ) -> list[str]:
-    """One sentence per resource that would be over its limit; an empty list when all is well."""
+    """One sentence per resource that would be over its limit; an empty list when all is well. `among`: the resources
+    that matter; None: all."""
     for bound in await _bounds(tx, project, user, defaults, held):
         amounts = {**await used(tx, *bound.owner), **bound.held}
         over = [
             f"{resource}: requested {delta.get(resource, 0)}, used {amounts[resource]} of {limit}"
             for resource, limit in bound.limits.items()
-            if 0 <= limit < amounts[resource] + delta.get(resource, 0)
+            if (among is None or resource in among) and 0 <= limit < amounts[resource] + delta.get(resource, 0)
         ]
         if over:
             return over
@@ -112,8 +114,7 @@ async def exceeded_by(
     grows = {resource: amount for resource, amount in more.items() if amount > 0}
     if not grows:
         return []
-    over = await exceeded(tx, owner[0], grows, user=owner[1], defaults=defaults, held=held)
-    return [sentence for sentence in over if sentence.partition(":")[0] in grows]
+    return await exceeded(tx, owner[0], grows, user=owner[1], defaults=defaults, held=held, among=grows)
 
 
 async def room(

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from kilonova.quota.check import exceeded, room, set_limit
+from kilonova.quota.check import exceeded, exceeded_by, room, set_limit
 from kilonova.quota.service import Quotas
 from kilonova.quota.usage import map_server, unmap_server
 from kilonova.world import Tx
@@ -169,5 +169,21 @@ def test_who_only_wants_to_know_locks_nothing(control: Run) -> None:
             return await room(tx, "lab", ONE, 100, user="bob", defaults=NOVAS, locks=False)
 
         assert await store.read(body) == 7
+
+    control(story)
+
+
+def test_what_grows_is_compared_with_every_limit(control: Run) -> None:
+    """A project's limit of something else, lowered below its use, must not hide that its user's limit is reached."""
+
+    async def story(store: Any) -> None:
+        await have(store, 2)
+
+        async def body(tx: Tx) -> list[str]:
+            await set_limit(tx, "lab", "instances", 1)
+            await set_limit(tx, "lab", "cores", 4, user="bob")
+            return await exceeded_by(tx, ("lab", "bob"), {"cores": 4}, defaults=NOVAS)
+
+        assert await store.write(body) == ["cores: requested 4, used 4 of 4"]
 
     control(story)
