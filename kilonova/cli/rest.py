@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from kilonova.store.clouds import Account
 
-SECONDS = 30.0
+READ_SECONDS = 30.0
+CHANGE_SECONDS = 150.0  # the API answers some requests when their work is done: a fence may take a minute, an audit too
 PAGE = 500
 IDENTITY = "/identity"
 OURS, COMPUTE, IMAGE, NETWORK = "/kilonova/v1", "/compute/v2.1", "/image/v2", "/network/v2.0"
@@ -34,9 +35,10 @@ class Answer(NamedTuple):
 def over_http(method: str, url: str, content: bytes | None, headers: dict[str, str], ca_file: str = "") -> Answer:
     """Send one request. Raise `OSError` or `ValueError` if there is no answer, or none that is HTTP and whole."""
     request = urllib.request.Request(url, content, headers, method=method)
+    seconds = READ_SECONDS if method == "GET" else CHANGE_SECONDS
     try:
         try:
-            with urllib.request.urlopen(request, timeout=SECONDS, context=_tls(url, ca_file)) as response:
+            with urllib.request.urlopen(request, timeout=seconds, context=_tls(url, ca_file)) as response:
                 return Answer(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.headers, error.read())
@@ -95,8 +97,12 @@ class Cloud:
     def unready(self) -> str:
         """Why the cloud does not do everything that it is for; empty: it does."""
         answer = self._send("GET", "/readyz", None)
-        reason = "" if answer.status != UNREADY else json.loads(answer.body).get("reason", "")
-        return str(reason)
+        if answer.status != UNREADY:
+            return ""
+        try:
+            return str(json.loads(answer.body)["reason"])
+        except (ValueError, KeyError, TypeError):  # of a proxy in front of it
+            return f"{self.url}/readyz answers {UNREADY}"
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str] | None = None) -> Any:
         if not self._token:
@@ -124,7 +130,11 @@ class Cloud:
         try:
             return transport(method, self.url + path, content, headers, self._account.ca_file)
         except (OSError, ValueError) as error:
-            raise self._silent(getattr(error, "reason", error)) from None
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError) and method != "GET":
+                text = f"{self.url}: no answer yet ({reason}); it may still do what was asked, see kilonova op list"
+                raise Failed("no_answer", text) from None
+            raise self._silent(reason) from None
 
     def _read(self, answer: Answer) -> Any:
         if answer.status >= 400:

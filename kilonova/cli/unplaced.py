@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.exits import DONE
+from kilonova.cli.exits import DONE, REFUSED
 from kilonova.cli.names import server_id
 from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, Login, Waiting
 from kilonova.cli.output import Columns, Record, print_list
 from kilonova.cli.rest import Cloud
 from kilonova.domain.errors import Refused
+from kilonova.domain.visible import visible
 
 app = App(name="unplaced", help="Servers that found no host, or that no host built: list, retry.")
 
@@ -54,16 +56,32 @@ def retry(
         wanted = [one["server"] for one in all_unplaced(cloud) if one["host"]]
     else:
         wanted = [server_id(cloud, server) for server in servers]
-    retried = [cloud.post("/operations", {"operation": "retry", "server": server}) for server in wanted]
+    retried, refused = _retry_each(cloud, wanted)
     if retried and waiting.wait:
         from kilonova.cli.progress import follow
 
-        return follow(cloud, [one["operation"] for one in retried], waiting.timeout, login.form)
-    if retried or login.form != "table":
+        code = follow(cloud, [one["operation"] for one in retried], waiting.timeout, login.form)
+    elif retried or refused or login.form != "table":
         print_list(retried, RETRIED_COLUMNS, login.form)
+        code = DONE
     else:
         print("no server would find a host now; see kilonova unplaced list")
-    return DONE
+        code = DONE
+    for why in refused:
+        print(f"kilonova: {visible(why.message)}", file=sys.stderr)
+    return code or (REFUSED if refused else DONE)
+
+
+def _retry_each(cloud: Cloud, servers: list[str]) -> tuple[list[dict[str, Any]], list[Refused]]:
+    """One that was deleted meanwhile, or found a host, does not keep the others from being tried."""
+    retried: list[dict[str, Any]] = []
+    refused: list[Refused] = []
+    for server in servers:
+        try:
+            retried.append(cloud.post("/operations", {"operation": "retry", "server": server}))
+        except Refused as why:
+            refused.append(why)
+    return retried, refused
 
 
 def all_unplaced(cloud: Cloud) -> list[dict[str, Any]]:

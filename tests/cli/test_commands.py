@@ -132,8 +132,10 @@ def test_servers_that_never_found_a_host_are_listed_and_retried(cloud: Cloud) ->
     ):
         done = ask(cloud, *arguments)
         assert done.returncode in (USAGE, REFUSED) and words in done.stderr, done.stderr
-    first = ask(cloud, "unplaced", "retry", made[0]["server"])
-    assert first.returncode == 0, first.stderr
+    running = cloud.http.create("running")
+    assert cloud.http.ended(running["operation"])["state"] == "done"
+    first = ask(cloud, "unplaced", "retry", running["server"], made[0]["server"])
+    assert first.returncode == REFUSED and "while it is in vm_state active" in first.stderr  # the other one is retried
     retried = ask(cloud, "unplaced", "retry", "--all").stdout
     assert made[1]["server"] in retried and made[0]["server"] not in retried
     for line in (*first.stdout.splitlines()[1:], *retried.splitlines()[1:]):
@@ -141,7 +143,7 @@ def test_servers_that_never_found_a_host_are_listed_and_retried(cloud: Cloud) ->
     assert json.loads(ask(cloud, "unplaced", "list", "-f", "json").stdout) == []
     again = ask(cloud, "unplaced", "retry", made[0]["server"])
     assert again.returncode == REFUSED and "while it is in vm_state active" in again.stderr
-    for one in made:
+    for one in (*made, running):
         cloud.http.ended(cloud.http.submit("delete", server=one["server"])["operation"])
 
 
