@@ -165,10 +165,15 @@ def _image_in(state: VolumeState) -> Image | None:
         return None
     return Image(
         id=about.get("image_id", ""),
-        min_ram=int(about.get("min_ram") or 0),
+        min_ram=_number(about.get("min_ram")),
         disk_format=about.get("disk_format"),
         properties=about,
     )
+
+
+def _number(text: str | None) -> int:
+    """0 where an owner has written something else over it (os-set_image_metadata)."""
+    return int(text) if text is not None and text.isdecimal() else 0
 
 
 async def _check_type(call: Call, name: str) -> None:
