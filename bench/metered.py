@@ -60,7 +60,7 @@ def per_request() -> float:
 
 
 def begin(*_: object) -> None:
-    """On SIGUSR1: the start is over."""
+    """On SIGUSR2: the start is over."""
     global spent
     spent = 0
 
@@ -71,7 +71,7 @@ def write(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, begin)
+    signal.signal(signal.SIGUSR2, begin)
     atexit.register(write, Path(os.environ["KILONOVA_METERED"]))
     logging.Logger.handle = metered(logging.Logger.handle)  # type: ignore[method-assign]
     for kind in (prometheus_client.Counter, prometheus_client.Histogram):

@@ -45,7 +45,7 @@ def measure(report: Report, scratch: Path) -> None:
     with Metered(scratch / "metered", *SIZE, *SEEN, patience=START_SECONDS) as cloud:
         owner = tenant(cloud)
         uvloop.run(one_round(cloud, owner, WARM_UP))
-        cloud.process.send_signal(signal.SIGUSR1)
+        cloud.process.send_signal(signal.SIGUSR2)
         began = cpu_of(cloud.process.pid)
         uvloop.run(one_round(cloud, owner, MEASURED))
         total = cpu_of(cloud.process.pid) - began
