@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kilonova.api.compute.server_disks import _image_in
+from kilonova.domain.volume import VolumeState
 from tests.unit.api.compute.cloud import Cloud, run
 from tests.unit.api.compute.test_server_volumes import address, new_volume, own, until, volumes, wish, written
 
@@ -254,3 +256,10 @@ def test_no_local_disks_at_all() -> None:
         await cloud.does("member", "POST", "/servers", await asked(cloud, [root]), at="2.67", status=202)
 
     run(story, "DEFAULT.max_local_block_devices=0")
+
+
+@pytest.mark.parametrize(("text", "read"), [("512", 512), ("", 0), ("x", 0), ("-1", 0), ("²", 0), (None, 0)])
+def test_an_owner_may_write_anything_over_the_min_ram_of_a_volumes_image(text: str | None, read: int) -> None:
+    about = {"image_id": "i1", **({} if text is None else {"min_ram": text})}
+    image = _image_in(VolumeState(id="v1", status="available", size=1, image_metadata=about))
+    assert image is not None and image.min_ram == read
