@@ -11,6 +11,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -23,6 +24,8 @@ from kilonova.store.clouds import ADMIN_CLOUD, CLOUDS_NAME, read_account
 from tests.support.servers import ROOT, children, free_port
 
 KILONOVA = ROOT / ".venv/bin/kilonova"
+# A copy of the tree with a mutation has no .venv; there PYTHONPATH names the copy (tests/soak).
+PROGRAM = (str(KILONOVA),) if KILONOVA.exists() else (sys.executable, "-m", "kilonova")
 READY_SECONDS = 120.0  # generous: a busy machine is no failure
 END_SECONDS = 60.0  # for the kernel to end a process that was killed
 WORKS = re.compile(r"^kilonova: .*(ready on | works$)", re.MULTILINE)
@@ -32,14 +35,14 @@ FLAVOR = {"vcpus": 1, "memory_mb": 512, "disk_gb": 1}
 
 def kilonova(*arguments: object, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself."""
-    command = [str(KILONOVA), *map(str, arguments)]
+    command = [*PROGRAM, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 
 class Role:
     """A running `kilonova …`; `line` is what it says on stdout when it works."""
 
-    program: tuple[str, ...] = (str(KILONOVA),)
+    program: tuple[str, ...] = PROGRAM
 
     def __init__(
         self, *arguments: object, wait: bool = True, patience: float = READY_SECONDS, within: Sequence[str] = ()
