@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from kilonova.compute.network import sockets
-from kilonova.compute.network.filters import no_rules, ruleset
+from kilonova.compute.network.filters import TABLE, no_rules, ruleset
 from kilonova.compute.network.layout import Namespace, Place, Plugged, effective_mtu, layout
 from kilonova.compute.network.links import changes, flood_entries, inside, present
 from kilonova.compute.network.names import TAP, link, namespaces_of, service_namespace
@@ -25,6 +25,10 @@ from kilonova.domain.host_network import NetworkDocument, Plug
 
 logger = logging.getLogger(__name__)
 FORWARDING = ("net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
+
+
+class RulesRefused(Failed):
+    """nft did not take the rules of the host: its former ones hold."""
 
 
 class BridgedNetwork:
@@ -49,14 +53,19 @@ class BridgedNetwork:
         return self._calls
 
     async def start(self) -> None:
-        """What ran before goes on: links stay, rules are replaced by the same."""
+        """What ran before goes on: links stay, rules are replaced by the same. Rules that nft refuses do not keep the
+        agent from starting: the document that corrects them comes from the conductor."""
         missing = self._programs.missing()
         if missing:
             raise Failed("network_programs_missing", f"not installed: {', '.join(missing)}", final=True)
         self._ports.load()
         self._document = self._ports.load_document()
         async with self._lock:
-            _warn(await self._converge())
+            try:
+                _warn(await self._converge())
+            except RulesRefused as why:
+                logger.error("rules of the host not written, new ports stay closed: %s", why.message)
+                await self._close_unless_filtered()
 
     async def stop(self) -> None:
         await self._services.stop()
@@ -169,8 +178,18 @@ class BridgedNetwork:
 
     async def _write_rules(self, rules: str) -> None:
         if rules != self._rules:
-            await self._programs.run("nft", "-f", "-", given=rules)
+            try:
+                await self._programs.run("nft", "-f", "-", given=rules)
+            except Failed as why:
+                raise RulesRefused(why.code, why.message) from why
             self._rules = rules
+
+    async def _close_unless_filtered(self) -> None:
+        """Rules of the last run stay: they filter the taps that they know and close all others. Without them, after
+        somebody flushed them, a tap would be open."""
+        tables = (await self._programs.run("nft", "list", "tables")).splitlines()
+        if not {f"table {family} {TABLE}" for family in ("bridge", "inet")} <= set(tables):
+            await self._write_rules(ruleset([]))
 
     async def _configure(self, namespace: Namespace) -> None:
         if self._configured.get(namespace.name) == namespace:

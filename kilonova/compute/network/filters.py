@@ -9,7 +9,8 @@ ends connections too; replies pass because their connection is known.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from ipaddress import IPv6Address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_network
+from typing import Any
 
 from kilonova.compute.network.names import BRIDGE, LINKS, SERVICE, TAP, link, numbers, short
 from kilonova.compute.network.rules import sets, statement
@@ -117,11 +118,16 @@ def _own_addresses(port: GuestPort) -> str:
 
 
 def _outside(owned: Iterable[tuple[str, str]]) -> str:
-    return "!= { " + ", ".join(dict.fromkeys(f"{mac} . {_plain(address)}" for mac, address in owned)) + " }"
+    """Addresses of one IP version. Those of one MAC may overlap, and nft refuses a set in which two elements do."""
+    by_mac: dict[str, list[Any]] = {}  # collapse_addresses takes networks of one version
+    for mac, address in owned:
+        by_mac.setdefault(mac, []).append(ip_network(address, strict=False))
+    elements = [f"{mac} . {_plain(net)}" for mac, nets in by_mac.items() for net in collapse_addresses(nets)]
+    return "!= { " + ", ".join(elements) + " }"
 
 
-def _plain(address: str) -> str:
-    return str(ip_network(address, strict=False)) if "/" in address else address
+def _plain(net: IPv4Network | IPv6Network) -> str:
+    return str(net.network_address) if net.prefixlen == net.max_prefixlen else str(net)
 
 
 def _is_one(address: str) -> bool:

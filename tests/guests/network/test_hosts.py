@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from kilonova.compute.network.names import TAP, link, service_namespace
 from kilonova.domain.guest_ports import AddressPair, PortRule
@@ -178,6 +179,49 @@ def test_nobody_sends_from_an_address_that_is_not_his(play: Play) -> None:
         assert not a.reaches(b.address), "another MAC"
         await host.update([msgspec.structs.replace(a.port, port_security=False), b.port])
         assert a.reaches(b.address), "its owner switched port security off"
+
+    play(story)
+
+
+OVERLAPPING = [
+    ["::/0", "fe80::/10", "10.7.0.0/24", "10.7.0.1", "10.7.0.7"],
+    ["0.0.0.0/0", "fe80::f816:3eff:fe00:4d01", "fd00::/8", "fd00::1/128"],
+]
+
+
+@pytest.mark.parametrize("pairs", OVERLAPPING)
+def test_pairs_of_one_port_that_overlap_close_no_port_of_others(play: Play, pairs: list[str]) -> None:
+    """nft takes rules of all ports or none."""
+
+    async def story(lab: Lab) -> None:
+        host = await lab.host()
+        given = [AddressPair(address=one, mac=mac) for one in pairs for mac in (port(1).mac, "fa:16:3e:99:99:99")]
+        a, b = await host.plug(port(1, address_pairs=given)), await host.plug(port(2, PING))
+        a.configure("10.7.0.9"), b.configure()
+        assert a.reaches(b.address), "an allowed pair"
+
+    play(story)
+
+
+def test_an_agent_starts_with_rules_that_nft_refuses(play: Play) -> None:
+    """What an agent of another version has written down. No tap is open until the rules are corrected."""
+
+    async def story(lab: Lab) -> None:
+        host = await lab.host()
+        a, b = await host.plug(port(1, PING)), await host.plug(port(2, PING))
+        a.configure(), b.configure()
+        record = lab.folder / host.name / f"{a.port.port_id}.json"
+        spoiled = record.read_bytes().replace(b'"protocol":"icmp"', b'"protocol":"300"')
+        for is_flushed, is_open in ((False, True), (True, False)):
+            await host.network.stop()
+            record.write_bytes(spoiled)
+            if is_flushed:
+                host.run("nft", "flush", "ruleset")
+            host.network = host.agent()
+            await host.network.start()
+            assert a.reaches(b.address) is is_open, "by the rules of the last run, if there are any"
+            await host.update()
+            assert a.reaches(b.address)
 
     play(story)
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kilonova.compute.network.bridged import BridgedNetwork
+from kilonova.compute.network.filters import ruleset
 from kilonova.compute.network.layout import Place
 from kilonova.compute.network.names import TAP, link, router_namespace, service_namespace
 from kilonova.compute.network.services import Services
@@ -130,6 +131,42 @@ def test_a_restarted_agent_writes_the_same_rules_before_a_conductor_answers(tmp_
         assert again.rules == programs.rules[-1:]
 
     asyncio.run(story())
+
+
+class Refusing(Programs):
+    """Refuses rules with this text as nft does, and lists the tables of those that it took last."""
+
+    def __init__(self, refused, tables=()):
+        super().__init__()
+        self.refused, self.tables = refused, list(tables)
+
+    async def run(self, *words, given=""):
+        if words[:2] == ("nft", "list"):
+            return "".join(f"table {family} kilonova\n" for family in self.tables)
+        if words[0] == "nft" and self.refused in given:
+            raise Failed("network_program_failed", "nft -f -: File exists")
+        return await super().run(*words, given=given)
+
+
+@pytest.mark.parametrize("tables", [(), ("bridge",), ("bridge", "inet")])
+def test_rules_that_nft_refuses_do_not_keep_an_agent_from_starting(tmp_path, caplog, tables):
+    """No tap is open meanwhile: the rules of the last run hold, or all taps are closed."""
+
+    async def story():
+        network, _ = await started(tmp_path)
+        await network.ensure_plugged("server", 1, ONE)
+        programs = Refusing(ONE.mac, tables)
+        network, _ = await started(tmp_path, programs)
+        assert programs.rules == ([] if len(tables) == 2 else [ruleset([])])
+        assert not programs.links
+        corrected = msgspec.structs.replace(ONE, mac="fa:16:3e:00:00:09")
+        await network.update(document(corrected), network.moment)
+        assert corrected.mac in programs.rules[-1]
+        assert link(TAP, ONE.port_id) in programs.links
+
+    asyncio.run(story())
+    (error,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert "File exists" in error
 
 
 def router(name, nexthop):

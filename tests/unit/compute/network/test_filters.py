@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import msgspec
+import pytest
 
 from kilonova.compute.network.filters import link_local, no_rules, ruleset
 from kilonova.compute.network.names import BRIDGE, LINKS, TAP, link, short
@@ -76,6 +77,35 @@ def test_allowed_pairs_are_addresses_of_that_mac_alone():
     lines = chain(ruleset([msgspec.structs.replace(PORT, address_pairs=[pair])]), f"from-{short('p')}")
     owned = "{ fa:16:3e:00:00:05 . 10.7.0.5, fa:16:3e:99:99:99 . 10.9.0.0/16 }"
     assert f"ether type ip ether saddr . ip saddr != {owned} drop" in lines
+
+
+@pytest.mark.parametrize(
+    ("pairs", "four", "six"),
+    [
+        (["::/0", "fe80::/10"], ["10.7.0.5"], ["::/0"]),
+        (["10.7.0.0/24", "10.7.0.7"], ["10.7.0.0/24"], ["fe80::f816:3eff:fe00:5"]),
+        (["10.7.0.4/32", "10.7.0.5"], ["10.7.0.4/31"], ["fe80::f816:3eff:fe00:5"]),
+        (["0.0.0.0/0", "fe80::f816:3eff:fe00:5"], ["0.0.0.0/0"], ["fe80::f816:3eff:fe00:5"]),
+    ],
+)
+def test_pairs_that_overlap_are_one_element(pairs, four, six):
+    """nft refuses a set with elements that overlap, and with it the rules of all ports."""
+    given = [AddressPair(address=one, mac=PORT.mac) for one in pairs]
+    lines = chain(ruleset([msgspec.structs.replace(PORT, address_pairs=given)]), f"from-{short('p')}")
+    for match, wanted in (
+        ("ether type ip ether saddr . ip saddr", four),
+        ("ether type arp arp saddr ether . arp saddr ip", four),
+        ("ether type ip6 ether saddr . ip6 saddr", six),
+    ):
+        elements = ", ".join(f"{PORT.mac} . {one}" for one in wanted)
+        assert f"{match} != {{ {elements} }} drop" in lines
+
+
+def test_pairs_of_two_macs_are_not_merged():
+    pairs = [AddressPair(address="10.7.0.0/24", mac=mac) for mac in ("fa:16:3e:99:99:99", "fa:16:3e:88:88:88")]
+    lines = chain(ruleset([msgspec.structs.replace(PORT, address_pairs=pairs)]), f"from-{short('p')}")
+    elements = f"{PORT.mac} . 10.7.0.5, " + ", ".join(f"{pair.mac} . 10.7.0.0/24" for pair in pairs)
+    assert f"ether type ip ether saddr . ip saddr != {{ {elements} }} drop" in lines
 
 
 ASKING = "ether type ip ip daddr 169.254.169.254 ether saddr . ip saddr != { fa:16:3e:00:00:05 . 10.7.0.5 } drop"
