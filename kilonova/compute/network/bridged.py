@@ -58,6 +58,7 @@ class BridgedNetwork:
         missing = self._programs.missing()
         if missing:
             raise Failed("network_programs_missing", f"not installed: {', '.join(missing)}", final=True)
+        await self._programs.need_bridge_filter()
         self._ports.load()
         self._document = self._ports.load_document()
         async with self._lock:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from kilonova.domain.errors import Failed
@@ -15,6 +16,7 @@ from kilonova.domain.errors import Failed
 SECONDS = 30.0
 SYSTEM = "/usr/sbin:/sbin"  # an ordinary user's PATH lacks them
 NEEDED = ("ip", "bridge", "nft", "sysctl")
+BRIDGE_FILTER = Path("/proc/sys/net/bridge")  # there while the kernel can pass bridged packets to nftables
 
 
 class Programs:
@@ -26,6 +28,20 @@ class Programs:
 
     def missing(self) -> list[str]:
         return [name for name in NEEDED if shutil.which(name, path=self._path) is None]
+
+    async def need_bridge_filter(self) -> None:
+        """Have the kernel pass bridged packets to the inet family. Bridges accept the option also where br_netfilter
+        is not loaded, and then no packet is compared with a security group. Raises `Failed`."""
+        reason = f"{BRIDGE_FILTER} is missing"
+        if not _filters_bridges() and shutil.which("modprobe", path=self._path) is not None:
+            try:
+                await self.run("modprobe", "br_netfilter")
+            except Failed as why:
+                reason = why.message
+        if not _filters_bridges():
+            text = f"br_netfilter: the kernel module is not loaded, security groups would filter nothing ({reason})"
+            text += "; run 'modprobe br_netfilter' on the host, and name it in /etc/modules-load.d"
+            raise Failed("no_bridge_filter", text, final=True)
 
     async def run(self, *words: str, given: str = "") -> str:
         """What it prints. Raises Failed with its own last words."""
@@ -61,6 +77,10 @@ class Programs:
     async def batch(self, program: str, lines: Sequence[str], *options: str) -> None:
         if lines:
             await self.run(program, *options, "-batch", "-", given="\n".join(lines) + "\n")
+
+
+def _filters_bridges() -> bool:
+    return BRIDGE_FILTER.is_dir()
 
 
 @contextlib.contextmanager

@@ -31,6 +31,9 @@ class Programs:
     def missing(self):
         return []
 
+    async def need_bridge_filter(self):
+        pass
+
     async def run(self, *words, given=""):
         if words[0] == "nft":
             self.rules.append(given)
@@ -129,6 +132,18 @@ def test_a_restarted_agent_writes_the_same_rules_before_a_conductor_answers(tmp_
         await network.ensure_plugged("server", 1, ONE)
         _, again = await started(tmp_path)
         assert again.rules == programs.rules[-1:]
+
+    asyncio.run(story())
+
+
+def test_an_agent_does_not_start_where_security_groups_would_filter_nothing(tmp_path):
+    class Unfiltered(Programs):
+        async def need_bridge_filter(self):
+            raise Failed("no_bridge_filter", "br_netfilter is not loaded", final=True)
+
+    async def story():
+        with pytest.raises(Failed, match="br_netfilter"):
+            await started(tmp_path, Unfiltered())
 
     asyncio.run(story())
 
