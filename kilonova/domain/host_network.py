@@ -161,7 +161,7 @@ class HostNetwork(Protocol):
         """Before the guest's device is connected, and again before each start."""
 
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
-        """One port of this copy, or ("") all. A port that a newer copy was given meanwhile stays."""
+        """One port of this copy, or ("") all. A port that another copy uses stays."""
 
     async def update(self, document: NetworkDocument, asked_at: int) -> None:
         """Apply what a conductor knew at `asked_at` (a `moment`) or later. A port that was plugged after it stays; any

@@ -11,12 +11,14 @@ import logging
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from kilonova.compute.network import sockets
 from kilonova.compute.network.filters import TABLE, no_rules, ruleset
 from kilonova.compute.network.layout import Namespace, Place, Plugged, effective_mtu, layout
 from kilonova.compute.network.links import changes, flood_entries, inside, present
 from kilonova.compute.network.names import TAP, link, namespaces_of, service_namespace
-from kilonova.compute.network.plugged import PluggedPorts, Record
+from kilonova.compute.network.plugged import PluggedPorts, plug
 from kilonova.compute.network.programs import Programs
 from kilonova.compute.network.services import Services
 from kilonova.domain.errors import Failed
@@ -77,7 +79,7 @@ class BridgedNetwork:
             self._plugged_at[port.port_id] = self._calls
             self._unbound.discard(port.port_id)
             self._services.forget(server)
-            self._ports.keep(Record(server=server, copy=copy, port=port))
+            self._ports.keep(plug(self._ports.records.get(port.port_id), (server, copy), port))
             failed = await self._converge()
         if (why := failed.pop(self._service_of(Plugged(server, copy, port)), None)) is not None:
             raise why
@@ -87,20 +89,26 @@ class BridgedNetwork:
         return Plug(kind="tap", device=link(TAP, port.port_id), mtu=mtu)
 
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
-        """One port of this copy, or all. A port that another copy has been given meanwhile stays."""
+        """One port of this copy, or all. A port that another copy uses stays."""
         async with self._lock:
             going = [
-                record.port.port_id
+                record
                 for record in self._ports.records.values()
-                if (record.server, record.copy) == (server, copy) and port_id in ("", record.port.port_id)
+                if (server, copy) in record.copies and port_id in ("", record.port.port_id)
             ]
-            for each in going:
-                await self._remove_tap(each)
-                self._ports.drop(each)
-                self._unbound.discard(each)
-                self._plugged_at.pop(each, None)
+            for record in going:
+                if (left := record.without((server, copy))) is not None:
+                    self._ports.keep(left)
+                else:
+                    await self._forget(record.port.port_id)
             if going:
                 _warn(await self._converge())
+
+    async def _forget(self, port_id: str) -> None:
+        await self._remove_tap(port_id)
+        self._ports.drop(port_id)
+        self._unbound.discard(port_id)
+        self._plugged_at.pop(port_id, None)
 
     async def update(self, document: NetworkDocument, asked_at: int) -> None:
         """The ports as the conductor knew them after `asked_at` (see `moment`)."""
@@ -112,7 +120,7 @@ class BridgedNetwork:
             for port_id, record in list(self._ports.records.items()):
                 if port_id in bound:
                     self._unbound.discard(port_id)
-                    self._ports.keep(Record(server=record.server, copy=record.copy, port=bound[port_id]))
+                    self._ports.keep(msgspec.structs.replace(record, port=bound[port_id]))
                 elif self._plugged_at.get(port_id, 0) <= asked_at:
                     self._unbound.add(port_id)
             failed = await self._converge()

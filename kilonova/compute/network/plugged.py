@@ -15,10 +15,36 @@ from kilonova.domain.host_network import NetworkDocument
 DOCUMENT = "document"
 
 
+User = tuple[str, int]  # a server and one of its copies
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """`server` and `copy`: that was plugged last."""
+
     server: str
     copy: int
     port: GuestPort
+    users: list[User] = []  # all that are plugged, the last one last; older agents wrote none
+
+    @property
+    def copies(self) -> list[User]:
+        return self.users or [(self.server, self.copy)]
+
+    def without(self, user: User) -> Record | None:
+        """None: nobody else uses the port."""
+        users = [one for one in self.copies if one != user]
+        return _record(users, self.port) if users else None
+
+
+def plug(before: Record | None, user: User, port: GuestPort) -> Record:
+    """The old copy of a server that is rebuilt or resized runs on with the port until the new one takes over."""
+    others = [one for one in before.copies if one != user] if before is not None else []
+    return _record([*others, user], port)
+
+
+def _record(users: list[User], port: GuestPort) -> Record:
+    server, copy = users[-1]
+    return Record(server=server, copy=copy, port=port, users=users)
 
 
 class PluggedPorts:

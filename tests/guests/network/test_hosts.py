@@ -296,6 +296,18 @@ def test_an_older_copy_does_not_unplug_a_newer_ones_port(play: Play) -> None:
     play(story)
 
 
+def test_undoing_a_rebuild_leaves_the_old_copy_its_network(play: Play) -> None:
+    async def story(lab: Lab) -> None:
+        host = await lab.host()
+        a, b = await host.plug(port(1), copy=1), await host.plug(port(2, PING))
+        a.configure(), b.configure()
+        await host.network.ensure_plugged(a.name, 2, a.port)
+        await host.network.ensure_unplugged(a.name, 2)
+        assert a.reaches(b.address)
+
+    play(story)
+
+
 def test_nothing_is_left_behind(play: Play) -> None:
     async def story(lab: Lab) -> None:
         one, two = await lab.host(), await lab.host()

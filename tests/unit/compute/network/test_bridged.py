@@ -86,6 +86,58 @@ def test_a_copy_unplugs_its_own_ports_alone(tmp_path):
     asyncio.run(story())
 
 
+def test_a_tap_goes_with_the_last_copy_that_uses_it(tmp_path):
+    """Undoing a rebuild removes the new copy while the old one runs with the same port, also after a restart."""
+
+    async def story():
+        network, programs = await started(tmp_path)
+        for copy in (1, 2):
+            await network.ensure_plugged("server", copy, ONE)
+        await network.update(document(msgspec.structs.replace(ONE, dns_name="web")), network.moment)
+        network, _ = await started(tmp_path, programs)
+        programs.lines.clear()
+        await network.ensure_unplugged("server", 2)
+        tap = link(TAP, ONE.port_id)
+        assert tap in programs.links and f"link delete {tap}" not in programs.lines
+        assert tap in programs.rules[-1]
+        network, _ = await started(tmp_path, programs)
+        await network.ensure_unplugged("server", 2)
+        assert tap in programs.links
+        await network.ensure_unplugged("server", 1)
+        assert programs.links == set() and not list(tmp_path.iterdir())
+
+    asyncio.run(story())
+
+
+def test_a_port_is_the_copys_that_was_plugged_last(tmp_path):
+    async def story():
+        network, programs = await started(tmp_path)
+        for copy, shown in ((1, 1), (2, 2), (1, 1)):
+            programs.lines.clear()
+            await network.ensure_plugged("server", copy, ONE)
+            assert f"link set {link(TAP, ONE.port_id)} alias server/{shown}" in programs.lines
+        programs.lines.clear()
+        await network.ensure_unplugged("server", 1)
+        assert f"link set {link(TAP, ONE.port_id)} alias server/2" in programs.lines
+
+    asyncio.run(story())
+
+
+def test_records_of_an_older_agent_are_understood(tmp_path):
+    """They name the copy that was plugged last, and no others."""
+
+    async def story():
+        record = {"server": "server", "copy": 2, "port": msgspec.to_builtins(ONE)}
+        (tmp_path / f"{ONE.port_id}.json").write_bytes(msgspec.json.encode(record))
+        network, programs = await started(tmp_path)
+        await network.ensure_unplugged("server", 1)
+        assert link(TAP, ONE.port_id) in programs.links
+        await network.ensure_unplugged("server", 2)
+        assert programs.links == set() and not list(tmp_path.iterdir())
+
+    asyncio.run(story())
+
+
 def test_a_port_that_is_bound_elsewhere_is_down_and_has_no_rules(tmp_path):
     async def story():
         network, programs = await started(tmp_path)
