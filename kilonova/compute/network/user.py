@@ -22,6 +22,19 @@ SSH = 22
 FIRST, LAST = 22022, 22999
 
 
+class Forwarded(msgspec.Struct, frozen=True, array_like=True):
+    """`server` and `copy`: that was plugged last."""
+
+    server: str
+    copy: int
+    number: int
+    others: list[tuple[str, int]] = []  # copies that are plugged besides; older agents wrote none
+
+    @property
+    def copies(self) -> list[tuple[str, int]]:
+        return [*self.others, (self.server, self.copy)]
+
+
 class UserNetwork:
     """The number of a forwarded port belongs to the guest's port: it stays the same over restarts and rebuilds."""
 
@@ -29,7 +42,7 @@ class UserNetwork:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "forwards.json"
-        self._forwards: dict[str, tuple[str, int, int]] = {}  # by port: server, copy, number
+        self._forwards: dict[str, Forwarded] = {}  # by port
 
     @property
     def moment(self) -> int:
@@ -38,29 +51,32 @@ class UserNetwork:
     async def start(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._file.exists():
-            kind = dict[str, tuple[str, int, int]]
-            self._forwards = msgspec.json.decode(self._file.read_bytes(), type=kind)
+            self._forwards = msgspec.json.decode(self._file.read_bytes(), type=dict[str, Forwarded])
 
     async def stop(self) -> None:
         pass
 
     async def ensure_plugged(self, server: str, copy: int, port: GuestPort) -> Plug:
         known = self._forwards.get(port.port_id)
-        number = known[2] if known is not None else self._free()
-        if known != (server, copy, number):
-            self._forwards[port.port_id] = (server, copy, number)
+        number = known.number if known is not None else self._free()
+        others = [one for one in known.copies if one != (server, copy)] if known is not None else []
+        if known != (forwarded := Forwarded(server, copy, number, others)):
+            self._forwards[port.port_id] = forwarded
             self._keep()
             logger.info("ssh of guest forwarded: server=%s command='ssh -p %d root@%s'", server, number, LOOPBACK)
         return Plug(kind="user", mtu=port.mtu, forwards=[Forward(LOOPBACK, number, SSH)])
 
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
-        going = [
-            each
-            for each, (owner, number, _) in self._forwards.items()
-            if (owner, number) == (server, copy) and port_id in ("", each)
-        ]
-        for each in going:
-            del self._forwards[each]
+        going = {
+            each: known
+            for each, known in self._forwards.items()
+            if (server, copy) in known.copies and port_id in ("", each)
+        }
+        for each, known in going.items():
+            if left := [one for one in known.copies if one != (server, copy)]:
+                self._forwards[each] = Forwarded(*left[-1], known.number, left[:-1])
+            else:
+                del self._forwards[each]
         if going:
             self._keep()
 
@@ -68,7 +84,7 @@ class UserNetwork:
         pass
 
     def _free(self) -> int:
-        taken = {number for _, _, number in self._forwards.values()}
+        taken = {known.number for known in self._forwards.values()}
         for number in range(FIRST, LAST + 1):
             if number not in taken and _can_bind(number):
                 return number

@@ -46,6 +46,35 @@ def test_a_number_is_free_again_when_its_copy_goes(tmp_path):
     asyncio.run(body())
 
 
+def test_a_number_stays_with_the_old_copy_when_the_new_one_goes(tmp_path):
+    """Undoing a rebuild: the definition of the old copy has the number in it."""
+
+    async def body():
+        network = await started(tmp_path)
+        first = await number(network, ONE)
+        await number(network, ONE, copy=2)
+        network = await started(tmp_path)
+        await network.ensure_unplugged("server", 2)
+        assert await number(await started(tmp_path), TWO) != first
+        await network.ensure_unplugged("server", 1)
+        assert await number(network, TWO) == first
+
+    asyncio.run(body())
+
+
+def test_a_file_of_an_older_agent_is_understood(tmp_path):
+    """It names the copy that was plugged last, and no others."""
+
+    async def body():
+        (tmp_path / "forwards.json").write_text('{"a":["server",2,22500]}')
+        network = await started(tmp_path)
+        assert await number(network, ONE, copy=1) == 22500
+        await network.ensure_unplugged("server", 1)
+        assert await number(network, ONE, copy=2) == 22500
+
+    asyncio.run(body())
+
+
 def test_a_number_that_somebody_uses_is_left_alone(tmp_path):
     async def body():
         network = await started(tmp_path)
