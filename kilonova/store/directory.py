@@ -105,6 +105,18 @@ def write_secret(file: Path, text: str) -> None:
         raise StoreError(f"cannot write {file}: {error.strerror}") from error
 
 
+def finish_file(half: Path, whole: Path) -> None:
+    """Give a file that is complete its final name. A power cut leaves all of it under that name, or nothing: programs
+    like `qemu-img convert` leave its bytes in memory."""
+    descriptor = os.open(half, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(half, whole)
+    sync_directory(whole.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Else a power cut may take a rename in it back: a new `seal.key` would be gone, and what it seals would not."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -36,6 +36,7 @@ from kilonova.compute.transfer.pieces import (
     whole_digest,
 )
 from kilonova.domain.errors import Failed, Refused
+from kilonova.store.directory import finish_file
 from kilonova.threads import FILES
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def write_expected(place: Path, expected: Expected) -> None:
     half.unlink(missing_ok=True)
     half.touch(mode=PRIVATE)
     half.write_bytes(msgspec.json.encode(expected))
-    half.rename(place / INCOMING)
+    finish_file(half, place / INCOMING)
 
 
 class Incoming:
@@ -140,12 +141,7 @@ class Incoming:
         except (Failed, Refused) as why:
             self.drop()
             raise Refused("bad_request", f"{self.whole.name}: {why.message}") from None
-        descriptor = os.open(self.part, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        self.part.rename(self.whole)
+        finish_file(self.part, self.whole)
         self._log.unlink(missing_ok=True)
 
     def drop(self) -> None:

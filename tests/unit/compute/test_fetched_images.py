@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from kilonova.compute.drivers.libvirt.fetching import FetchedImages
 from kilonova.compute.drivers.libvirt.images import UNUSED_SECONDS, Bases
 from kilonova.domain.errors import Failed
 from kilonova.domain.image_bytes import ImageContent, ImageOrder
+from tests.support.flushing import Flushes
 from tests.support.qcow2 import bomb
 
 IMAGE = "5e7e0000-0000-4000-8000-0000000000ff"
@@ -49,13 +50,17 @@ class Service:
 
 
 @pytest.fixture
-def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Whatever a test does there, no base that has its name is lost by a power cut."""
+    flushes = Flushes(tmp_path, monkeypatch)
+
     async def convert(*words: str, seconds: float = 0.0) -> str:
         shutil.copyfile(words[-2], words[-1])
         return ""
 
     monkeypatch.setattr(images, "run", convert)
-    return tmp_path
+    yield tmp_path
+    assert flushes.lost() == []
 
 
 def ensure(root: Path, service: Service, wanted: ImageOrder | None = None, patience: float = 5.0) -> bytes:

@@ -15,6 +15,7 @@ from kilonova.compute.drivers.libvirt.programs import run
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.guest_contents import GuestSecrets
+from kilonova.store.directory import finish_file
 from kilonova.threads import FILES
 
 LABEL = "config-2"  # by which guests find it
@@ -38,7 +39,7 @@ async def write_iso(path: Path, tree: Mapping[str, bytes]) -> None:
         options = ("-quiet", "-J", "-r", "-V", LABEL, "-allow-lowercase", "-allow-multidot", "-l", "-ldots")
         await run("genisoimage", *options, "-o", str(half), str(folder))
         half.chmod(PRIVATE)
-        half.rename(path)
+        await FILES.run_to_its_end(finish_file, half, path)
     finally:
         await FILES.run(shutil.rmtree, folder, True)
 

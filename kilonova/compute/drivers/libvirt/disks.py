@@ -15,6 +15,7 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.image_bytes import ImageOrder
 from kilonova.services.image.inspection import QCOW2, RAW
+from kilonova.store.directory import finish_file
 from kilonova.threads import FILES
 
 DISK, HALF, BASE = "disk.qcow2", "disk.half", "base.raw"
@@ -92,7 +93,7 @@ class Disks:
             await FILES.run(link, base.path, place / BASE)
             layered = ("-b", BASE, "-F", RAW)  # by a name in the same directory: it moves with the disk
             await run("qemu-img", "create", "-q", "-f", QCOW2, *layered, str(half), str(max(size, base.size)))
-        half.rename(place / DISK)
+        await FILES.run_to_its_end(finish_file, half, place / DISK)
 
     async def fit(self, guest: GuestSpec) -> None:
         """Grow the disks to the guest's sizes and make those that it lacks. None shrinks, but for swap: a guest keeps
@@ -162,7 +163,7 @@ class Disks:
                 await run("mkswap", str(half))
             else:
                 await run("qemu-img", "create", "-q", "-f", QCOW2, str(half), str(size))
-            half.rename(place / name)
+            await FILES.run_to_its_end(finish_file, half, place / name)
 
     async def _grow(self, disk: Path, size: int) -> None:
         there = await self._bytes(disk)

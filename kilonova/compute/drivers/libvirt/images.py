@@ -16,7 +16,8 @@ from kilonova.compute.drivers.libvirt.programs import LONG_SECONDS, run
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.image_bytes import ImageOrder
 from kilonova.services.image.inspection import QCOW2, RAW, inspect
-from kilonova.threads import FILES
+from kilonova.store.directory import finish_file
+from kilonova.threads import COPIES, FILES
 
 logger = logging.getLogger(__name__)
 BASES = "_base"  # beside the directories of the hosts; no host's name begins so
@@ -191,10 +192,10 @@ class Bases:
         try:
             formats = ("-f", disk_format, "-O", RAW)
             await run("qemu-img", "convert", *formats, str(found.path), str(half), seconds=LONG_SECONDS)
-        except Failed:
+            await COPIES.run_to_its_end(finish_file, half, path)  # else it may give its name to the file of a next try
+        except (Failed, OSError):
             await FILES.run(half.unlink, True)  # a full disk would stay full
             raise
-        await FILES.run(half.rename, path)
 
     async def clean(self, *, at_once: bool = False) -> None:
         """`at_once`: room is needed now."""

@@ -30,7 +30,8 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.image_bytes import DiskRoute, ImageOrder
 from kilonova.services.image.inspection import QCOW2
-from kilonova.threads import FILES
+from kilonova.store.directory import finish_file
+from kilonova.threads import COPIES, FILES
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class Moves:
         for disk in (*self._disks.ephemerals(place), place / DISK):
             while (layer := await _layer_of(disk)) is not None and layer.stat().st_nlink == 1:
                 await run("qemu-img", "commit", "-q", "-d", "-f", QCOW2, str(disk), seconds=LONG_SECONDS)
-                layer.rename(disk)
+                await COPIES.run_to_its_end(finish_file, layer, disk)
 
 
 async def _lay_over(disk: Path, target: Path) -> None:
@@ -131,7 +132,7 @@ async def _lay_over(disk: Path, target: Path) -> None:
     await FILES.run(link, disk, layer)
     await FILES.run(begin_file, half)
     await run("qemu-img", "create", "-q", "-f", QCOW2, "-b", layer.name, "-F", QCOW2, str(half))
-    half.rename(target / disk.name)
+    await FILES.run_to_its_end(finish_file, half, target / disk.name)
 
 
 async def _layer_of(disk: Path) -> Path | None:

@@ -17,6 +17,7 @@ from kilonova.compute.drivers.libvirt.disks import DISK, LAYER, Disks
 from kilonova.compute.drivers.libvirt.images import Bases
 from kilonova.domain.driver import INSTEAD
 from kilonova.domain.errors import Failed
+from kilonova.store.directory import finish_file
 
 RESERVED = "reserved.json"
 Bytes = Annotated[int, msgspec.Meta(ge=0)]  # a host that shares the storage cannot promise others more than there is
@@ -54,7 +55,7 @@ class Reservations:
         path = self._disks.ready_place(server, copy) / RESERVED
         half = path.with_suffix(".half")
         half.write_bytes(msgspec.json.encode(reservation))
-        half.rename(path)
+        finish_file(half, path)  # the old disk may go next, because of this promise
 
     def withdraw(self, server: str, copy: int) -> None:
         place = self._disks.place(server, copy)

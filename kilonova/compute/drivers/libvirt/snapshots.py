@@ -22,7 +22,8 @@ from kilonova.compute.drivers.libvirt.programs import run
 from kilonova.domain.errors import Failed
 from kilonova.domain.image_bytes import DiskSnapshot
 from kilonova.services.image.inspection import QCOW2
-from kilonova.threads import FILES
+from kilonova.store.directory import finish_file
+from kilonova.threads import COPIES, FILES
 
 PREFIX, WHOLE, HALF = "snapshot-", ".qcow2", ".half"
 TARGET = "vda"  # of the root disk in every domain
@@ -47,7 +48,7 @@ class DiskSnapshots:
                 await self._convert(self._disks.disk(server, copy), half)
             else:
                 await self._back_up(running, half)
-            half.rename(whole)
+            await COPIES.run_to_its_end(finish_file, half, whole)
         return DiskSnapshot(size=whole.stat().st_size, disk_format=QCOW2)
 
     async def read(self, server: str, copy: int, name: str) -> AsyncIterator[bytes]:

@@ -25,6 +25,7 @@ from kilonova.compute.transfer.sender import DiskSender, SentFile
 from kilonova.domain.errors import Failed
 from kilonova.domain.image_bytes import DiskRoute
 from kilonova.settings import HttpOptions
+from tests.support.flushing import Flushes
 from tests.unit.compute.transfer.cutter import Cutter
 
 MIB = 1024**2
@@ -81,10 +82,13 @@ class Destination:
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[Destination]:
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Destination]:
+    """Whatever a test does there, no disk that has its name is lost by a power cut."""
+    flushes = Flushes(tmp_path / "there", monkeypatch)
     made = Destination(tmp_path / "there", HttpOptions())
     yield made
     made.stop()
+    assert flushes.lost() == []
 
 
 def disk(path: Path, mib: int = 16, holes: tuple[tuple[int, int], ...] = ()) -> Path:
