@@ -54,9 +54,13 @@ def volume(socket: Path, attachment: str = "attachment-1", **more: str) -> Guest
     return GuestVolume(attachment=attachment, volume=f"of-{attachment}", device="/dev/vdb", connection=connection)
 
 
-def xml_of(libvirt: Libvirt, *options: str) -> str:
-    command = ["virsh", "-q", "-c", libvirt.uri, "dumpxml", name_of(A, 1), *options]
+def virsh(libvirt: Libvirt, verb: str, *options: str) -> str:
+    command = ["virsh", "-q", "-c", libvirt.uri, verb, name_of(A, 1), *options]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def xml_of(libvirt: Libvirt, *options: str) -> str:
+    return virsh(libvirt, "dumpxml", *options)
 
 
 def plugged(libvirt: Libvirt, *options: str) -> dict[str, str]:
@@ -117,6 +121,9 @@ def test_a_volume_is_plugged_into_a_running_guest_once(libvirt: Libvirt, driver:
         assert plugged(libvirt) == first, "it was taken away and given again"
         assert await renewed_by(driver, VOLUME_BYTES) == [], "told once more, its connection stays"
         assert await renewed_by(driver, VOLUME_BYTES + 512) == ["attachment-1"]
+        virsh(libvirt, "suspend")  # as an agent that died before its guest went on
+        await driver.show_size("attachment-1", VOLUME_BYTES)
+        assert virsh(libvirt, "domstate").strip() == "running"
         assert SECRET not in xml_of(libvirt) + xml_of(libvirt, "--inactive")
         (report,) = await driver.copies()
         assert report.volumes == ("attachment-1",)

@@ -276,18 +276,26 @@ class LibvirtDriver:
     async def _show_size(self, attachment: str, size: int) -> None:
         seen = await self.connection.call(guests.running_with, attachment)
         names = [name for name, bytes_seen in seen.items() if bytes_seen < size]
-        if seen and not names:
-            return  # told once more
         try:
-            for name in names:
-                await self.connection.call(guests.pause, name)
-            if self.volumes is not None:
-                await self.volumes.renew(attachment)
-            for name in names:
-                await self.connection.call(guests.show_size, name, attachment, size, seconds=START_SECONDS)
+            if names or not seen:  # else it was told once more
+                await self._renew_volume(attachment, size, names)
         finally:
-            for name in names:
-                await self.connection.call(guests.go_on, name)
+            await self._go_on(list(seen))  # one that sees the size may have been paused by an agent that died since
+
+    async def _renew_volume(self, attachment: str, size: int, names: Sequence[str]) -> None:
+        for name in names:
+            await self.connection.call(guests.pause, name)
+        if self.volumes is not None:
+            await self.volumes.renew(attachment)
+        for name in names:
+            await self.connection.call(guests.show_size, name, attachment, size, seconds=START_SECONDS)
+
+    async def _go_on(self, names: Sequence[str]) -> None:
+        """A guest that cannot go on does not hold up the others."""
+        calls = [self.connection.call(guests.go_on, name) for name in names]
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _note_volumes(self, server: str, copy: int, attachment: str, volume: GuestVolume | None) -> None:
         """In the definition that the domain keeps, so that `copies` tells them."""

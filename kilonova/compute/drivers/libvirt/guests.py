@@ -172,13 +172,19 @@ def pause(connection: libvirt.virConnect, name: str) -> None:
 
 
 def go_on(connection: libvirt.virConnect, name: str) -> None:
-    if (domain := _find(connection, name)) is None or domain.state()[0] != libvirt.VIR_DOMAIN_PAUSED:
+    """After `pause`. One that stands still for another reason, as an error of its disk or a migration, stays so."""
+    if (domain := _find(connection, name)) is None or not _is_suspended(domain):
         return
     try:
         domain.resume()
     except libvirt.libvirtError:
-        if domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:  # not one that somebody else has resumed just now
+        if _is_suspended(domain):  # not one that somebody else has resumed just now
             raise
+
+
+def _is_suspended(domain: libvirt.virDomain) -> bool:
+    state, reason, *_ = domain.state()
+    return bool(state == libvirt.VIR_DOMAIN_PAUSED and reason == libvirt.VIR_DOMAIN_PAUSED_USER)
 
 
 def show_size(connection: libvirt.virConnect, name: str, attachment: str, size: int) -> None:
