@@ -3,8 +3,12 @@ order. The bus carries no disks; it only tells the address of an API that is the
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from kilonova.bus import IMAGE_ADDRESS
@@ -12,9 +16,10 @@ from kilonova.compute.http_client import PASSING, answer_of, connect, error_in
 from kilonova.domain.errors import Failed, NoAnswer
 from kilonova.domain.image_bytes import TOKEN_HEADER, ImageOrder, UploadOrder
 from kilonova.services.image.uploads import TAKEN_OVER
-from kilonova.threads import FILES
+from kilonova.threads import COPIES
 from kilonova.world import Bus, Clock
 
+T = TypeVar("T")
 PATIENCE = 60.0  # seconds without an API that answers; then the step fails, and may be tried again
 PAUSE = 2.0
 PIECE = 1024 * 1024
@@ -40,40 +45,71 @@ class HttpImageBytes:
             await self._clock.sleep(PAUSE)
 
     async def _send(self, order: UploadOrder, pieces: AsyncIterator[bytes]) -> None:
-        connection, path = await self._open(order.image)
-        try:
-            await FILES.run(_begin, connection, f"{path}?{urlencode({'disk_format': order.disk_format})}", order)
+        async with self._line(order.image) as line:
+            await line.run(_begin, f"{line.path}?{urlencode({'disk_format': order.disk_format})}", order)
             try:
                 async for piece in pieces:
-                    await FILES.run(connection.send, piece)
+                    await line.run(http.client.HTTPConnection.send, piece)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it does not want the rest; its answer may say why
-            status, answer = await FILES.run(answer_of, connection)
-        finally:
-            connection.close()
+            status, answer = await line.run(answer_of)
         _judge(order.image, "upload", status, answer)
 
     async def fetch(self, order: ImageOrder, offset: int) -> AsyncIterator[bytes]:
         """The bytes from this one on. It may end early, or raise one of `CUT`: then ask for the rest. Raises `Failed`
         where that is useless."""
-        connection, path = await self._open(order.image)
-        try:
+        async with self._line(order.image) as line:
             headers = {TOKEN_HEADER: order.token} | ({"Range": f"bytes={offset}-"} if offset else {})
-            await FILES.run(lambda: connection.request("GET", path, headers=headers))
-            response = await FILES.run(connection.getresponse)
+            response = await line.run(_ask, line.path, headers)
             if response.status != (206 if offset else 200):
-                _judge(order.image, "download", response.status, await FILES.run(response.read, PIECE))
+                answer = await line.run(lambda _: response.read(PIECE))
+                _judge(order.image, "download", response.status, answer)
                 raise http.client.HTTPException(f"the answer was {response.status}")
-            while piece := await FILES.run(response.read, PIECE):
+            while piece := await line.run(lambda _: response.read(PIECE)):
                 yield piece
+
+    @contextlib.asynccontextmanager
+    async def _line(self, image: str) -> AsyncIterator[_Line]:
+        """A connection to an API."""
+        url: SplitResult = urlsplit(self._url or (await self._bus.call(IMAGE_ADDRESS, b"")).decode())
+        path = f"{url.path.rstrip('/')}/kilonova/v1/image-bytes/{quote(image, safe='')}"
+        connection = connect(url.scheme, url.netloc, self._ca_file)
+        try:
+            await COPIES.run(connection.connect)
+            yield _Line(connection, path)
         finally:
             connection.close()
 
-    async def _open(self, image: str) -> tuple[http.client.HTTPConnection, str]:
-        """A connection to an API, and the image's path there."""
-        url: SplitResult = urlsplit(self._url or (await self._bus.call(IMAGE_ADDRESS, b"")).decode())
-        path = f"{url.path.rstrip('/')}/kilonova/v1/image-bytes/{quote(image, safe='')}"
-        return connect(url.scheme, url.netloc, self._ca_file), path
+
+class _Line:
+    """A connection, and the image's path there. Cancelled, a call hangs up and waits for its thread: closing what a
+    thread still reads would hold up the event loop as long as that waits."""
+
+    def __init__(self, connection: http.client.HTTPConnection, path: str) -> None:
+        self._connection, self.path = connection, path
+        self._hang_up = _HangUp(connection.sock)
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await COPIES.run_until_stopped(self._hang_up, work, self._connection, *arguments)
+
+
+class _HangUp(threading.Event):
+    """Once set, no thread waits for the other end any more."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__()
+        self._socket = connected  # a connection forgets it once the answer says that it is the last one
+
+    def set(self) -> None:
+        super().set()
+        with contextlib.suppress(OSError):  # the other end was first
+            # Not the method of a TLS socket, which takes away what the thread uses.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+def _ask(connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse()
 
 
 def _begin(connection: http.client.HTTPConnection, path: str, order: UploadOrder) -> None:
