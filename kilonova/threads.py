@@ -6,6 +6,7 @@ asyncio's own pool is for everything at once: eight copies of disks in it, and n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -31,14 +32,18 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     async def run_until_stopped(self, stop: threading.Event, work: Callable[..., T], *arguments: Any) -> T:
-        """As `run`. Cancelled, it sets `stop` and returns only when the thread has ended: the same work may be begun
-        again at once."""
+        """As `run`. Cancelled, however often, it sets `stop` and returns only when the thread has ended: the same work
+        may be begun again at once."""
         future = asyncio.ensure_future(self.run(work, *arguments))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             stop.set()
-            await asyncio.wait([future])
+            while not future.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # that the work failed when it was stopped need not be logged
             raise
 
     async def run_to_its_end(self, work: Callable[..., T], *arguments: Any) -> T:

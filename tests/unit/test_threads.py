@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
+
+import pytest
 
 from kilonova.services.compute.keys import SSH, make_pair
 from kilonova.services.identity.passwords import Passwords
@@ -60,3 +63,26 @@ def test_a_cancelled_copy_has_ended_when_its_caller_knows() -> None:
         assert task.cancelled() and ended.is_set()
 
     asyncio.run(story())
+
+
+def test_however_often_it_is_cancelled_and_however_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        stop, ended = threading.Event(), threading.Event()
+
+        def fail() -> None:
+            stop.wait(5)
+            time.sleep(0.2)
+            ended.set()
+            raise OSError("stopped")
+
+        task = asyncio.create_task(Threads("test", 1).run_until_stopped(stop, fail))
+        await asyncio.sleep(0.05)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        await asyncio.wait([task])
+        assert task.cancelled() and ended.is_set()
+
+    asyncio.run(story())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
