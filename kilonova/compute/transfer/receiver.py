@@ -153,10 +153,13 @@ class _Writer:
     """Writes pieces, and notes them once they are on the disk."""
 
     def __init__(self, incoming: Incoming) -> None:
-        self._size = incoming.size
-        self._part, self._log = incoming.begin()
+        self._incoming, self._size = incoming, incoming.size
+        self._descriptors: tuple[int, ...] = ()
         self._unflushed: list[bytes] = []
         self._bytes = 0
+
+    def open(self) -> None:
+        self._part, self._log = self._descriptors = self._incoming.begin()
 
     def write(self, number: int, digest: bytes, piece: bytes) -> None:
         if digest_of(piece) != digest:
@@ -173,11 +176,13 @@ class _Writer:
         self._unflushed, self._bytes = [], 0
 
     def close(self) -> None:
+        if not self._descriptors:
+            return
         try:
             self.flush()
         finally:
-            os.close(self._part)
-            os.close(self._log)
+            for descriptor in self._descriptors:
+                os.close(descriptor)
 
 
 class DiskReceiver:
@@ -242,14 +247,16 @@ class DiskReceiver:
     async def _receive(self, incoming: Incoming, request: Request) -> None:
         if await FILES.run(incoming.is_whole):
             raise Refused("disk_again", f"{incoming.whole.name} is whole already")
-        writer = await FILES.run(_Writer, incoming)
+        writer = _Writer(incoming)
         try:
+            # A request may take over at any moment: no thread works on the disk when this ends.
+            await FILES.run_to_its_end(writer.open)
             async with contextlib.aclosing(_frames(request, incoming.size)) as frames:
                 async for number, digest, piece in frames:
-                    await FILES.run(writer.write, number, digest, piece)
+                    await FILES.run_to_its_end(writer.write, number, digest, piece)
                     self.received += len(piece)
         finally:
-            await asyncio.shield(FILES.run(writer.close))
+            await FILES.run_to_its_end(writer.close)
 
 
 async def _frames(request: Request, size: int) -> AsyncGenerator[tuple[int, bytes, bytes], None]:

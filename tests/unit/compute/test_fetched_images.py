@@ -9,9 +9,11 @@ import hashlib
 import os
 import random
 import shutil
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,8 +152,8 @@ def test_a_full_disk_is_said(bases: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     opened = fetching._Part.open
 
-    def full(path: Path, content: ImageContent) -> fetching._Part:
-        part = opened(path, content)
+    def full(*arguments: Any) -> fetching._Part:
+        part = opened(*arguments)
         part._file = Full()
         return part
 
@@ -185,3 +187,28 @@ def test_unused_bases_and_parts_go(bases: Path) -> None:
     os.link(folder / "used.raw", bases / "a disk is over it")
     asyncio.run(Bases(bases, FetchedImages(bases, "host1", Service())).clean())
     assert left(bases) == ["new.host1.part", "new.raw", "used.raw"]
+
+
+def test_a_cancelled_fetch_leaves_no_thread_at_its_file(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one opens the same file."""
+    entered, at_work = threading.Event(), 0
+    add = fetching._Part.add
+
+    def slow(part: fetching._Part, piece: bytes) -> None:
+        nonlocal at_work
+        at_work += 1
+        entered.set()
+        time.sleep(0.3)
+        add(part, piece)
+        at_work -= 1
+
+    async def story() -> None:
+        monkeypatch.setattr(fetching._Part, "add", slow)
+        source = FetchedImages(bases, "host1", Service(), patience=5.0)
+        task = asyncio.create_task(source.fetch(IMAGE, order()))
+        assert await asyncio.to_thread(entered.wait, 5)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() and at_work == 0
+
+    asyncio.run(story())

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import http.client
 import os
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
@@ -45,7 +46,8 @@ class FetchedImages:
             await FILES.run(_drop, path)
             raise Failed("image_gone", f"image {image}: the image service does not have it any more", final=True)
         await FILES.run(self._folder.mkdir, 0o711, True, True)
-        part = await COPIES.run(_Part.open, path, order.content)
+        stop = threading.Event()
+        part = await COPIES.run_until_stopped(stop, _Part.open, path, order.content, stop)
         try:
             with part:
                 await FILES.run(self._require_room, image, order.content.size - part.size)
@@ -91,13 +93,13 @@ class FetchedImages:
         was_resumed = part.size > 0
         await self._fill(part, order)
         if not part.is_right() and was_resumed:
-            await FILES.run(part.clear)
+            await FILES.run_to_its_end(part.clear)
             await self._fill(part, order)
         if not part.is_right():
             content, found = part.content, part.digest.hexdigest()
             text = f"its {content.algorithm} is {found[:16]}…, the image service says {content.checksum[:16]}…"
             raise Failed("image_differs", f"image {order.image}: {text}; nothing of it is kept", final=True)
-        await FILES.run(part.flush)
+        await FILES.run_to_its_end(part.flush)
 
     async def _fill(self, part: _Part, order: ImageOrder) -> None:
         ends = time.monotonic() + self._patience
@@ -106,7 +108,7 @@ class FetchedImages:
             try:
                 async with contextlib.aclosing(self._pieces(order, part.size)) as pieces:
                     async for piece in pieces:
-                        await FILES.run(part.add, piece)
+                        await FILES.run_to_its_end(part.add, piece)
                         ends = time.monotonic() + self._patience
             except CUT as cut:
                 why = cut
@@ -129,9 +131,10 @@ class _Part:
         self.size, self.digest = 0, hashlib.new(content.algorithm)
 
     @classmethod
-    def open(cls, path: Path, content: ImageContent) -> _Part:
+    def open(cls, path: Path, content: ImageContent, stop: threading.Event) -> _Part:
+        """`stop`: nobody needs it any more."""
         part = cls(os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE), "r+b", buffering=0), content)
-        while piece := part._file.read(PIECE):
+        while not stop.is_set() and (piece := part._file.read(PIECE)):
             part._count(piece)
         if part.size > content.size:
             part.clear()

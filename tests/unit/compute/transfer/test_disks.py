@@ -10,7 +10,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +349,59 @@ def test_two_that_send_the_same_disk_end_with_one(there: Destination, tmp_path: 
         thread.join()
     assert (there.place / "disk.qcow2").read_bytes() == path.read_bytes()
     assert errors == []
+
+
+class Writers:
+    """Watches the writers of disks, and makes them slow."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = threading.Event()
+        self._open, self._busy = set[int](), set[int]()
+        self.wrong: list[str] = []
+        for verb in ("open", "write", "close"):
+            monkeypatch.setattr(receiving._Writer, verb, self._watched(verb, getattr(receiving._Writer, verb)))
+
+    def _watched(self, verb: str, real: Callable[..., None]) -> Callable[..., None]:
+        def call(writer: Any, *arguments: Any) -> None:
+            self._open.add(id(writer))
+            if id(writer) in self._busy or len(self._open) > 1:
+                self.wrong.append(f"{verb} beside another call")
+            self._busy.add(id(writer))
+            if verb == "write":
+                self.entered.set()
+                time.sleep(0.3)
+            real(writer, *arguments)
+            self._busy.discard(id(writer))
+            if verb == "close":
+                self._open.discard(id(writer))
+
+        return call
+
+
+def test_who_takes_over_finds_no_thread_at_the_disk(there: Destination, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where two take over at once: a descriptor that is closed under a thread may be another file's by then."""
+    writers, answers = Writers(monkeypatch), list[int]()
+
+    def slow() -> Iterator[bytes]:
+        yield frame(0, PIECE)
+        time.sleep(2)
+
+    def first() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            there.ask("PUT", "disk.qcow2", slow(), size=SIZE)
+
+    def other() -> None:
+        answers.append(there.ask("PUT", "disk.qcow2", frame(0, PIECE) + frame(1, PIECE), size=SIZE)[0])
+
+    threads = [threading.Thread(target=work) for work in (first, other, other)]
+    threads[0].start()
+    assert writers.entered.wait(5)
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert writers.wrong == []
+    assert 204 in answers and set(answers) <= {204, 503}
 
 
 def test_a_full_disk_says_so(there: Destination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
