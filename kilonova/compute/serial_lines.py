@@ -27,12 +27,16 @@ class SerialLines:
         async with self._opening:
             line = self._lines.get(key)
             if line is None:
-                line = self._lines[key] = _Line(await self._open(server, copy), lambda: self._lines.pop(key, None))
+                line = self._lines[key] = _Line(await self._open(server, copy), lambda ended: self._drop(key, ended))
             return line.join()
+
+    def _drop(self, key: Key, ended: _Line) -> None:
+        if self._lines.get(key) is ended:  # else somebody has opened the next one by now
+            del self._lines[key]
 
 
 class _Line:
-    def __init__(self, stream: ByteStream, on_end: Callable[[], object]) -> None:
+    def __init__(self, stream: ByteStream, on_end: Callable[[_Line], None]) -> None:
         self.stream, self._on_end = stream, on_end
         self._users: set[_User] = set()
         self._writing = asyncio.Lock()
@@ -44,9 +48,12 @@ class _Line:
         return user
 
     async def leave(self, user: _User) -> None:
+        """Once more is harmless: a stream is closed by each who used it."""
+        if user not in self._users:
+            return
         self._users.discard(user)
         if not self._users:
-            self._on_end()
+            self._on_end(self)
             self._reading.cancel()
             await self.stream.close()
 
@@ -60,7 +67,7 @@ class _Line:
                 for user in list(self._users):
                     user.give(data)
         finally:
-            self._on_end()
+            self._on_end(self)
             for user in list(self._users):
                 user.end()
             await self.stream.close()

@@ -109,3 +109,61 @@ def test_a_line_ends_with_its_guest_and_is_opened_again() -> None:
         await again.close()
 
     asyncio.run(story())
+
+
+def test_a_late_close_leaves_the_line_of_others_alone() -> None:
+    """A stream may be closed by each who used it, and the guest may have been started again in between."""
+
+    async def story() -> None:
+        streams = [await pair(), await pair()]
+        waiting = [line for _, line in streams]
+
+        async def open_line(server: str, copy: int) -> ByteStream:
+            return waiting.pop(0)
+
+        lines = SerialLines(open_line)
+        early = await lines.join("s", 1)
+        await asyncio.sleep(0.05)  # it is being read
+        await early.close()
+        first = await lines.join("s", 1)
+        await early.close()
+        await asyncio.sleep(0.05)  # what the first line still had to do is done
+        second = await lines.join("s", 1)
+        assert waiting == [], "both have the same connection: QEMU serves one"
+        await streams[1][0].write(b"to both")
+        for user in (first, second):
+            assert await asyncio.wait_for(user.read(), 5) == b"to both"
+        await first.close()
+        await first.close()
+        await streams[1][0].write(b"to one")
+        assert await asyncio.wait_for(second.read(), 5) == b"to one"
+        await second.close()
+
+    asyncio.run(story())
+
+
+def test_a_user_who_has_left_does_not_close_the_line_again() -> None:
+    async def story() -> None:
+        guest, line = await pair()
+        closed = 0
+        close = line.close
+
+        async def counted() -> None:
+            nonlocal closed
+            closed += 1
+            await close()
+
+        line.close = counted  # type: ignore[method-assign]
+
+        async def open_line(server: str, copy: int) -> ByteStream:
+            return line
+
+        user = await SerialLines(open_line).join("s", 1)
+        await user.close()
+        await asyncio.sleep(0.05)
+        before = closed
+        await user.close()
+        assert closed == before
+        assert await guest.read() == b""
+
+    asyncio.run(story())
