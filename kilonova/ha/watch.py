@@ -16,6 +16,7 @@ from kilonova.domain.bulk import SKIP
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Refused
 from kilonova.domain.failure_watch import ACTS, EVACUATED_AGAIN, HELD
+from kilonova.domain.host import FENCE, HostState
 from kilonova.domain.operation import LIVE_STATES
 from kilonova.domain.server import from_json
 from kilonova.engine.accept import Key
@@ -140,12 +141,11 @@ class Watch:
             await self._evacuate(failure)
 
     async def _fence_again(self, failure: Row, seen: Look) -> None:
-        """The watcher that fenced has died, or the command has failed. A host that was fenced since is: whoever did
-        that could not note it any more."""
+        """The watcher that fenced has died, or the command has failed. A host that was fenced or declared down
+        since then needs no other command."""
         if failure["host"] in seen.declared:
             if await self._take(failure):
-                proof = seen.declared[failure["host"]].state.sentence
-                await self._note(failure["id"], "fenced", sentence="", proof=proof, has_run=True)
+                await self._note_declared(failure, seen.declared[failure["host"]].state)
             return
         one, until = seen.silent[failure["host"]], self._begins_until()
         is_due = one.decision is not None and one.decision.word == ACTS
@@ -155,6 +155,14 @@ class Watch:
 
         if (failure["state"] == "fencing" or is_due) and await self._take(failure, may_again):
             await self._fence(failure, until)
+
+    async def _note_declared(self, failure: Row, state: HostState) -> None:
+        """Fenced, or declared down by an operator, whose word is a proof too (law 3). But the command did not give that
+        word, so it does not lie when the same agent answers later: the record forgets which agent that was."""
+        fenced = state.proven_by == FENCE
+        values: dict[str, Any] = {} if fenced else {"session": None}
+        has_run = fenced or failure["state"] == "fencing"  # its watcher died: the command may have run
+        await self._note(failure["id"], "fenced", sentence="", proof=state.sentence, has_run=has_run, **values)
 
     async def _fence(self, failure: Mapping[str, Any] | Row, until: float) -> None:
         """`until`: when another watcher may take the record, by this machine's clock (law 16)."""

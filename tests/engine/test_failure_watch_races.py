@@ -8,6 +8,7 @@ import pytest
 
 from kilonova.domain.failure_watch import WatchRules
 from kilonova.operations.failures import disarm_watch, look
+from kilonova.operations.hosts import declare_down, declare_up
 from kilonova.placement.inventories import set_accepting
 from kilonova.sim.loop import current_process
 from tests.engine.test_failure_watch import (
@@ -208,3 +209,38 @@ def test_disarming_for_a_time_does_not_shorten_what_a_lie_began(watched):
     cloud.do(lambda engine: disarm_watch(engine, 60.0, "the switch is replaced", cloud.cause()))
     cloud.loop.run_for(100.0)
     assert not status(cloud)["armed"] and "its agent never stopped" in status(cloud)["disarmed"]["reason"]
+
+
+def test_a_host_that_was_only_declared_down_proves_no_lie(watched):
+    """The command failed, an operator declares the host down and up again: its agent never stopped, and nobody said
+    that it had."""
+    cloud = watched()
+    cloud.make("a", host="host1")
+    cloud.fence.broken = "no route to its power switch"
+    cut(cloud, "host1")
+    while failures(cloud) != [("host1", "fence_failed")]:
+        cloud.loop.run_for(1.0)
+    before = cloud.records().table("host_failures")[0]["fenced_at"]
+    cloud.do(lambda engine: declare_down(engine, "host1"))
+    while failures(cloud) != [("host1", "fenced")]:
+        cloud.loop.run_for(1.0)
+    record = cloud.records().table("host_failures")[0]
+    assert (record["proof"], record["fenced_at"]) == ("host1 was declared down", before)
+    cloud.do(lambda engine: declare_up(engine, "host1"))
+    mend(cloud)
+    cloud.loop.run_for(60.0)
+    assert failures(cloud) == [("host1", "returned")] and status(cloud)["armed"] and evacuations(cloud) == []
+    assert wrong_afterwards(cloud) == []
+
+
+def test_a_host_that_is_declared_down_after_its_fence_failed_is_evacuated(watched):
+    cloud = watched()
+    server, _ = cloud.make("a", host="host1")
+    cloud.fence.broken = "no route to its power switch"
+    kill(cloud, "host1")
+    while failures(cloud) != [("host1", "fence_failed")]:
+        cloud.loop.run_for(1.0)
+    cloud.do(lambda engine: declare_down(engine, "host1"))
+    cloud.loop.run_for(LATER)
+    assert failures(cloud) == [("host1", "done")] and cloud.server(server)["host"] != "host1"
+    assert status(cloud)["records"][0]["proof"] == "host1 was declared down"

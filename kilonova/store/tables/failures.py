@@ -10,11 +10,11 @@ host_failures = Table(
     Column("id", Text, primary_key=True),
     Column("host", Text, nullable=False),
     Column("cell", Text, nullable=False),
-    Column("session", Text),  # of the agent that fell silent
+    Column("session", Text),  # of the agent that fell silent; null: it had none, or proves no lie
     Column("evidence", Text, nullable=False),  # why the host counted as dead
     Column("state", Text, nullable=False),  # one of domain.failure_watch.FAILURE_STATES
     Column("sentence", Text, nullable=False),
-    Column("proof", Text, nullable=False),  # what the fence said
+    Column("proof", Text, nullable=False),  # what the fence said, or that the host was declared down
     Column("fenced_at", Float(53)),  # when the command last ended, however it did
     Column("operation_id", Text),
     Column("attempts", Integer, nullable=False),  # of fencing, then of evacuating
