@@ -71,7 +71,9 @@ async def register(engine: Engine, message: Register) -> Registered:
 
     async def body(tx: Tx) -> Registered:
         now = await tx.now()
-        host = await rows.fetch(tx, cell.hosts, lock=True, name=message.host, registration=number)
+        # of that epoch: one that was fenced or declared down since may be off by now, and asked before (law 3)
+        keys = {"name": message.host, "registration": number, "epoch": row["epoch"]}
+        host = await rows.fetch(tx, cell.hosts, lock=True, **keys)
         if host is None:
             raise _overtaken(message.host)
         # whoever answers is no longer fenced; what was decided meanwhile it learns now
@@ -184,7 +186,7 @@ async def find_cell(engine: Engine, message: Register, former: str = "") -> Stor
 
 
 def _overtaken(host: str) -> Superseded:
-    return Superseded(f"host {host} has registered again since; this registration is outdated")
+    return Superseded(f"host {host} has registered again or was called back since; this registration is outdated")
 
 
 async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row | None) -> tuple[Row, int]:

@@ -62,6 +62,28 @@ def test_disabled_while_it_returns(cloud: SimCloud, monkeypatch: pytest.MonkeyPa
     assert is_accepting(cloud)
 
 
+def test_fenced_while_it_registers(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asked before it was switched off: what its conductor does later must not count as an answer of a host that is
+    on."""
+    report, proofs = returning.take_report, []
+
+    async def meanwhile(*args: Any) -> Any:
+        if not proofs:
+            engine = cloud.roles["api"].engine
+            assert engine is not None
+            proofs.append(await hosts.fence(engine, "host1"))
+        return await report(*args)
+
+    monkeypatch.setattr(returning, "take_report", meanwhile)
+    cloud.crash("host1")
+    cloud.loop.run_for(30.0)
+    _, record = cloud.do(lambda engine: hosts.find_host(engine, "host1"))
+    assert proofs and proofs[0] in record["fenced"] and not is_accepting(cloud)
+    cloud.hardware.switch_power("host1", on=True)
+    cloud.loop.run_for(30.0)
+    assert is_accepting(cloud)
+
+
 def test_closing_writes_placement_after_the_record(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let in between the two by who had read the record before."""
     write = hosts._set
