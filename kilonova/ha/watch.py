@@ -25,7 +25,7 @@ from kilonova.operations.failures import Look, Silent, look
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.hosts import fence
 from kilonova.store import rows
-from kilonova.store.failures import begin_failure, disarm, is_armed, may_fence, note_failure, take_failure
+from kilonova.store.failures import begin_failure, disarm, is_armed, may_fence, note_failure, set_back, take_failure
 from kilonova.store.hosts import judge_host
 from kilonova.store.tables.cell import hosts
 from kilonova.store.tables.journal import operations
@@ -69,6 +69,8 @@ class Watch:
     async def round(self) -> None:
         """Look once, and begin whatever is due."""
         seen = await look(self.engine, self.engine.worker)
+        if seen.is_ahead:  # the next round looks at what is due from now on
+            await self.engine.write(self.engine.world.db.control, set_back)
         self._tell(seen)
         for host, failure in seen.failures.items():
             self._begin(host, lambda failure=failure: self._go_on(failure, seen))  # type: ignore[misc]

@@ -15,7 +15,7 @@ from kilonova.domain.failure_watch import KNOWN, Decision, Disarmed, Sight, Use,
 from kilonova.domain.host import HostState, Observation, judge, longest
 from kilonova.engine.core import Engine
 from kilonova.services.compute.hosts import read_by_cell
-from kilonova.store.failures import arm, disarm, disarmed, fenced_lately, newest_failures, open_failures
+from kilonova.store.failures import arm, disarm, disarmed, fenced_lately, is_ahead, newest_failures, open_failures
 from kilonova.store.hosts import facts_of
 from kilonova.store.restored_at import restored_at
 from kilonova.store.statements import Sql, in_list
@@ -63,16 +63,18 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     declared: dict[str, Silent]
     failures: dict[str, Row]  # by host: those that are open
     now: float  # by the control database's clock
+    is_ahead: bool  # of that clock are times of records (law 16)
 
 
 async def look(engine: Engine, worker: str = "") -> Look:
     """As this watcher sees it; without one, as the watcher does that has listened for the longest time."""
     down_after, rules = engine.limits.service_down_time, engine.limits.watch
 
-    async def records(tx: Tx) -> tuple[dict[str, Row], Disarmed | None, float]:
-        return {row["host"]: row for row in await open_failures(tx)}, await disarmed(tx), await tx.now()
+    async def records(tx: Tx) -> tuple[dict[str, Row], Disarmed | None, float, bool]:
+        opened = {row["host"]: row for row in await open_failures(tx)}
+        return opened, await disarmed(tx), await tx.now(), await is_ahead(tx)
 
-    failures, word, now = await engine.world.db.control.read(records)
+    failures, word, now, ahead = await engine.world.db.control.read(records)
 
     async def read(store: Store) -> CellSight:
         return await store.read(lambda tx: _cell_sight(tx, store.name, down_after, worker))
@@ -98,7 +100,7 @@ async def look(engine: Engine, worker: str = "") -> Look:
         name: msgspec.structs.replace(one, decision=_decided(engine, one, sight, failures.get(name), now))
         for name, one in silent.items()
     }
-    return Look(sight=sight, silent=decided, declared=declared, failures=failures, now=now)
+    return Look(sight=sight, silent=decided, declared=declared, failures=failures, now=now, is_ahead=ahead)
 
 
 def _decided(engine: Engine, one: Silent, sight: Sight, failure: Row | None, now: float) -> Decision:

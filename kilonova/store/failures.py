@@ -41,6 +41,12 @@ _LATELY = Sql(
     )
     .distinct()
 )
+_AHEAD = {  # the clock was set back (law 16)
+    "changed_at": host_failures.c.changed_at > database_time(),
+    "fenced_at": host_failures.c.fenced_at > database_time(),
+}
+_IS_AHEAD = Sql(select(host_failures.c.id).where(or_(*_AHEAD.values())).limit(1))
+_SET_BACK = [Sql(update(host_failures).where(ahead).values({name: database_time()})) for name, ahead in _AHEAD.items()]
 _NEWEST = Sql(select(host_failures).order_by(host_failures.c.created_at.desc(), host_failures.c.id).limit(SHOWN))
 
 
@@ -77,6 +83,17 @@ async def newest_failures(tx: Tx) -> Sequence[Row]:
 async def fenced_lately(tx: Tx, window: float) -> set[str]:
     """Hosts for which the fence command ran within the last `window` seconds, or runs; some may have come back."""
     return {row["host"] for row in await tx.all(_LATELY, seconds=window)}
+
+
+async def is_ahead(tx: Tx) -> bool:
+    """A record has a time ahead of now: until the clock has caught up nothing would be due, and its fence be recent."""
+    return await tx.one(_IS_AHEAD) is not None
+
+
+async def set_back(tx: Tx) -> None:
+    """What was recorded ahead of now was recorded now."""
+    for statement in _SET_BACK:
+        await tx.run(statement)
 
 
 async def is_armed(tx: Tx) -> bool:

@@ -10,6 +10,7 @@ from kilonova.domain.failure_watch import WatchRules
 from kilonova.operations.failures import disarm_watch, look
 from kilonova.operations.hosts import declare_down, declare_up
 from kilonova.placement.inventories import set_accepting
+from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.loop import current_process
 from tests.engine.test_failure_watch import (
     DOWN,
@@ -244,3 +245,35 @@ def test_a_host_that_is_declared_down_after_its_fence_failed_is_evacuated(watche
     cloud.loop.run_for(LATER)
     assert failures(cloud) == [("host1", "done")] and cloud.server(server)["host"] != "host1"
     assert status(cloud)["records"][0]["proof"] == "host1 was declared down"
+
+
+@pytest.mark.parametrize("broken", ["", "no route to its power switch"], ids=["fenced", "fence_failed"])
+def test_the_watch_goes_on_when_the_clock_is_set_back(watched, broken):
+    """Law 16: what was recorded an hour ahead of now was recorded now."""
+    cloud = watched()
+    cloud.fence.broken = broken
+    kill(cloud, "host1")
+    while failures(cloud) != [("host1", "fence_failed" if broken else "fenced")]:
+        cloud.loop.run_for(1.0)
+    cloud.set_clock(DATABASE_CLOCK, -3600.0)
+    cloud.fence.broken = ""
+    cloud.loop.run_for(15.0)
+    assert evacuations(cloud) == []  # the pause is not skipped either
+    cloud.loop.run_for(SOON + LATER)
+    assert failures(cloud) == [("host1", "done")]
+
+
+def test_fences_count_no_longer_than_their_time_when_the_clock_is_set_back(watched):
+    cloud = watched(hosts=30, rules=WatchRules(automatic=True, storm_hosts=1))
+    kill(cloud, "host1")
+    while failures(cloud) != [("host1", "done")]:
+        cloud.loop.run_for(1.0)
+    cloud.hardware.switch_power("host1", on=True)
+    cloud.loop.run_for(30.0)
+    assert failures(cloud) == [("host1", "returned")]
+    cloud.set_clock(DATABASE_CLOCK, -3600.0)
+    kill(cloud, "host2")
+    cloud.loop.run_for(500.0)
+    assert cloud.fence.fenced == ["host1"]
+    cloud.loop.run_for(300.0)
+    assert cloud.fence.fenced == ["host1", "host2"]
