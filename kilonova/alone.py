@@ -140,6 +140,9 @@ class Only:
     def destinations(self) -> list[str]:
         return []
 
+    def unopened(self) -> list[str]:
+        return []
+
     def may_go(self, name: str) -> bool:
         return False
 

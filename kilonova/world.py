@@ -153,6 +153,9 @@ class Stores(Protocol):
     def destinations(self) -> Sequence[str]:
         """Cells that may take new servers: neither disabled nor cell0. Some of them may be away."""
 
+    def unopened(self) -> Sequence[str]:
+        """Cells that control lists and this process could not open: nobody here knows what is in them."""
+
     def outage(self, name: str) -> Any:
         """None while the database of this cell answers; see store/cell_store.py."""
 

@@ -124,6 +124,9 @@ class OpenStores:
         names = sorted({*self._names, *self._rows} - {CELL0})
         return [name for name in names if name not in self._rows or not self._rows[name]["disabled"]]
 
+    def unopened(self) -> Sequence[str]:
+        return sorted(self._rows.keys() - self._cells.keys())
+
     def bus_prefix(self, name: str) -> str:
         row = self._rows.get(name)
         return "" if row is None else str(row["bus_prefix"])

@@ -92,7 +92,7 @@ async def read_hosts(stores: Stores, down_after: float) -> list[HostRecord]:
 
 async def read_away(stores: Stores) -> list[str]:
     """Names of the hosts whose cell does not answer."""
-    away = [name for name in stores.cells() if stores.outage(name) is not None]
+    away = [name for name in stores.cells() if stores.outage(name) is not None] + [*stores.unopened()]
 
     async def body(tx: Tx) -> list[str]:
         return [row["host"] for row in await tx.all(_MAPPED, cells=away)]
@@ -101,7 +101,8 @@ async def read_away(stores: Stores) -> list[str]:
 
 
 async def read_by_cell(stores: Stores, read: Callable[[Store], Awaitable[T]]) -> dict[str, T | None]:
-    """What each cell with hosts says, all asked at the same time; None of one that does not answer."""
+    """What each cell with hosts says, all asked at the same time; None of one that does not answer or cannot be
+    opened."""
 
     async def one(name: str) -> T | None:
         try:
@@ -109,8 +110,10 @@ async def read_by_cell(stores: Stores, read: Callable[[Store], Awaitable[T]]) ->
         except Unreachable:
             return None
 
+    unknown: dict[str, T | None] = dict.fromkeys(stores.unopened())  # before the others: one may be opened meanwhile
     names = [name for name in stores.cells() if name != CELL0]
-    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+    answers = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+    return unknown | answers
 
 
 async def _in_cell(store: Store, down_after: float) -> list[HostRecord]:
