@@ -25,6 +25,8 @@ class HostLog:
                     await self.look(self._engine.world.db.cell(name))
                 except KilonovaError as error:
                     logger.debug("host states of %s: %s", name, error)  # that a cell is away is said elsewhere
+                except Exception:
+                    logger.exception("host states of %s cannot be read", name)
             await self._engine.world.clock.sleep(seconds)
 
     async def look(self, cell: Store) -> None:
