@@ -86,6 +86,7 @@ class Hosts:
     def __init__(self, views: Mapping[str, HostView] | None = None) -> None:
         self.layout = 0  # raised whenever hosts come or go
         self.hardware = HardwareBook()
+        self.aggregates: dict[int, Aggregate] = {}
         self.load(views or {})
 
     def load(self, views: Mapping[str, HostView]) -> None:
@@ -107,8 +108,8 @@ class Hosts:
         self.unclaimed: Counter[str] = Counter()  # by host: servers that are counted there without a claim
         self._metrics: dict[str, Floats] = {}
         self._rows: tuple[Snapshot | None, int, Ints] = (None, -1, np.zeros(0, dtype=np.int64))
-        self.kinds: Alike[Kind] = Alike([Kind()] * len(self))
-        self.aggregates: dict[int, Aggregate] = {}
+        # Those that were joined last: a request that waits for something else meanwhile decides with these hosts.
+        self.join(self.aggregates.values())
 
     def __len__(self) -> int:
         return len(self.names)
@@ -139,7 +140,7 @@ class Hosts:
             for host in self.aggregates[number].hosts:
                 ids.setdefault(host, []).append(number)
         nowhere = Kind()
-        self.kinds = Alike(Kind(tuple(ids[name])) if name in ids else nowhere for name in self.names)
+        self.kinds: Alike[Kind] = Alike(Kind(tuple(ids[name])) if name in ids else nowhere for name in self.names)
 
     def set_odd(self, cell: str, odd: Mapping[str, Odd]) -> None:
         """The hosts of a cell that are not simply up; all its others are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ from kilonova.domain.errors import Unreachable
 from kilonova.placement.aggregates import join_aggregate
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
+from kilonova.scheduler import service
 from kilonova.scheduler.request import Image
 from kilonova.settings import FilterOptions, Settings
 from kilonova.store import rows
@@ -167,6 +169,32 @@ def test_a_zone_counts_as_soon_as_it_is_made(run: Run) -> None:
         assert await lab.scheduler.zone_of("b") == "east" and await lab.scheduler.zone_of("a") == "nova"
 
     run(story)
+
+
+def test_aggregates_count_while_hosts_are_loaded_again(run: Run, monkeypatch: Any) -> None:
+    """A host registers, and another request reads it while this one looks around: the hosts are shared."""
+    settings = Settings(filter_scheduler=FilterOptions(enabled_filters=("AggregateMultiTenancyIsolation",)))
+    look = service.look_around
+
+    async def story(lab: Lab) -> None:
+        await add_host(lab.stores, "a", reported_at=time.time())
+        made = await lab.aggregates.create("rack", None)
+        await lab.aggregates.change(made.id, metadata={"filter_tenant_id": "theirs"})
+        await lab.aggregates.add_host(made.id, "a")
+        foreign = asked(flavor=SMALL.flavor, project="ours")
+        assert await lab.chosen(foreign) is None
+
+        async def meanwhile(*args: Any) -> Any:
+            await lab.change(cell.hosts, {"address": f"10.0.0.{next(numbers)}", "reported_at": time.time()}, name="a")
+            await lab.scheduler._census.sync("cell1")
+            return await look(*args)
+
+        numbers = itertools.count(1)
+        monkeypatch.setattr(service, "look_around", meanwhile)
+        assert await lab.chosen(foreign) is None
+        assert await lab.chosen(asked(flavor=SMALL.flavor, project="theirs")) == "a"
+
+    run(story, settings)
 
 
 def test_servers_are_counted_where_somebody_asks(run: Run) -> None:
