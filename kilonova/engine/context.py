@@ -30,12 +30,13 @@ from kilonova.store.tables import cell
 from kilonova.world import Claims, Driver, Row, Store, Tx, Uploads, World
 
 if TYPE_CHECKING:
+    from kilonova.engine.accept import Accepted
     from kilonova.engine.conclude import Next
 
 Change = Callable[[Tx, float], Awaitable[None]]
 Begin = Callable[[Tx, Store, "Newborn"], Awaitable["Next"]]
 FindBegun = Callable[[Tx, Store, str], Awaitable["Next | None"]]
-AskChild = Callable[[Store, str, str, str, dict[str, Any]], Awaitable[None]]
+AskChild = Callable[[Store, str, str, str, dict[str, Any]], Awaitable["Accepted"]]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kilonova.domain.errors import (
     Unreachable,
 )
 from kilonova.engine import journal as log
-from kilonova.engine.accept import Ask, accept, begin_operation
+from kilonova.engine.accept import Accepted, Ask, accept, begin_operation
 from kilonova.engine.children import MOMENT, SOON, tell_parent, was_called
 from kilonova.engine.conclude import Next, Outcome, conclude, problem_of
 from kilonova.engine.context import Context
@@ -97,7 +97,7 @@ async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
 
 async def _ask_child(
     engine: Engine, ctx: Context, journal: Store, kind: str, server: str, operation_id: str, params: dict[str, Any]
-) -> None:
+) -> Accepted:
     cause = msgspec.structs.replace(ctx.cause, through=f"operation {ctx.operation_id}")
     ask = Ask(
         kind=kind,
@@ -107,7 +107,7 @@ async def _ask_child(
         operation_id=operation_id,
         parent_id=ctx.operation_id,
     )
-    await accept(engine, journal, ask)
+    return await accept(engine, journal, ask)
 
 
 async def perform(current: Next, ctx: Context) -> Outcome:

@@ -7,11 +7,13 @@ import pytest
 from kilonova.domain.bulk import FIRST, LAST, MIDDLE, PlannedMove, choice_of_owners, estimate
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
+from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
 from kilonova.operations import REGISTRY
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.hosts import declare_down, disable
 from kilonova.operations.steps import bulk
+from kilonova.operations.submit import submit
 from kilonova.sim.invariants import check
 from kilonova.store import rows
 from kilonova.store.tables.journal import operations, steps
@@ -67,6 +69,29 @@ def test_no_child_begins_once_the_whole_was_cancelled(cloud, monkeypatch):
     assert (cloud.operation(operation)["state"], children(cloud, operation)) == ("cancelled", [])
     assert account(cloud, operation)["not_begun"] == {server: "it was cancelled before"}
     assert cloud.server(server)["host"] == "host1" and check(cloud, at_rest=False) == []
+
+
+def test_a_server_that_somebody_evacuates_already_is_not_a_child(cloud, monkeypatch):
+    """An administrator asks for it after it was planned: the parent waits for nobody else's operation, and says so."""
+    cloud = cloud(hosts=3, boot_seconds=20.0)
+    first, other = (cloud.make(name, host="host1")[0] for name in ("a", "b"))
+    dead(cloud, "host1")
+    begin, others = bulk._begin, []
+
+    async def after_somebody(ctx, *given):
+        if not others:
+            ask = Ask(kind="evacuate", server_id=first, cause=cloud.cause())
+            others.append((await submit(cloud.roles["api"].engine, ask)).operation_id)
+        return await begin(ctx, *given)
+
+    monkeypatch.setattr(bulk, "_begin", after_somebody)
+    operation = evacuate(cloud, "host1")["cell1"]
+    cloud.loop.run_for(200.0)
+    found = account(cloud, operation)
+    assert [child["server_id"] for child in children(cloud, operation)] == [other]
+    assert found["refused"] == {first: f"it is being evacuated already: operation {others[0]}"}
+    assert (found["moved"], found["not_begun"]) == (1, {}) and cloud.operation(others[0])["state"] == "done"
+    assert "host1" not in {cloud.server(server)["host"] for server in (first, other)}
 
 
 def test_after_the_deadline_nobody_begins(cloud):

@@ -136,7 +136,9 @@ async def _begin(ctx: Context, moves: Sequence[dict[str, Any]], refused: dict[st
         server, kind = move["server"], move.get("do", "evacuate")
         params = {"child": True, _DESTINATION.get(operation, "planned"): move.get("to", ""), **child_params(ctx.params)}
         try:
-            await ctx.ask(ctx.journal, kind, server, child_id(ctx.operation_id, server), params)
+            accepted = await ctx.ask(ctx.journal, kind, server, child_id(ctx.operation_id, server), params)
+            if accepted.joined:  # somebody else's: it is not among the children, so nobody here would wait for it
+                raise Refused("busy", f"it is being evacuated already: operation {accepted.operation_id}")
             begun.add(server)
         except Refused as why:
             if why.code != "busy" or kind == "evacuate":
