@@ -37,6 +37,7 @@ async def declare_down(engine: Engine, host: str) -> None:
     journal, row = await find_host(engine, host)
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     await _set(engine, journal, host, epoch=True, forced_down=1)
+    await _close_again(engine, row)
 
 
 async def fence(engine: Engine, host: str, confirm: Callable[[], Awaitable[None]] | None = None) -> str:
@@ -52,6 +53,7 @@ async def fence(engine: Engine, host: str, confirm: Callable[[], Awaitable[None]
         proof = await _run_fence(engine.world.fence, host, engine.limits.watch.fence_timeout)
         fenced = to_json({"proof": proof, "at": engine.world.clock.now()})
         await _set(engine, journal, host, in_session=row["session"], epoch=True, fenced=fenced)
+        await _close_again(engine, row)
     except Failed:
         await _register_again(engine, journal, host)
         raise
@@ -123,7 +125,11 @@ async def disable(engine: Engine, host: str, reason: str = "") -> None:
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     await set_disabled(engine.world.db.placement, row["provider_id"], True)
     await _set(engine, journal, host, disabled=1, disabled_reason=reason or None)
-    # Once more: the host may have been returning, and was let in by who read its record before that was changed.
+    await _close_again(engine, row)
+
+
+async def _close_again(engine: Engine, row: Row) -> None:
+    """The host may have been returning, and was let in by who read its record before that was changed."""
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
 
 

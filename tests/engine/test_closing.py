@@ -84,7 +84,10 @@ def test_fenced_while_it_registers(cloud: SimCloud, monkeypatch: pytest.MonkeyPa
     assert is_accepting(cloud)
 
 
-def test_closing_writes_placement_after_the_record(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("close", [hosts.disable, hosts.declare_down, hosts.fence])
+def test_closing_writes_placement_after_the_record(
+    cloud: SimCloud, monkeypatch: pytest.MonkeyPatch, close: Any
+) -> None:
     """Let in between the two by who had read the record before."""
     write = hosts._set
 
@@ -94,7 +97,7 @@ def test_closing_writes_placement_after_the_record(cloud: SimCloud, monkeypatch:
         await write(engine, journal, host, **values)
 
     monkeypatch.setattr(hosts, "_set", late)
-    cloud.do(lambda engine: hosts.disable(engine, "host1"))
+    cloud.do(lambda engine: close(engine, "host1"))
     assert not is_accepting(cloud)
 
 
