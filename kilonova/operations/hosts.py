@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
-from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.domain.server import from_json, to_json
 from kilonova.engine.core import Engine
 from kilonova.engine.notifications import new_message_id, tell_service
@@ -29,6 +29,7 @@ from kilonova.world import Fence, Row, Store, Tx
 logger = logging.getLogger(__name__)
 TOLD = {"disabled", "disabled_reason", "forced_down"}  # columns that others are told of, as Nova does
 ANY_SESSION = object()
+REGISTER_AGAIN_SECONDS = 5.0  # at most: a conductor that is told to stop may wait for it
 _DEBTS_OF = Sql(select(func.count().label("number")).where(cell.debts.c.host == bindparam("host")))
 
 
@@ -46,16 +47,16 @@ async def fence(engine: Engine, host: str, confirm: Callable[[], Awaitable[None]
     journal, row = await find_host(engine, host)
     if engine.world.fence is None:
         raise Refused("no_fence", f"host {host}: no fence is configured; switch it off and declare it down")
-    await set_accepting(engine.world.db.placement, row["provider_id"], False)
     try:
+        await set_accepting(engine.world.db.placement, row["provider_id"], False)
         if confirm is not None:
             await confirm()
         proof = await _run_fence(engine.world.fence, host, engine.limits.watch.fence_timeout)
         fenced = to_json({"proof": proof, "at": engine.world.clock.now()})
         await _set(engine, journal, host, in_session=row["session"], epoch=True, fenced=fenced)
         await _close_again(engine, row)
-    except Failed:
-        await _register_again(engine, journal, host)
+    except (Exception, asyncio.CancelledError):
+        await _try_to_register_again(engine, journal, host)
         raise
     logger.warning("host fenced: host=%s proof=%s", host, proof)
     return proof
@@ -67,6 +68,15 @@ async def _run_fence(command: Fence, host: str, seconds: float) -> str:
             return await command.fence(host)
     except TimeoutError as error:
         raise Failed("fence_failed", f"{host} could not be fenced: no answer within {seconds:g} s") from error
+
+
+async def _try_to_register_again(engine: Engine, journal: Store, host: str) -> None:
+    """Where its cell answers in time; else a conductor finds the host closed later (conductor/reopening.py)."""
+    try:
+        async with asyncio.timeout(REGISTER_AGAIN_SECONDS):
+            await _register_again(engine, journal, host)
+    except (KilonovaError, TimeoutError) as why:
+        logger.warning("host stays closed for now: host=%s reason=%s", host, why or "its cell does not answer in time")
 
 
 async def _register_again(engine: Engine, journal: Store, host: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kilonova.conductor import returning
-from kilonova.domain.errors import Unreachable
+from kilonova.domain.errors import Failed, Unreachable
 from kilonova.operations import hosts
 from kilonova.placement.snapshot import Snapshot
 from kilonova.sim.cloud import CloudShape, SimCloud
@@ -82,6 +83,49 @@ def test_fenced_while_it_registers(cloud: SimCloud, monkeypatch: pytest.MonkeyPa
     cloud.hardware.switch_power("host1", on=True)
     cloud.loop.run_for(30.0)
     assert is_accepting(cloud)
+
+
+async def cancelled(engine: Any) -> None:
+    """As a conductor does that is told to stop while the command runs."""
+    fencing = asyncio.create_task(hosts.fence(engine, "host1"))
+    await engine.world.clock.sleep(5.0)
+    fencing.cancel()
+    await fencing
+
+
+async def not_confirmed(engine: Any) -> None:
+    async def confirm() -> None:
+        raise Unreachable("cell1 does not answer")
+
+    await hosts.fence(engine, "host1", confirm)
+
+
+@pytest.mark.parametrize(("interrupted", "error"), [(cancelled, asyncio.CancelledError), (not_confirmed, Unreachable)])
+def test_a_fence_that_does_not_end_leaves_a_living_host_open(cloud: SimCloud, interrupted: Any, error: Any) -> None:
+    cloud.fence.hangs = True
+
+    async def work(engine: Any) -> None:
+        with pytest.raises(error):
+            await interrupted(engine)
+
+    cloud.do(work)
+    assert not is_accepting(cloud)
+    cloud.loop.run_for(30.0)
+    assert is_accepting(cloud)
+
+
+def test_a_fence_tells_its_own_error_when_the_host_cannot_be_opened(
+    cloud: SimCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked wants to know what was wrong first; the host is opened later (conductor/reopening.py)."""
+
+    async def away(*args: Any) -> None:
+        raise Unreachable("cell1 does not answer")
+
+    cloud.fence.broken = "no route to its power switch"
+    monkeypatch.setattr(hosts, "_register_again", away)
+    with pytest.raises(Failed, match="no route to its power switch"):
+        cloud.do(lambda engine: hosts.fence(engine, "host1"))
 
 
 @pytest.mark.parametrize("close", [hosts.disable, hosts.declare_down, hosts.fence])
