@@ -16,6 +16,7 @@ from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
 from kilonova.conductor.purging import SECONDS_BETWEEN, purge_all
 from kilonova.conductor.reclaiming import reclaim
+from kilonova.conductor.reopening import Reopening, seconds_between_looks
 from kilonova.conductor.rounds import Rounds
 from kilonova.domain.errors import Halted, KilonovaError, NoAnswer, Unreachable
 from kilonova.domain.messages import Wake
@@ -55,6 +56,8 @@ class Conductor:
         self._watching = Rounds(self._watch_in)
         self._reclaiming = Rounds(self._reclaim_in)
         self._confirming = Rounds(self._confirm_in)
+        self._closed_hosts = Reopening(engine)
+        self._reopening = Rounds(self._closed_hosts.look)
         engine.on_mine = self._go_on
 
     async def start(self) -> None:
@@ -84,6 +87,7 @@ class Conductor:
         if limits.resize_confirm_window:
             often = min(limits.resize_confirm_window / 2, MOST_BETWEEN_CONFIRMS)
             self._loops.append(asyncio.create_task(self._every(often, self._confirm)))
+        self._loops.append(asyncio.create_task(self._now_and_then(seconds_between_looks(self.engine), self._reopen)))
         if limits.audit_interval:
             self._loops.append(asyncio.create_task(self._now_and_then(limits.audit_interval, self._audit)))
         if limits.retention_days:
@@ -97,7 +101,7 @@ class Conductor:
         await asyncio.gather(*self._loops, return_exceptions=True)
         if not self._alone:
             await self.engine.world.bus.stop_serving()
-        periodic = (self._reclaiming, self._confirming)
+        periodic = (self._reclaiming, self._confirming, self._reopening)
         for rounds in (self._finding, self._freeing, self._flushing, self._watching, *periodic):
             await rounds.stop()
         await self._end_drives()
@@ -297,6 +301,12 @@ class Conductor:
     async def _audit(self) -> None:
         if self.engine.worker == min(self._living, default=""):
             await audit_all(self.engine)
+
+    async def _reopen(self) -> None:
+        if self.engine.worker == min(self._living, default=""):
+            await self._reopening.go(self._cells())
+        else:
+            self._closed_hosts.forget()
 
     async def _purge(self) -> None:
         if self.engine.worker == min(self._living, default=""):

@@ -69,6 +69,7 @@ SET_BY_REGISTRATION = Sql(
     )
 )
 READ_ACCEPTING = Sql(select(resource_providers.c.accepting).where(resource_providers.c.uuid == bindparam("uuid")))
+READ_CLOSED = Sql(select(resource_providers.c.uuid).where(resource_providers.c.accepting == 0))
 READ_REGISTRATION = Sql(select(resource_providers.c.registration).where(resource_providers.c.name == bindparam("name")))
 _HELD = (
     select(func.coalesce(func.sum(allocations.c.used), 0))
@@ -160,6 +161,15 @@ async def is_accepting(store: Store, provider: str) -> bool:
         return row is not None and bool(row["accepting"])
 
     return await store.read(body, few=True)
+
+
+async def closed_providers(store: Store) -> frozenset[str]:
+    """The uuids of those that accept no claims."""
+
+    async def body(tx: Tx) -> frozenset[str]:
+        return frozenset([row["uuid"] for row in await tx.all(READ_CLOSED)])
+
+    return await store.read(body)
 
 
 async def set_by_registration(store: Store, provider: str, accepting: bool, registration: int) -> bool:
