@@ -1,13 +1,14 @@
 """Revert: back to the old copy on the source, and to the old flavor.
 
 check_source (its copy is whole) -> (what the old flavor has more counts against the quota again)
-  -> revert_resize on the destination (stop)
+  -> revert_resize on the destination (stop) -> (check_source_again, where the first check was left out)
   -> permission to run back to the source (from here on only forward)
   -> the claims swap back (never refused for capacity), ports and volumes go back to the source
   -> finish_revert_resize on the source -> the new copy goes -> the old flavor is recorded
 A source that does not report its copy whole ends the revert: the server can still be confirmed.
 A destination that died waits for the operator's word (a guest may run there), then owes the removal; what the source
-has is all there is then, so it is not asked first.
+has is all there is then, so it is not asked first. If the destination answers after all, it has a copy to lose: the
+source is asked once the guest is stopped, and unless its copy is whole, the guest runs again.
 A source that cannot start its copy any more: ERROR there, and the new copy goes all the same.
 """
 
@@ -45,10 +46,16 @@ from kilonova.world import Tx
 
 # Only where the destination has a copy that could be used instead.
 CHECKED = Place("source", lambda facts: [] if facts.get("destination_down") else SOURCE.targets(facts))
-CHECK_SOURCE = "check_source"
+CHECK_SOURCE, CHECK_AGAIN = "check_source", "check_source_again"
 NOT_CHECKED = (
     "The migration could not be reverted: the former copy is not complete, or its host does not answer; "
     "the server still waits to be confirmed or reverted."
+)
+
+# The destination was down when the revert was accepted, and has answered since.
+CHECKED_AGAIN = Place(
+    "source",
+    lambda facts: SOURCE.targets(facts) if facts.get("destination_down") and facts.get("destination_stopped") else [],
 )
 
 # From the point of no return on, whatever becomes of the source's copy.
@@ -66,6 +73,11 @@ async def check_whole(host: HostContext) -> Facts:
     return await require_whole(host, "confirm the migration: the server runs on a complete one")
 
 
+def note_stopped(ctx: Context, result: Facts) -> None:
+    """Whether the destination said so itself, or was declared down."""
+    ctx.facts["destination_stopped"] = "settled" not in result
+
+
 async def give_back(ctx: Context) -> Facts:
     ctx.set_migration(status="reverted")
     return {**await give_resized_to_source(ctx), "given_back": True}
@@ -76,7 +88,7 @@ class RevertResize(Operation):
     action = "revertResize"
     task_state = "resize_reverting"
     from_states = frozenset({RESIZED})
-    version = 2
+    version = 3
     safe_words = "The migration could not be reverted."
     notifications = (Notification("resize_revert"),)
 
@@ -93,7 +105,7 @@ class RevertResize(Operation):
         return facts
 
     def words_for(self, problem: Problem) -> str:
-        return NOT_CHECKED if problem.step == CHECK_SOURCE else self.safe_words
+        return NOT_CHECKED if problem.step in (CHECK_SOURCE, CHECK_AGAIN) else self.safe_words
 
     async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         await mark_migration(tx, op, "reverting", now)
@@ -126,10 +138,12 @@ class RevertResize(Operation):
             stop_guest,
             on=DESTINATION,
             undo=start_guest,
+            record=note_stopped,
             undo_starts_guest=True,
             when_declared=DEBT,
             event="compute_revert_resize",
         ),
+        Step(CHECK_AGAIN, check_whole, on=CHECKED_AGAIN, when_silent=FAIL),
         Step("grant_runner", give_back, on=CONTROL, no_return=True, only_rows=True),
         Step("return_claim", return_move, on=CONTROL, retry=FOREVER, claims=True),
         Step("bind_ports", bind_to_source, on=WITH_PORTS, retry=FOREVER),

@@ -242,19 +242,27 @@ def abandoning(cloud: SimCloud) -> None:
     cloud.ask(ask).add_done_callback(_no_matter)
 
 
-def guest_ends(cloud: SimCloud) -> None:
-    """By itself: its host notices."""
+def _host_of_server(cloud: SimCloud) -> str:
     server = read_records(cloud).server(SERVER)
     assert server is not None
-    switch_guest(cloud.hardware, server["host"], SERVER, False)
+    return str(server["host"])
+
+
+def guest_ends(cloud: SimCloud) -> None:
+    """By itself: its host notices."""
+    switch_guest(cloud.hardware, _host_of_server(cloud), SERVER, False)
 
 
 def host_dies(cloud: SimCloud) -> None:
     """The server's host loses power and everybody has noticed."""
-    server = read_records(cloud).server(SERVER)
-    assert server is not None
-    cloud.hardware.switch_power(server["host"], False)
+    cloud.hardware.switch_power(_host_of_server(cloud), False)
     cloud.loop.run_for(100.0)
+
+
+def reverting_before_it_answers(cloud: SimCloud) -> None:
+    """The host that lost its power is back while the revert waits for it."""
+    _ask(cloud, "revert_resize", {})
+    cloud.loop.call_later(10.0, cloud.hardware.switch_power, _host_of_server(cloud), True)
 
 
 def host_dies_disarmed(cloud: SimCloud) -> None:
@@ -293,9 +301,7 @@ def evacuating_hosts(cloud: SimCloud) -> None:
 
 def draining(cloud: SimCloud) -> None:
     """The server's host."""
-    server = read_records(cloud).server(SERVER)
-    assert server is not None
-    _ask_for_hosts(cloud, "drain_host", [server["host"]])
+    _ask_for_hosts(cloud, "drain_host", [_host_of_server(cloud)])
 
 
 def drained(cloud: SimCloud) -> None:
@@ -337,6 +343,13 @@ SCENARIOS = [
     Scenario("confirm", [created, asked("migrate")], asking("confirm_resize"), one_server("active", "resized"), PLAIN),
     Scenario(
         "revert", [created, asked("migrate")], asking("revert_resize"), one_server("active", "resized"), NETWORKED
+    ),
+    Scenario(
+        "revert_after_silence",
+        [created, asked("migrate"), host_dies],
+        reverting_before_it_answers,
+        one_server("active", "resized"),
+        PLAIN,
     ),
     Scenario("resize", [created], resizing(LARGE), one_server("active", "resized"), NETWORKED),
     Scenario("resize_on_its_host", [created], resizing(ROOMY), one_server("active", "resized"), STAYING),

@@ -9,7 +9,7 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
 from kilonova.engine.model import Facts
-from kilonova.operations.revert_resize import CHECKED, RevertResize
+from kilonova.operations.revert_resize import CHECKED, CHECKED_AGAIN, RevertResize
 from tests.unit.operations.moved import moved
 
 WORDS = ("up", "unknown", "down")
@@ -37,6 +37,17 @@ def test_a_source_that_is_down_keeps_the_destination(destination: str) -> None:
 @pytest.mark.parametrize("source", WORDS)
 def test_nothing_is_kept_for_a_destination_that_is_down(source: str) -> None:
     assert list(CHECKED.targets(check("down", source))) == []
+
+
+@pytest.mark.parametrize(
+    ("destination", "is_stopped", "asked"),
+    [("down", True, [("host1", 1)]), ("down", False, []), ("up", True, []), ("unknown", True, [])],
+)
+def test_the_source_is_asked_late_where_the_destination_has_answered(
+    destination: str, is_stopped: bool, asked: list[tuple[str, int]]
+) -> None:
+    facts = check(destination, "up") | {"destination_stopped": is_stopped}
+    assert [(target.host, target.copy) for target in CHECKED_AGAIN.targets(facts)] == asked
 
 
 @pytest.mark.parametrize("source", WORDS)
