@@ -1,6 +1,7 @@
 """Evacuate: a server's host is dead, so the server is brought up again elsewhere.
 
-(undo what the dead host was in the middle of) -> select -> claim the destination (the source's share stays, held for
+(undo what the dead host was in the middle of; where that brings the server back to a host that is dead as well, that
+one is the source from then on) -> select -> claim the destination (the source's share stays, held for
 the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> ports and volumes go to
 the destination: what the source knew of the volumes is worth nothing any more -> rebuild_instance there (the disk is
 taken over on shared storage, else made anew from the image) -> the source owes its copy
@@ -11,11 +12,9 @@ copy was never touched: it is adopted when the host returns. The source's share 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.host import SILENCE, HostState
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
@@ -23,6 +22,7 @@ from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, DESTINATION, IMAGE_TOKEN, Facts, Notification, Operation, Place, Step, Target
 from kilonova.operations.steps.admission import admit_child
 from kilonova.operations.steps.claim import claim_destination
+from kilonova.operations.steps.former_host import find_former, require_proof
 from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
 from kilonova.operations.steps.migration import close_migration, open_migration, put_migration
 from kilonova.operations.steps.outlook import SHARES_STORAGE, evacuated_disks, outlook_of_move, share_storage
@@ -44,16 +44,17 @@ VOLUMES_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts
 
 
 async def select_destination(ctx: Context) -> Facts:
-    source = ctx.facts["source"]
-    if ctx.row.host != source:
-        return {"brought_back": True}
+    former = await find_former(ctx)
+    if former.get("brought_back"):
+        return former
+    source = former.get("source", ctx.facts["source"])
     excluded, wish = {source: "it is the dead source"}, ctx.params.get("host")
     planned = ctx.params.get("planned", "")
     found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, wish, dead_host=source, preferred=planned)
     if ctx.rehearsing:
         found[SHARES_STORAGE] = await share_storage(ctx, source, found["candidates"][0]["host"])
     # undoing what was interrupted may have made another copy the one that counts
-    return {**found, "source_copy": ctx.row.copy}
+    return {**found, **former, "source_copy": ctx.row.copy}
 
 
 async def end_accepted(ctx: Context) -> Facts:
@@ -122,18 +123,6 @@ async def leave_debt(ctx: Context) -> Facts:
     return {}
 
 
-def require_proof(host: HostState, params: Mapping[str, Any]) -> None:
-    """Refuse a host that only silence proves dead, unless that is accepted. The Compute API does not ask (Nova's rule);
-    our own requests say `accept_unfenced`, true or false."""
-    if host.proven_by == SILENCE and params.get("accept_unfenced") is False:
-        raise Refused(
-            "unfenced",
-            f"{host.sentence}, and nothing else proves that it is dead: its guests may still run and write. Fence it "
-            f"or declare it down (openstack compute service set --down {host.name} nova-compute), or accept the risk: "
-            '"accept_unfenced": true, with the command line --accept-unfenced',
-        )
-
-
 def _target_state(was: str, *, stopped: bool) -> str:
     """`stopped`: what ran is not started again, its owner does that. What was broken is shown to work."""
     return STOPPED if was == STOPPED or (stopped and was != ERROR) else ACTIVE
@@ -178,6 +167,7 @@ class Evacuate(Operation):
             "ends": _target_state(server.vm_state, stopped=bool(subject.params.get("stopped"))),
             "shared": None if from_json(server.details, {}).get("volume_backed") else subject.params.get("shared"),
             "declared": [server.host],
+            "down": [state.name for state in (host, subject.source) if state is not None and state.word == "down"],
             "proof": proof,
             "child": bool(subject.params.get("child")),
             "ports": server.has_ports,

@@ -16,9 +16,9 @@ from kilonova.engine.accept import Accepted, Ask, Key, claim_key, known_key, rem
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
 from kilonova.operations.drain_host import note_drained
-from kilonova.operations.evacuate import require_proof
 from kilonova.operations.host_plan import planned_hosts
 from kilonova.operations.hosts import find_host
+from kilonova.operations.steps.former_host import require_proof
 from kilonova.operations.submit import fresh
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host

@@ -1,0 +1,81 @@
+"""The host that an evacuation leaves, and what proves that it is dead.
+
+An evacuation undoes what it takes over from. That may bring the server back to the host that a move had left. If that
+host lives, nothing is left to do. If it is dead as well, the server is evacuated from there, but not by silence alone
+that began after the request (law 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.host import SILENCE, HostState
+from kilonova.engine.context import Context
+from kilonova.engine.model import Facts
+from kilonova.store import rows
+from kilonova.store.hosts import judge_host
+from kilonova.store.tables import cell
+from kilonova.world import Tx
+
+
+def require_proof(host: HostState, params: Mapping[str, Any]) -> None:
+    """Refuse a host that only silence proves dead, unless that is accepted. The Compute API does not ask (Nova's rule);
+    our own requests say `accept_unfenced`, true or false."""
+    if host.proven_by == SILENCE and params.get("accept_unfenced") is False:
+        raise Refused(
+            "unfenced",
+            f"{host.sentence}, and nothing else proves that it is dead: its guests may still run and write. Fence it "
+            f"or declare it down (openstack compute service set --down {host.name} nova-compute), or accept the risk: "
+            '"accept_unfenced": true, with the command line --accept-unfenced',
+        )
+
+
+async def find_former(ctx: Context) -> Facts:
+    """What changes because the server is on another host now than when the evacuation was accepted: nothing, that it
+    was brought back to a living host, or its new source. Raise `Failed` where that one may be alive."""
+    host, facts = ctx.row.host, ctx.facts
+    if host == facts["source"]:
+        return {}
+
+    async def body(tx: Tx) -> HostState | None:
+        return await judge_host(tx, host, ctx.limits.service_down_time)
+
+    state = await ctx.journal.read(body) or HostState(host, "unknown", f"{host} is not known here")
+    if state.is_up:
+        return {"brought_back": True}
+    require_dead(state, ctx.server_id or "", facts, ctx.params)
+    _leave_from(ctx, host)
+    proof = f"{state.sentence}; {facts['proof']}"
+    return {"source": host, "declared": [*facts["declared"], host], "proof": proof}
+
+
+def require_dead(state: HostState, server: str, facts: Facts, params: Mapping[str, Any]) -> None:
+    """Raise `Failed` unless the server may be evacuated from this host, which it was brought back to."""
+    text = f"server {server}: it is back on {state.name}, where it was before; {state.sentence}"
+    # A request that was made while this host was down, too, is a word about both hosts that the server has.
+    is_proven = state.proven_by != SILENCE or state.name in facts.get("down", ())
+    if state.word != "down" or not is_proven:
+        raise Failed("former_host_down", f"{text}; evacuate it from there", final=True)
+    try:
+        require_proof(state, params)
+    except Refused as why:
+        raise Failed(why.code, f"server {server}: it is back on {state.name}. {why.message}", final=True) from why
+
+
+def _leave_from(ctx: Context, host: str) -> None:
+    """The record of the move was made when the evacuation was accepted, with what the server had then."""
+    server, migration = ctx.row, ctx.facts["migration"]
+    values = {
+        "source_host": host,
+        "source_copy": server.copy,
+        "old_flavor": server.row["flavor"],
+        "new_flavor": server.row["flavor"],
+        "old_claimed": server.claimed,
+    }
+
+    async def change(tx: Tx, now: float) -> None:
+        await rows.change(tx, cell.migrations, {**values, "updated_at": now}, id=migration)
+
+    ctx.in_transaction(change)
