@@ -10,7 +10,7 @@ while it runs is the same operation.
 from __future__ import annotations
 
 from kilonova.domain.errors import Failed, Refused
-from kilonova.domain.server import RESIZED
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, STOPPED
 from kilonova.engine.context import Context, HostContext, Subject
 from kilonova.engine.journal import Op
 from kilonova.engine.model import (
@@ -80,6 +80,12 @@ async def require_whole(host: HostContext, instead: str) -> Facts:
     return {}
 
 
+def confirmed_state(was: str, power_state: int) -> str:
+    """As Nova has it, the guest decides: it may have ended by itself while the server waited for its owner, and nobody
+    looks at it a second time. `was`: the state before the move."""
+    return {POWER_RUNNING: ACTIVE, POWER_SHUTDOWN: STOPPED}.get(power_state, was)
+
+
 class ConfirmResize(Operation):
     name = "confirm_resize"
     action = "confirmResize"
@@ -107,7 +113,8 @@ class ConfirmResize(Operation):
         return subject.live is not None and subject.live["kind"] == self.name
 
     def settle(self, ctx: Context) -> None:
-        ctx.set_server(vm_state=ctx.facts["was"], power_state=power_of(ctx.facts["was"]))
+        state = confirmed_state(ctx.facts["was"], ctx.row.power_state)
+        ctx.set_server(vm_state=state, power_state=power_of(state))
         close_migration(ctx, "confirmed")
 
     def settle_undone(self, ctx: Context) -> None:
@@ -116,7 +123,8 @@ class ConfirmResize(Operation):
     def outlook(self, subject: Subject, facts: Facts) -> Facts:
         assert subject.server is not None
         disks = all_disks(subject.server, "kept", "kept")
-        return outlook(facts["destination"], facts["was"], disks, removed=source_of_move(facts))
+        state = confirmed_state(facts["was"], subject.server.power_state)
+        return outlook(facts["destination"], state, disks, removed=source_of_move(facts))
 
     steps = [
         Step("check_destination", check_whole, on=CHECKED, when_silent=FAIL),
