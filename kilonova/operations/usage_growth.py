@@ -1,11 +1,13 @@
 """The quota check before a request is accepted: a resize, or the revert of a resize, may need more than its owner has
-left. The operation counts it in its first steps, where the answer is final; here the request is refused with 403."""
+left. The operation counts it in its first steps, where the answer is final; here the request is refused with 403. Of a
+server whose host died after a resize only the old copy is left: its revert is not refused."""
 
 from __future__ import annotations
 
 import msgspec
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.host import HostState
 from kilonova.domain.server import Flavor, flavor_from
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
@@ -13,6 +15,7 @@ from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps.counting import growth, size_of
 from kilonova.quota.check import exceeded_by
 from kilonova.store import rows
+from kilonova.store.hosts import judge_host
 from kilonova.store.tables import cell
 from kilonova.world import Row, Tx
 
@@ -36,14 +39,17 @@ async def check_growth(engine: Engine, ask: Ask, mapping: Row) -> None:
 
 
 async def _flavor_after(engine: Engine, ask: Ask, mapping: Row) -> Flavor | None:
-    """None: the request changes no flavor."""
+    """None: the request changes no flavor, or is the only way to keep the server."""
     if ask.kind == "resize":
         return msgspec.convert(ask.params["flavor"], Flavor)
     if ask.kind != "revert_resize":
         return None
 
-    async def body(tx: Tx) -> Row | None:
-        return await rows.fetch(tx, cell.migrations, server_id=ask.server_id, open=1, status="finished")
+    async def body(tx: Tx) -> tuple[Row | None, HostState | None]:
+        move = await rows.fetch(tx, cell.migrations, server_id=ask.server_id, open=1, status="finished")
+        down_after = engine.limits.service_down_time
+        return move, None if move is None else await judge_host(tx, move["dest_host"], down_after)
 
-    move = await engine.world.db.cell(mapping["cell"]).read(body, few=True)
-    return None if move is None else flavor_from(move["old_flavor"])
+    move, destination = await engine.world.db.cell(mapping["cell"]).read(body, few=True)
+    is_dead = destination is not None and destination.word == "down"
+    return None if move is None or is_dead else flavor_from(move["old_flavor"])

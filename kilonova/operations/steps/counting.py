@@ -82,12 +82,13 @@ async def raise_to_new(ctx: Context) -> Facts:
 
 
 async def raise_to_old(ctx: Context) -> Facts:
-    return await _raise_to(ctx, OLD)
+    """A server whose new host is dead has no other way: confirm and evacuate are refused, so the quota is not asked."""
+    return await _raise_to(ctx, OLD, is_refused=not ctx.facts.get("destination_down"))
 
 
-async def _raise_to(ctx: Context, name: str) -> Facts:
+async def _raise_to(ctx: Context, name: str, *, is_refused: bool = True) -> Facts:
     """Count what is more with this flavor, where the quota has room for it; what becomes less is counted until the
-    flavor is recorded."""
+    flavor is recorded. `is_refused`: where it has none."""
     server, owner = ctx.server_id or "", (ctx.row.project_id, ctx.row.user_id)
     wanted, defaults = size_of(flavor_from(ctx.facts[name])), ctx.limits.quota
     held = await held_in_placement(ctx.world.db.placement, ctx.limits, *owner)
@@ -97,7 +98,7 @@ async def _raise_to(ctx: Context, name: str) -> Facts:
         await lock_project_quota(tx, owner[0])
         size = await usage.size_of(tx, server)
         more = growth(size, wanted)
-        if over := await exceeded_by(tx, owner, more, defaults=defaults, held=held):
+        if is_refused and (over := await exceeded_by(tx, owner, more, defaults=defaults, held=held)):
             raise Failed("quota_exceeded", f"Quota exceeded: {'; '.join(over)}", final=True)
         if more:
             await usage.set_size(tx, server, {kind: size[kind] + more.get(kind, 0) for kind in size})
