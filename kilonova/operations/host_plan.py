@@ -260,7 +260,9 @@ def _move(seat: Seat, server: ServerRow, storage: Mapping[str, str | None], do: 
     own = {"do": do, "server": server.id, "name": server.name, "source": server.host, "after": [*seat.after]}
     if seat.choice is None:
         assert seat.decision is not None
-        return PlannedMove(**own, why=f"it waits for {seat.decision.awaited()}: no other host fits")
+        # Who goes home goes there or nowhere: the child waits for that host, and would find none without its name.
+        home = seat.request.wanted_host or ""
+        return PlannedMove(**own, to=home, why=f"it waits for {seat.decision.awaited()}: no other host fits")
     shared = storage.get(server.host)
     is_shared = bool(shared) and shared == storage.get(seat.choice.host)
     disks = (
