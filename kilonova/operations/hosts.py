@@ -146,21 +146,20 @@ async def _close_again(engine: Engine, row: Row) -> None:
 async def enable(engine: Engine, host: str, *, drained: bool = False) -> None:
     """`drained`: also a host that a drain has closed; refused while that runs."""
     journal, row = await find_host(engine, host)
-    if drained and row["draining"]:
-        await _refuse_while_drained(journal, host)
     opened = {"draining": 0} if drained else {}
-    await _set(engine, journal, host, epoch=True, disabled=0, disabled_reason=None, **opened)
+    guard = _refuse_while_drained if drained else None
+    await _set(engine, journal, host, epoch=True, guard=guard, disabled=0, disabled_reason=None, **opened)
     await set_disabled(engine.world.db.placement, row["provider_id"], False)
     await engine.wake(journal.name, "", host)
 
 
-async def _refuse_while_drained(journal: Store, host: str) -> None:
-    async def body(tx: Tx) -> list[str]:
-        found = await rows.fetch_all(tx, operations, kind="drain_host", live=1)
-        return [str(row["id"]) for row in found if host in from_json(row["params"], {}).get("hosts", ())]
-
-    for running in await journal.read(body):
-        raise Refused("busy", f"host {host}: operation {running} drains it; cancel that first")
+async def _refuse_while_drained(tx: Tx, host: Row) -> None:
+    """In the transaction that opens it: a drain may have begun, and closed the host, since it was looked at."""
+    if not host["draining"]:
+        return
+    for row in await rows.fetch_all(tx, operations, kind="drain_host", live=1):
+        if host["name"] in from_json(row["params"], {}).get("hosts", ()):
+            raise Refused("busy", f"host {host['name']}: operation {row['id']} drains it; cancel that first")
 
 
 async def find_host(engine: Engine, host: str) -> tuple[Store, Row]:
@@ -188,14 +187,23 @@ async def cell_of_host(engine: Engine, host: str) -> str | None:
 
 
 async def _set(
-    engine: Engine, journal: Store, host: str, *, in_session: Any = ANY_SESSION, epoch: bool = False, **values: Any
+    engine: Engine,
+    journal: Store,
+    host: str,
+    *,
+    in_session: Any = ANY_SESSION,
+    epoch: bool = False,
+    guard: Callable[[Tx, Row], Awaitable[None]] | None = None,
+    **values: Any,
 ) -> None:
     """Saying the same twice changes nothing. `in_session`: of the agent that this is about; another one has started
-    since then, so the machine is on (law 3)."""
+    since then, so the machine is on (law 3). `guard` is given the locked record and raises where that may not be."""
     message_id = new_message_id(engine) if TOLD & values.keys() else ""
 
     async def body(tx: Tx) -> None:
         row = await _lock(tx, host)
+        if guard is not None:
+            await guard(tx, row)
         if in_session is not ANY_SESSION and row["session"] != in_session:
             raise Failed(
                 "fence_outdated", f"{host} could not be fenced: its agent was started again before that was recorded"

@@ -10,7 +10,7 @@ from kilonova.engine.cancel import cancel
 from kilonova.engine.limits import Limits
 from kilonova.operations import REGISTRY
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
-from kilonova.operations.hosts import declare_down, disable, enable
+from kilonova.operations.hosts import declare_down, disable, enable, find_host
 from kilonova.placement.claims import claim
 from kilonova.placement.fence import Fence
 from kilonova.placement.inventories import is_accepting
@@ -197,6 +197,27 @@ def test_one_thing_at_a_time(cloud):
     cloud.do(lambda engine: enable(engine, "host1", drained=True))
     cloud.loop.run_for(30.0)
     assert stands(cloud, "host1") == "open"
+
+
+def test_a_drain_that_begins_while_its_host_is_opened_keeps_it_closed(cloud, monkeypatch):
+    """What was read before the transaction says nothing: the drain may have closed the host since."""
+    cloud = cloud(hosts=3, boot_seconds=30.0)
+    cloud.make("a", host="host1")
+    cloud.loop.run_for(40.0)
+
+    async def find_slowly(engine, host):
+        found = await find_host(engine, host)
+        await engine.world.clock.sleep(5.0)
+        return found
+
+    monkeypatch.setattr("kilonova.operations.hosts.find_host", find_slowly)
+    opening = cloud.ask(lambda engine: enable(engine, "host1", drained=True))
+    cloud.loop.run_for(1.0)
+    ask(cloud, "drain_host", "host1")
+    cloud.loop.run_for(10.0)
+    with pytest.raises(Refused, match="drains it; cancel that first"):
+        opening.result()
+    assert stands(cloud, "host1") == "draining"
 
 
 def test_a_host_that_dies_while_it_is_drained_is_evacuated(cloud):
