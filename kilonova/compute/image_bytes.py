@@ -45,43 +45,43 @@ class HttpImageBytes:
             await self._clock.sleep(PAUSE)
 
     async def _send(self, order: UploadOrder, pieces: AsyncIterator[bytes]) -> None:
-        async with self._line(order.image) as line:
-            await line.run(_begin, f"{line.path}?{urlencode({'disk_format': order.disk_format})}", order)
+        async with self._connected(order.image) as api:
+            await api.run(_begin, f"{api.path}?{urlencode({'disk_format': order.disk_format})}", order)
             try:
                 async for piece in pieces:
-                    await line.run(http.client.HTTPConnection.send, piece)
+                    await api.run(http.client.HTTPConnection.send, piece)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it does not want the rest; its answer may say why
-            status, answer = await line.run(answer_of)
+            status, answer = await api.run(answer_of)
         _judge(order.image, "upload", status, answer)
 
     async def fetch(self, order: ImageOrder, offset: int) -> AsyncIterator[bytes]:
         """The bytes from this one on. It may end early, or raise one of `CUT`: then ask for the rest. Raises `Failed`
         where that is useless."""
-        async with self._line(order.image) as line:
+        async with self._connected(order.image) as api:
             headers = {TOKEN_HEADER: order.token} | ({"Range": f"bytes={offset}-"} if offset else {})
-            response = await line.run(_ask, line.path, headers)
+            response = await api.run(_ask, api.path, headers)
             if response.status != (206 if offset else 200):
-                answer = await line.run(lambda _: response.read(PIECE))
+                answer = await api.run(lambda _: response.read(PIECE))
                 _judge(order.image, "download", response.status, answer)
                 raise http.client.HTTPException(f"the answer was {response.status}")
-            while piece := await line.run(lambda _: response.read(PIECE)):
+            while piece := await api.run(lambda _: response.read(PIECE)):
                 yield piece
 
     @contextlib.asynccontextmanager
-    async def _line(self, image: str) -> AsyncIterator[_Line]:
+    async def _connected(self, image: str) -> AsyncIterator[_ApiConnection]:
         """A connection to an API."""
         url: SplitResult = urlsplit(self._url or (await self._bus.call(IMAGE_ADDRESS, b"")).decode())
         path = f"{url.path.rstrip('/')}/kilonova/v1/image-bytes/{quote(image, safe='')}"
         connection = connect(url.scheme, url.netloc, self._ca_file)
         try:
             await COPIES.run(connection.connect)
-            yield _Line(connection, path)
+            yield _ApiConnection(connection, path)
         finally:
             connection.close()
 
 
-class _Line:
+class _ApiConnection:
     """A connection, and the image's path there. Cancelled, a call hangs up and waits for its thread: closing what a
     thread still reads would hold up the event loop as long as that waits."""
 
