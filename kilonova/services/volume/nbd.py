@@ -153,7 +153,8 @@ class Nbd:
         if await FILES.run(self._is_gone, name):
             await FILES.run(self._reap, name)
             if name in self._stopped:
-                raise Failed("volume_busy", f"the {PROGRAM} process has ended, and nobody may write now")
+                text = f"the {PROGRAM} process has ended; it is started again when guests may write"
+                raise Failed("volume_busy", text)
             # To its end, also when cancelled: whoever has the lock next must see the process, or it is never ended.
             await FILES.run_to_its_end(self._start, name, served)
         elif name not in self._watching and name not in self._stopped:
