@@ -169,6 +169,12 @@ SCENES = {
     "build select_destinations": ([first_host_fails], scenes.creating, EVERYTHING),
     "build claim": ([first_host_fails], scenes.creating, EVERYTHING),
     "build grant_runner": ([first_host_fails], scenes.creating, EVERYTHING),
+    # a step that only a destination needs that was down and answers again
+    "revert_resize check_source_again": (
+        [created, asked("migrate"), host_dies],
+        scenes.reverting_before_it_answers,
+        EVERYTHING,
+    ),
     # steps that only a flavor brings with it, or a word of the owner
     "revert_resize raise_usage": ([created, resized(LEAN)], asking("revert_resize"), EVERYTHING),
     "revert_resize record_flavor": ([created, resized(LEAN)], asking("revert_resize"), EVERYTHING),
