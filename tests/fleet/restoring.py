@@ -77,8 +77,9 @@ class Scene:
         moving = self.submit("migrate", "moving")
         self.create("building", "host1")
         self.fleet.await_step(moving, "resize_instance")
-        self.submit("delete", "deleting")
-        backup = Backup(self.postgres, self.fleet, file)
+        with self.fleet.standing_still("host1", "host2"):  # else all three may end before pg_dump begins
+            self.submit("delete", "deleting")
+            backup = Backup(self.postgres, self.fleet, file)
         self.old_records = self.files.old_records()
         self.await_rest()
         return backup

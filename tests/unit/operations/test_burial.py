@@ -112,7 +112,7 @@ def test_it_holds_nothing_and_what_is_kept_goes_with_it(tmp_path: Path) -> None:
         assert not cloud.records()["placement.allocations"]
         assert admin.done("DELETE", f"/compute/v2.1/servers/{server}").status == 204
         cloud.until(lambda: not spec_of(cloud, server), "its request spec is gone")
-        assert admin.ask("GET", f"/compute/v2.1/servers/{server}").status == 404
+        cloud.until(lambda: admin.ask("GET", f"/compute/v2.1/servers/{server}").status == 404, "it is gone")
 
 
 def test_who_found_a_host_has_its_files_in_its_cell_alone(tmp_path: Path) -> None:
