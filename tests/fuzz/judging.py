@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
-from tests.support.embedded import Answered
+from tests.support.embedded import Answered, Asked
 from tests.support.table import Entry
 
 SLOW = 20.0  # seconds; what takes longer can be used to stop the cloud
@@ -48,8 +49,9 @@ SHAPES: dict[str, Callable[[Any, int], bool]] = {
 PAGES = {"placement"}  # there whoever accepts nothing but text/html is told on a page
 
 
-def complaints(entry: Entry, answer: Answered, seconds: float, inside: Path) -> Iterator[str]:
-    """`inside` is where the cloud keeps its data: nobody is told."""
+def complaints(entry: Entry, asked: Asked, answer: Answered, seconds: float, inside: Path) -> Iterator[str]:
+    """`inside` is where the cloud keeps its data: nobody is told. What the request says itself may be quoted, and
+    hypothesis draws words from the sources of the package."""
     yield from answer.errors
     if answer.status >= 500 or answer.status < 200:
         yield f"status {answer.status}: {answer.text[:300]}"
@@ -68,8 +70,6 @@ def complaints(entry: Entry, answer: Answered, seconds: float, inside: Path) -> 
     elif answer.status >= 400 and not (entry.service in PAGES and b"<html>" in answer.body):
         yield f"a fault that is {answer.headers.get('content-type')}: {answer.body[:100]!r}"
     if answer.status >= 400:
-        yield from (f"tells of the inside ({word}): {answer.text[:300]}" for word in _told(answer.text, inside))
-
-
-def _told(text: str, inside: Path) -> list[str]:
-    return [word for word in (*INSIDE, str(inside)) if word in text]
+        said = unquote_plus(f"{asked.path} {asked.query}") + asked.body.decode("latin-1")
+        told = [word for word in (*INSIDE, str(inside)) if word in answer.text and word not in said]
+        yield from (f"tells of the inside ({word}): {answer.text[:300]}" for word in told)

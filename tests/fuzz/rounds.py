@@ -151,7 +151,7 @@ class Round:
         count.requests += 1
         count.passed += _passed(entry, answer)
         count.done += answer.reached and answer.status <= 300
-        told = complaints(entry, answer, time.monotonic() - began, self.stage.cloud.path)
+        told = complaints(entry, sent, answer, time.monotonic() - began, self.stage.cloud.path)
         count.found += [f"{what}\n    {who.name}: {sent}" for what in told]
 
 

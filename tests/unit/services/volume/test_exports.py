@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ Control = Callable[[Story], None]
 @pytest.fixture
 def control(tmp_path: Path) -> Control:
     return lambda story: asyncio.run(open_control(f"sqlite:///{tmp_path / 'control.db'}", story, 60.0))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short enough for the paths of sockets."""
+    with tempfile.TemporaryDirectory(prefix="kn-") as name:
+        yield Path(name)
 
 
 class PretendedNbd(Nbd):
@@ -100,11 +108,11 @@ async def exporting(store: Any, folder: Path) -> AsyncIterator[Exporting]:
         await here.close()
 
 
-def test_volumes_that_are_opened_at_once_get_ports_of_their_own(control: Control, tmp_path: Path) -> None:
+def test_volumes_that_are_opened_at_once_get_ports_of_their_own(control: Control, folder: Path) -> None:
     """The second process could not listen, and the first one answered for it."""
 
     async def story(store: Any) -> None:
-        async with exporting(store, tmp_path / "volumes") as here:
+        async with exporting(store, folder) as here:
             asked = [await here.connected(await here.volume()) for _ in range(4)]
             opened = await asyncio.gather(*map(here.exports.open, asked))
             assert len({one.port for one in opened}) == 4
@@ -112,11 +120,11 @@ def test_volumes_that_are_opened_at_once_get_ports_of_their_own(control: Control
     control(story)
 
 
-def test_what_is_being_opened_is_not_taken_for_left_behind(control: Control, tmp_path: Path) -> None:
+def test_what_is_being_opened_is_not_taken_for_left_behind(control: Control, folder: Path) -> None:
     """`close` of another volume ended a directory that had no record of its export yet."""
 
     async def story(store: Any) -> None:
-        async with exporting(store, tmp_path / "volumes") as here:
+        async with exporting(store, folder) as here:
             volume, other = await here.volume(), await here.volume()
             asked, loop, write = await here.connected(volume), asyncio.get_running_loop(), here.exports._write
 
@@ -132,9 +140,9 @@ def test_what_is_being_opened_is_not_taken_for_left_behind(control: Control, tmp
     control(story)
 
 
-def test_writes_wait_until_the_last_copy_has_ended(control: Control, tmp_path: Path) -> None:
+def test_writes_wait_until_the_last_copy_has_ended(control: Control, folder: Path) -> None:
     async def story(store: Any) -> None:
-        async with exporting(store, tmp_path / "volumes") as here:
+        async with exporting(store, folder) as here:
             volume = await here.volume()
             asked = await here.connected(volume)
             await here.exports.open(asked)
@@ -159,9 +167,9 @@ async def hold(exports: Exports, volume_id: str) -> None:
         pass
 
 
-def test_a_stopped_process_that_dies_is_not_started_meanwhile(control: Control, tmp_path: Path) -> None:
+def test_a_stopped_process_that_dies_is_not_started_meanwhile(control: Control, folder: Path) -> None:
     async def story(store: Any) -> None:
-        async with exporting(store, tmp_path / "volumes") as here:
+        async with exporting(store, folder) as here:
             volume = await here.volume()
             await here.opened(volume)
             async with here.exports.still(volume.id):
@@ -174,15 +182,15 @@ def test_a_stopped_process_that_dies_is_not_started_meanwhile(control: Control, 
     control(story)
 
 
-def test_all_go_on_when_the_disk_has_space_again_though_one_is_ended_then(control: Control, tmp_path: Path) -> None:
+def test_all_go_on_when_the_disk_has_space_again_though_one_is_ended_then(control: Control, folder: Path) -> None:
     """Those behind the one that ended stayed stopped for ever."""
 
     async def story(store: Any) -> None:
-        async with exporting(store, tmp_path / "volumes") as here:
+        async with exporting(store, folder) as here:
             for _ in range(3):
                 await here.opened(await here.volume())
             free, send = [0], here.nbd.set_stopped
-            reserve = DiskReserve(1, {VOLUMES: tmp_path}, lambda _: free[0])
+            reserve = DiskReserve(1, {VOLUMES: folder}, lambda _: free[0])
             reserve.look()
             minding = asyncio.create_task(here.exports.mind(reserve))
             await asyncio.sleep(0.1)
