@@ -165,10 +165,16 @@ def test_of_several_guests_that_may_be_the_server_none_is_adopted(lab, powers, s
 
 def test_a_guest_elsewhere_than_its_claim_is_kept_for_an_operator(lab):
     server, _ = lab.make(host="host3")
-    lab.hardware.plant("host1", server, 3, "on")  # this host registers first
+    lab.hardware.plant("host1", server, 3, "on")
     lab.hardware.lose("host3", server)
+    for later in ("host2", "host3"):
+        lab.hardware.switch_power(later, False)  # host1 registers first
     lose(lab)
-    make_again(lab)
+    lab.alone(lambda stores: remake(stores, WORD), "the word", faulty=False)
+    lab.start_all()
+    lab.loop.run_for(200.0)
+    assert status(lab, server) == ("error", "host3", None)
+    come_to_rest(lab)
     assert (status(lab, server), held(lab)) == (("error", "host3", None), [("host1", server, 3)])
     assert lab.hardware.running(server) == [("host1", 3)]
 

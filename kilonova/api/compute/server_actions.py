@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer
+from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.repeating import repeated
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import act, server_of
@@ -15,6 +15,7 @@ from kilonova.api.routes import Handler, Route
 from kilonova.bus import in_cell, question_subject
 from kilonova.domain.errors import NoAnswer
 from kilonova.domain.messages import ConsoleQuestion
+from kilonova.operations.reset_state import reset_state as reset
 
 CONSOLE_SECONDS = 10.0
 
@@ -44,6 +45,13 @@ async def restore(call: Call) -> Response:
 async def reboot(call: Call) -> Response:
     hard = call.body["reboot"]["type"].upper() == "HARD"
     return await act(call, "hard_reboot" if hard else "reboot")
+
+
+async def reset_state(call: Call) -> Response:
+    """Answered when it is done, as in Nova; a lock does not hold it."""
+    record = await server_of(call)
+    await reset(call.engine, record.id, call.body["os-resetState"]["state"], call.cause)
+    return nothing(202)
 
 
 async def console_output(call: Call) -> Response:
@@ -78,5 +86,6 @@ ROUTES = [
     _action("forceDelete", force_delete, "os_compute_api:os-deferred-delete:force", schemas.FORCE_DELETE),
     _action("restore", restore, "os_compute_api:os-deferred-delete:restore", schemas.RESTORE),
     _action("reboot", reboot, "os_compute_api:servers:reboot", schemas.REBOOT),
+    _action("os-resetState", reset_state, "os_compute_api:os-admin-actions:reset_state", schemas.RESET_STATE),
     _action("os-getConsoleOutput", console_output, "os_compute_api:os-console-output", schemas.CONSOLE_OUTPUT),
 ]

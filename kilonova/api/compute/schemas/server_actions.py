@@ -24,6 +24,9 @@ FORCE_DELETE = Forms(nothing("forceDelete"))
 RESTORE = Forms(nothing("restore"))
 REBOOT = Forms(wrapped("reboot", closed({"type": REBOOT_TYPE}, "type")))
 CONSOLE_OUTPUT = Forms(wrapped("os-getConsoleOutput", closed({"length": LENGTH})))
+RESET_STATE = Forms(
+    wrapped("os-resetState", closed({"state": {"type": "string", "enum": ["active", "error"]}}, "state"))
+)
 CREATE_IMAGE = Forms(wrapped("createImage", closed({"name": NAME, "metadata": METADATA}, "name")))
 
 MIGRATE = Forms(
