@@ -9,6 +9,7 @@ import pytest
 from kilonova.conductor.leases import give_back, renew
 from kilonova.domain.host import HostFacts, Observation, judge, longest
 from kilonova.engine.core import Engine
+from kilonova.engine.take import ready_operations
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.store import rows
 from kilonova.store.tables.control import workers
@@ -66,6 +67,28 @@ def test_a_worker_gives_back_what_it_took_a_lease_ago_and_does_not_do(cloud: Any
         return await give_back(engine, journal, set())
 
     assert cloud.do(held) == int(given)
+
+
+@pytest.mark.parametrize(("ahead", "due"), [(-1.0, True), (30.0, False), (61.0, True), (3600.0, True)])
+def test_a_step_put_off_further_than_a_pause_can_be_is_due(cloud: Any, ahead: float, due: bool) -> None:
+    """The database's clock was set back since."""
+    cloud = cloud(hosts=2)
+    server, _ = cloud.make()
+    for name in [name for name in cloud.roles if name != "api"]:
+        cloud.kill(name)
+    operation = cloud.submit("stop", server).operation_id
+
+    async def ready(engine: Engine) -> list[str]:
+        journal = engine.world.db.cell("cell1")
+
+        async def put_off(tx: Tx) -> None:
+            values = {"place": "", "not_before": await tx.now() + ahead}
+            assert await rows.change(tx, steps, values, operation_id=operation, open=1)
+
+        await journal.write(put_off)
+        return await ready_operations(journal)
+
+    assert (operation in cloud.do(ready)) is due
 
 
 def test_the_journal_is_dated_by_the_database(cloud: Any) -> None:

@@ -107,8 +107,8 @@ def _simulated(tree: Path, suite: str, arguments: list[str]) -> Failure | None:
 
 
 def run(tree: Path, command: list[str]) -> tuple[int, str]:
-    """In that tree, with the packages of that tree."""
-    environment = {**INHERITED, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
+    """In that tree, with the modules of that tree and the libraries of this one."""
+    environment = {**INHERITED, "PYTHONPATH": str(tree), "KILONOVA_VENV": sys.prefix, "PYTHONHASHSEED": "0"}
     process = subprocess.Popen(
         command,
         cwd=tree,
