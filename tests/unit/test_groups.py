@@ -90,3 +90,26 @@ def test_temporary_files_are_in_memory_only_with_room_and_without_another_choice
     monkeypatch.setattr(script, "MEMORY_NEEDED", 1)
     monkeypatch.setenv("TMPDIR", "/elsewhere")
     assert script.memory_files() is None
+
+
+def test_a_group_in_two_parts_runs_each_test_once_and_fails_with_either(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "PYTHON", "echo")
+    command = script.Group("guests", tmp_path).command
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    rest, first = done.stdout.splitlines()
+    files = script.BESIDE["guests"]
+    assert all((ROOT / file).is_file() and f" {file} " in first and f"--ignore={file} " in rest for file in files)
+    assert f"{tmp_path}/guests.xml" in rest and f"{tmp_path}/guests-beside.xml" in first
+    for bad in ("tests/guests ", files[0]):
+        monkeypatch.setattr(script, "PYTHON", f'sh -c \'! echo "$@" | grep -q "pytest {bad}"\' sh')
+        failed = subprocess.run(["bash", "-c", script.Group("guests", tmp_path).command], capture_output=True)
+        assert failed.returncode == 1, bad
+
+
+def test_both_parts_are_counted(script, tmp_path):
+    for part, failures in (("", 0), ("-beside", 1)):
+        numbers = f'tests="3" failures="{failures}" errors="0" skipped="1"'
+        (tmp_path / f"guests{part}.xml").write_text(f"<testsuites><testsuite {numbers}/></testsuites>")
+    group = script.Group("guests", tmp_path)
+    group.count(no_tests=False)
+    assert (group.passed, group.failed, group.skipped) == (3, 1, 2)
