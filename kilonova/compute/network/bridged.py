@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kilonova.compute.network import sockets
-from kilonova.compute.network.filters import TABLE, no_rules, ruleset
+from kilonova.compute.network.filters import TABLE, Outside, no_rules, ruleset
 from kilonova.compute.network.layout import Namespace, Place, Plugged, effective_mtu, layout
 from kilonova.compute.network.links import changes, flood_entries, inside, present
 from kilonova.compute.network.names import TAP, link, namespaces_of, service_namespace
@@ -183,7 +183,9 @@ class BridgedNetwork:
     def _rules_for(self, plugged: list[Plugged]) -> str:
         networks = {leg.network_id for router in self._document.routers for leg in router.legs}
         ports = [one.port for one in plugged if one.is_bound]
-        return ruleset(sorted(ports, key=lambda port: port.port_id), networks)
+        legs = [router.gateway.port_id for router in self._document.routers if router.gateway is not None]
+        outside = Outside(self._place.external_bridge, legs)
+        return ruleset(sorted(ports, key=lambda port: port.port_id), networks, outside)
 
     async def _write_rules(self, rules: str) -> None:
         if rules != self._rules:

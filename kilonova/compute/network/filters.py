@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_network
-from typing import Any
+from typing import Any, NamedTuple
 
-from kilonova.compute.network.names import BRIDGE, LINKS, SERVICE, TAP, link, numbers, short
+from kilonova.compute.network.names import BRIDGE, LINKS, ROUTER, SERVICE, TAP, link, numbers, short
 from kilonova.compute.network.rules import sets, statement
 from kilonova.domain.guest_ports import GuestPort, PortRule
 
@@ -20,6 +20,7 @@ TABLE = "kilonova"
 METADATA_ADDRESS = "169.254.169.254"
 MOST_PORTS = 0xFFFE
 FROM_SERVICE = 0xFFFF  # instead of a port's number: DHCP and metadata of this host
+FROM_ROUTER = 0x1  # of what a router sends to the machine itself
 MOST_ZONES = 0xFFFF
 BRIDGES = f'"{BRIDGE}*"'
 KNOWN = "ct state invalid drop\nct state related return\nct direction reply ct state established return"
@@ -27,10 +28,17 @@ ND = "nd-neighbor-solicit, nd-neighbor-advert"
 MLD = "mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report"
 
 
-def ruleset(ports: Sequence[GuestPort], networks: Collection[str] = ()) -> str:
+class Outside(NamedTuple):
+    """The bridge that leads to the external network; the machine may have an address on it."""
+
+    bridge: str
+    legs: Collection[str]  # ports of routers on it
+
+
+def ruleset(ports: Sequence[GuestPort], networks: Collection[str] = (), outside: Outside | None = None) -> str:
     """For these ports. A tap that is not among them is closed. `networks`: those that have a bridge here besides."""
     zones = _zones({*networks, *(port.network_id for port in ports)})
-    return f"{_replaced('bridge')}{_bridge(ports)}\n{_replaced('inet')}{_inet(ports, zones)}\n"
+    return f"{_replaced('bridge')}{_bridge(ports, outside)}\n{_replaced('inet')}{_inet(ports, zones, outside)}\n"
 
 
 def no_rules() -> str:
@@ -60,7 +68,7 @@ def _chain(name: str, body: str, hook: str = "") -> str:
     return f"  chain {name} {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
 
-def _bridge(ports: Sequence[GuestPort]) -> str:
+def _bridge(ports: Sequence[GuestPort], outside: Outside | None) -> str:
     marks, guests = _number(ports), ""
     if ports:
         fates = ((f'"{_tap(port)}"', f"goto from-{short(port.port_id)}") for port in ports)
@@ -79,9 +87,29 @@ def _bridge(ports: Sequence[GuestPort]) -> str:
             "forward priority -200",
         ),
         # A bridge has no address, but the machine would answer for those of its other links.
-        _chain("machine", "\n".join(f'iifname "{kind}*" drop' for kind in LINKS), "input priority -200"),
+        _chain(
+            "machine",
+            "\n".join([*_from_routers(outside), *(f'iifname "{kind}*" drop' for kind in LINKS)]),
+            "input priority -200",
+        ),
     ]
     return f"table bridge {TABLE} {{\n{''.join(chains)}}}"
+
+
+def _from_routers(outside: Outside | None) -> list[str]:
+    """A router asks the machine as any other neighbour on the external network would."""
+    if outside is None or not outside.legs:
+        return []
+    legs = ", ".join(f'"{link(ROUTER, port_id)}"' for port_id in sorted(outside.legs))
+    return [f"iifname {{ {legs} }} meta mark set {FROM_ROUTER:#x} accept"]
+
+
+def _own_address_there(outside: Outside | None) -> list[str]:
+    """What comes from a router reaches only the addresses that the machine has on the external bridge itself."""
+    if outside is None or not outside.legs:
+        return []
+    of_router = f'iifname "{outside.bridge}" meta mark {FROM_ROUTER:#x}'
+    return [f"{of_router} fib daddr . iif type != {{ local, multicast }} drop", f"{of_router} meta mark set 0"]
 
 
 def _from(port: GuestPort) -> str:
@@ -146,7 +174,7 @@ def link_local(mac: str) -> str:
     return str(IPv6Address(b"\xfe\x80" + bytes(6) + last))
 
 
-def _inet(ports: Sequence[GuestPort], zones: str) -> str:
+def _inet(ports: Sequence[GuestPort], zones: str, outside: Outside | None) -> str:
     filtered = [port for port in ports if port.port_security]
     marks = _number(ports)
     members: Mapping[str, tuple[str, list[str]]] = {
@@ -165,7 +193,11 @@ def _inet(ports: Sequence[GuestPort], zones: str) -> str:
         _chain("ports", "\n".join([*forward, "meta mark set 0"]), "forward priority filter - 5"),
         *(_chain(f"egress-{short(port.port_id)}", _egress(port.rules)) for port in filtered),
         *(_chain(f"ingress-{short(port.port_id)}", _ingress(port.rules)) for port in filtered),
-        _chain("machine", f"iifname {BRIDGES} drop", "input priority filter - 5"),
+        _chain(
+            "machine",
+            "\n".join([f"iifname {BRIDGES} drop", *_own_address_there(outside)]),
+            "input priority filter - 5",
+        ),
     ]
     return f"table inet {TABLE} {{\n{''.join(chains)}}}"
 

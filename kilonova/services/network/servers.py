@@ -230,6 +230,12 @@ class ServerPorts:
 
         return await self._parts.control.read(body) if server_ids else {}
 
+    async def port_states(self, server_id: str) -> dict[str, str]:
+        async def body(tx: Tx) -> dict[str, str]:
+            return {row["id"]: row["status"] for row in await rows.fetch_all(tx, ports, device_id=server_id)}
+
+        return await self._parts.control.read(body, few=True)
+
     async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         async def body(tx: Tx) -> dict[str, list[Vif]]:
             marked = await marked_among(tx, server_ids)

@@ -109,6 +109,10 @@ class Networks:
     async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         return await self._servers.vifs(server_ids)
 
+    async def port_states(self, server_id: str) -> dict[str, str]:
+        """The status of a server's ports, by their ids."""
+        return await self._servers.port_states(server_id)
+
     async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         """Only of those among them whose record is out of date (changed.py); one may have no ports left."""
         return await self._servers.changed_vifs(server_ids)

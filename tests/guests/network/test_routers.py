@@ -60,6 +60,24 @@ def test_a_guest_of_another_host_gets_out_and_is_reached_by_its_floating_ip(play
     play(story)
 
 
+def test_the_network_node_itself_is_a_neighbour_on_the_external_network(play: Play) -> None:
+    """On one machine the operator gives the bridge the gateway's address. Nothing else of the machine is reached."""
+
+    async def story(lab: Lab) -> None:
+        node = await lab.host()
+        node.run("ip", "link", "add", "outside", "type", "bridge")
+        node.run("ip", "link", "set", "outside", "up")
+        guest = await node.plug(port(1, PING))
+        guest.configure()
+        await node.update(routers=[msgspec.structs.replace(ROUTER, floating=[FLOATING])])
+        assert not guest.reaches("172.24.4.1")
+        node.run("ip", "address", "add", "172.24.4.1/24", "dev", "outside")
+        assert guest.reaches("172.24.4.1") and reaches(node.name, FLOATING.address)
+        assert not guest.reaches(node.tunnel_address), "an address of another link"
+
+    play(story)
+
+
 def test_a_router_joins_two_networks_and_goes_without_a_trace(play: Play) -> None:
     async def story(lab: Lab) -> None:
         node = await lab.host()

@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from kilonova.compute.network.filters import link_local, no_rules, ruleset
+from kilonova.compute.network.filters import Outside, link_local, no_rules, ruleset
 from kilonova.compute.network.names import BRIDGE, LINKS, TAP, link, short
 from kilonova.domain.guest_ports import AddressPair, GuestPort, PortAddress, PortRule
 
@@ -38,7 +38,9 @@ def test_frames_of_a_port_are_compared_with_its_own_addresses():
 
 def test_guests_do_not_reach_the_machine_itself():
     """Neither by frames (it would answer ARP for the addresses of its other links) nor by packets."""
-    assert chain(ruleset([PORT]), "machine")[1:] == [f'iifname "{kind}*" drop' for kind in LINKS]
+    dropped = [f'iifname "{kind}*" drop' for kind in LINKS]
+    assert chain(ruleset([PORT]), "machine")[1:] == dropped
+    assert chain(ruleset([PORT], outside=Outside("out", ["leg"])), "machine")[2:] == dropped, "after the external leg"
 
 
 def test_only_replies_pass_without_a_rule():
