@@ -143,6 +143,10 @@ async def unmap_host(world: World, name: str, cell_name: str, write: Write, next
                 await leave_aggregates(tx, name)
         else:
             await keep_cell(tx, world.db, next_cell)
+            mapping = await rows.fetch(tx, control.host_mappings, lock=True, host=name)
+            # Two requests at once: the host may have joined the other one's cell, and its record there would be left.
+            if mapping is None or mapping["cell"] not in (cell_name, next_cell):
+                raise Refused("host_moved", f"host {name}: it has left {cell_name} meanwhile; retry the request")
             await rows.change(tx, control.host_mappings, {"cell": next_cell}, host=name)
 
     await write(world.db.control, body)

@@ -276,3 +276,26 @@ def test_a_move_into_a_cell_that_was_just_deleted(databases: Run, monkeypatch: p
         assert (host["epoch"], mapping["cell"]) == (before["epoch"] + 1, "cell1")
 
     databases(story)
+
+
+def test_a_move_that_comes_after_another_one_changes_nothing(databases: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both found the host in its first cell; it has joined the cell of the faster request, and its record is there."""
+
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a")
+        monkeypatch.setattr(forget_host, "keep_cell", nothing)
+
+        async def faster(tx: Tx) -> None:
+            await rows.change(tx, control.host_mappings, {"cell": "near"}, host="a")
+
+        await stores.control.write(faster)
+        late = forget_host.forget_host(engine_of(stores), "cell1", "a", ids["provider_id"], next_cell="far")
+        with pytest.raises(Refused, match="host a: it has left cell1 meanwhile"):
+            await late
+        mapping = await stores.control.read(lambda tx: rows.fetch(tx, control.host_mappings, host="a"))
+        assert mapping["cell"] == "near"
+
+    async def nothing(*_: Any) -> None:
+        """Both cells are there."""
+
+    databases(story)
