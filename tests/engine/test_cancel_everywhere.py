@@ -13,7 +13,7 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.cancel import cancel
 from kilonova.operations import REGISTRY
 from kilonova.operations.host_requests import evacuate_host
-from kilonova.operations.hosts import find_host
+from kilonova.operations.hosts import disable, find_host
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.sim import crash_scenarios as scenes
 from kilonova.sim.cloud import SimCloud
@@ -129,6 +129,17 @@ def first_host_fails(cloud):
         cloud.hardware.fail(host, "ensure_power", 1, "error")
 
 
+def nobody_takes_it(cloud):
+    for host in cloud.hardware.hosts():
+        cloud.do(lambda engine, host=host: disable(engine, host))
+
+
+def former_host_fails(cloud):
+    """The copy that a revert goes back to cannot be switched on."""
+    (move,) = read_records(cloud).table("migrations")
+    cloud.hardware.fail(move["source_host"], "ensure_power", 1000, "refuse")
+
+
 def preserving(kind, **params):
     return asking(kind, image="another", preserve_ephemeral=True, **params)
 
@@ -191,6 +202,20 @@ SCENES = {
 }
 # Nobody can come between a step that is done at once and the one before it.
 STEPS = [(kind, step.name) for kind, operation in REGISTRY.items() for step in operation.steps if not step.at_once]
+# Steps of an operation that has failed, and how it ends: what failed is not the canceller's.
+ENDINGS = [(kind, step.name) for kind, operation in REGISTRY.items() for step in operation.ending]
+FAILING = {
+    "place": ([nobody_takes_it], scenes.creating, EVERYTHING, "accepted", "undone"),
+    "place_many": ([nobody_takes_it], scenes.creating_many, EVERYTHING, "accepted", "undone"),
+    "build": ([scenes.hosts_fail], scenes.creating, EVERYTHING, "accepted", "undone"),
+    "revert_resize": (
+        [created, resized(LARGE), former_host_fails],
+        asking("revert_resize"),
+        EVERYTHING,
+        "no_return",
+        "failed",
+    ),
+}
 
 
 def test_every_operation_is_here():
@@ -268,6 +293,41 @@ def test_cancel_is_refused_once_the_point_of_no_return_was_taken(kind, name):
         ended = [row["state"] for row in records.table("operations") if (row["kind"], row["id"]) == ids]
         assert ended == ["done" if is_past(kind, name) else "cancelled"]
         assert kind == "adopt" or violations(records, cloud, at_rest=True) == []
+    finally:
+        object.__setattr__(step, "do", work)
+        cloud.close()
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("kind", "name"), ENDINGS, ids=[f"{kind} {name}" for kind, name in ENDINGS])
+def test_cancel_changes_nothing_once_it_has_failed(kind, name):
+    """It ends with its own reason, which decides whether a server in cell0 may be rebuilt. No step is done twice."""
+    before, act, shape, answer, state = FAILING[kind]
+    cloud = SimCloud(replace(shape, conductors=1), seed=f"{kind} {name}")
+    step = REGISTRY[kind].step(name)
+    work = step.do
+    try:
+        cloud.start_all()
+        cloud.loop.run_for(15.0)
+        for prepare in before:
+            prepare(cloud)
+        interruption = Interruption(cloud, kind, work)
+        object.__setattr__(step, "do", interruption.do)
+        act(cloud)
+        for _ in range(120):
+            cloud.loop.run_for(1.0)
+            if interruption.said and is_idle(cloud):
+                break
+        assert interruption.said == [answer]
+        records = come_to_rest(cloud)
+        (ended,) = [
+            row for row in records.table("operations") if (row["kind"], row["id"]) == (kind, interruption.operation)
+        ]
+        assert ended["state"] == state and "cancelled" not in ended["error"]
+        done = [row["name"] for row in records.table("steps") if row["operation_id"] == interruption.operation]
+        assert done.count(name) == 1
+        assert "cancelled" not in [row["cell0_failure"] for row in records.table("servers")]
+        assert violations(records, cloud, at_rest=True) == []
     finally:
         object.__setattr__(step, "do", work)
         cloud.close()

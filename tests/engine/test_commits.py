@@ -7,6 +7,7 @@ import pytest
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Superseded
 from kilonova.engine.conclude import _found
 from kilonova.engine.journal import load
+from kilonova.operations import REGISTRY
 from kilonova.sim.invariants import check
 from kilonova.store import rows
 from kilonova.store.tables.journal import steps
@@ -136,3 +137,31 @@ def test_after_an_unknown_commit_only_its_own_step_is_driven(cloud, holder):
     else:
         with pytest.raises(Superseded):
             cloud.do(look)
+
+
+def test_what_a_try_has_noted_is_written_once(cloud):
+    """A step that notes a change before a COMMIT elsewhere stays unknown is done again, and notes it again."""
+    cloud = cloud(hosts=2)
+    server, _ = cloud.make()
+    step = REGISTRY["migrate"].step("claim")
+    work, tries, written = step.do, [], []
+
+    async def note(tx, now):
+        written.append(len(tries))
+
+    async def twice(ctx):
+        ctx.in_transaction(note)
+        ctx.set_server(name=f"try {len(tries)}")
+        tries.append(ctx.ordinal)
+        if len(tries) == 1:
+            raise CommitUnknown("the line went dead")
+        return await work(ctx)
+
+    object.__setattr__(step, "do", twice)
+    try:
+        cloud.submit("migrate", server)
+        cloud.loop.run_for(SOON)
+    finally:
+        object.__setattr__(step, "do", work)
+    assert cloud.server(server)["vm_state"] == "resized" and len(set(tries)) == 1
+    assert (written, cloud.server(server)["name"]) == ([2], "try 1")
