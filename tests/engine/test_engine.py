@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from kilonova.domain.errors import CommitUnknown, Refused
+from kilonova.domain.errors import CommitUnknown, NotYet, Refused
 from kilonova.engine.accept import Ask, Key, gather
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, DESTINATION, Step
 from kilonova.engine.rehearse import rehearse
+from kilonova.engine.restored import begin_era
 from kilonova.operations import REGISTRY
 from kilonova.operations.host_requests import evacuate_host
 from kilonova.operations.hosts import declare_down
@@ -208,6 +209,30 @@ def test_a_superseding_operation_inherits_the_undo(cloud):
     assert check(cloud) == []
 
 
+def test_what_a_step_found_out_before_it_waits_is_known_to_its_next_try(cloud):
+    """Else whoever was refused would be asked again at each look."""
+    cloud = cloud()
+    server, _ = cloud.make()
+    step, known = REGISTRY["migrate"].step("claim"), []
+    work = step.do
+
+    async def waits_once(ctx):
+        known.append(ctx.facts.get("refused"))
+        if len(known) == 1:
+            raise NotYet("others to end", 1.0, facts={"refused": ["b"]})
+        return await work(ctx)
+
+    object.__setattr__(step, "do", waits_once)
+    try:
+        operation = cloud.submit("migrate", server).operation_id
+        cloud.loop.run_for(0.5)
+        assert cloud.operation(operation)["state"] == "waiting"
+        cloud.loop.run_for(20.0)
+    finally:
+        object.__setattr__(step, "do", work)
+    assert known == [None, ["b"]] and cloud.operation(operation)["state"] == "done"
+
+
 def test_secrets_are_apart_sealed_and_gone_with_the_operation(cloud):
     cloud = cloud(boot_seconds=20.0)
     seen = {}
@@ -236,6 +261,15 @@ def test_secrets_go_with_an_operation_that_another_one_took_over_from(cloud):
     cloud.submit("delete", server)
     cloud.loop.run_for(60.0)
     assert cloud.operation(operation)["state"] == "superseded" and cloud.records().table("secrets") == []
+
+
+def test_secrets_go_with_an_operation_that_a_restore_ends(cloud):
+    """Law 13: so is a new era; nobody goes on with the operation, and no purge looks for its secrets."""
+    cloud = cloud(boot_seconds=20.0)
+    _, operation = cloud.make(wait=10.0, secrets={"admin_pass": "hunter2"})
+    assert [row["operation_id"] for row in cloud.records().table("secrets")] == [operation]
+    cloud.alone(begin_era, "a new era", faulty=False)
+    assert cloud.operation(operation)["state"] == "failed" and cloud.records().table("secrets") == []
 
 
 def nosy_then(original, seen):

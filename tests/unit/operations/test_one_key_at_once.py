@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import select
 
@@ -81,5 +82,30 @@ def test_a_refused_request_leaves_its_key_free(databases: Run) -> None:
                 await submit(engine_of(stores), Ask(kind="confirm_resize", server_id=server, cause=CAUSE, key=key))
         accepted = await submit(engine_of(stores), Ask(kind="stop", server_id=server, cause=CAUSE, key=key))
         assert not accepted.joined
+
+    databases(story)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"user_id": "carol"}, {"project_id": "workshop"}],
+    ids=["another user", "another project of the same user"],
+)
+def test_a_key_belongs_to_who_used_it(databases: Run, other: dict[str, str]) -> None:
+    """Two who chose the same key, each asked twice: nobody hears of an operation of the other."""
+
+    async def story(stores: Any) -> None:
+        await add_host(stores, "a")
+        servers = [await add_server(stores, name, "a", **RUNS) for name in ("s1", "s2")]
+        for server in servers:
+            await add_mapping(stores, server)
+        key = Key("once", "POST /servers/x/action", "hash")
+        causes = [CAUSE, msgspec.structs.replace(CAUSE, **other)]
+        pairs = zip(servers, causes, strict=True)
+        asks = [Ask(kind="stop", server_id=server, cause=cause, key=key) for server, cause in pairs]
+        told = [await submit(engine_of(stores), ask) for ask in [*asks, *asks]]
+        assert [accepted.joined for accepted in told] == [False, False, True, True]
+        first, second, first_again, second_again = (accepted.operation_id for accepted in told)
+        assert (first, second) == (first_again, second_again) and first != second
 
     databases(story)
