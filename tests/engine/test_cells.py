@@ -10,6 +10,8 @@ from kilonova.conductor.returning import find_cell
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import HostInventory
 from kilonova.domain.messages import Register
+from kilonova.operations.forget_host import move_host
+from tests.engine.speaking import Speaker
 
 
 def registering(host: str, cell: str = "") -> Register:
@@ -43,3 +45,15 @@ def test_a_cell_that_cannot_have_hosts(cloud: Any, cell: str) -> None:
     with pytest.raises(Refused, match=f"belongs to the cell {cell}, which does not exist; known are cell1, cell2"):
         found(two, "new", cell)
     assert found(two, "new") == "cell1", "nothing was mapped"
+
+
+def test_a_conductor_finds_a_host_again_that_has_changed_its_cell(cloud: Any) -> None:
+    """It remembers the cell of each host that it has heard: else it would send this one to register for ever."""
+    two = cloud(hosts=2, cells=2)
+    speaker = Speaker(two, "host1").join()
+    assert not speaker.beat().register_again
+    two.do(lambda engine: move_host(engine, "host1", "cell2"))
+    assert speaker.beat().register_again
+    speaker.join()
+    assert not speaker.beat().register_again
+    assert {row["name"] for row in two.records().databases["cell2"]["hosts"]} == {"host1", "host2"}

@@ -12,6 +12,7 @@ from kilonova.conductor import returning
 from kilonova.domain.errors import Failed, Unreachable
 from kilonova.operations import hosts
 from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.traits import DISABLED, has_trait
 from kilonova.sim.cloud import CloudShape, SimCloud
 
 
@@ -61,6 +62,43 @@ def test_disabled_while_it_returns(cloud: SimCloud, monkeypatch: pytest.MonkeyPa
     cloud.do(lambda engine: hosts.enable(engine, "host1"))
     cloud.loop.run_for(30.0)
     assert is_accepting(cloud)
+
+
+def test_disabled_from_before_its_report_until_after_it_was_let_in(
+    cloud: SimCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its report takes the trait away that says so, and the record does not say it yet: it has the trait at the end."""
+    report, let_in, record = returning.take_report, returning.set_by_registration, hosts._set
+    tasks: list[asyncio.Task[None]] = []
+    recorded = asyncio.Event()
+
+    async def slowly(*args: Any, **values: Any) -> None:
+        await recorded.wait()
+        await record(*args, **values)
+
+    async def late_report(*args: Any) -> Any:
+        if not tasks:
+            engine = cloud.roles["api"].engine
+            assert engine is not None
+            tasks.append(asyncio.create_task(hosts.disable(engine, "host1")))
+            await asyncio.sleep(1.0)
+        return await report(*args)
+
+    async def then_recorded(store: Any, provider: str, accepting: bool, number: int) -> bool:
+        changed = await let_in(store, provider, accepting, number)
+        if accepting:
+            recorded.set()
+            await asyncio.sleep(1.0)
+        return changed
+
+    monkeypatch.setattr(returning, "take_report", late_report)
+    monkeypatch.setattr(returning, "set_by_registration", then_recorded)
+    cloud.crash("host1", 1.0)
+    monkeypatch.setattr(hosts, "_set", slowly)
+    cloud.loop.run_for(30.0)
+    _, row = cloud.do(lambda engine: hosts.find_host(engine, "host1"))
+    assert recorded.is_set() and row["disabled"] and not is_accepting(cloud)
+    assert cloud.do(lambda engine: has_trait(engine.world.db.placement, "host1", DISABLED))
 
 
 def test_fenced_while_it_registers(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch) -> None:

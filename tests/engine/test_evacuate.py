@@ -5,6 +5,7 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.store import rows
 from kilonova.store.tables.cell import servers
+from tests.engine.speaking import Speaker
 
 
 def stranded(cloud, **columns):
@@ -53,3 +54,18 @@ def test_a_destination_that_cannot_be_is_refused_and_changes_nothing(cloud, host
         cloud.submit("evacuate", server, host=host)
     assert refused.value.code == code
     assert (cloud.server(server), moves(cloud)) == (before, [])
+
+
+def test_a_source_that_answers_again_registers_first(cloud):
+    """Also where permission to run never moved: whatever it sends is of an epoch that has passed."""
+    cloud = cloud(hosts=1, conductors=1)
+    speaker = Speaker(cloud, "host1").join()
+    server, _ = cloud.make(host="host1")
+    (order,) = speaker.beat().steps
+    assert speaker.finish(order)
+    cloud.hardware.switch_power("host1", False)
+    cloud.loop.run_for(70.0)
+    evacuation = cloud.submit("evacuate", server).operation_id
+    cloud.loop.run_for(30.0)
+    assert cloud.operation(evacuation)["state"] == "undone"
+    assert speaker.beat().register_again

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kilonova.store.hosts import judge_all
+from tests.engine.speaking import Speaker
 
 
 def states(cloud: Any) -> dict[str, str]:
@@ -81,3 +82,17 @@ def test_a_host_whose_heartbeats_go_to_a_conductor_that_stands_still_is_not_down
     made.hub.receivers = unlucky
     made.loop.freeze(made.roles["conductor2"].process)
     assert {word for seen in seen_during(made, 200.0)[40:] for word in seen.values()} == {"up"}
+
+
+def test_an_agent_that_was_replaced_is_not_heard(cloud: Any) -> None:
+    """Two agents of one host, say after a live clone of the machine: only the one that registered last counts."""
+    made = cloud(hosts=2)
+    old, new = Speaker(made, "host1", "old").join(), Speaker(made, "host1", "new").join()
+    for _ in range(12):
+        new.beat()
+        made.loop.run_for(10.0)
+    assert states(made) == {"host1": "up", "host2": "up"}
+    for _ in range(12):
+        assert old.beat().register_again
+        made.loop.run_for(10.0)
+    assert states(made) == {"host1": "down", "host2": "up"}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kilonova.conductor.powers import _note_power
 from tests.engine.speaking import Speaker
 
 
@@ -108,3 +109,17 @@ def test_a_host_of_a_past_epoch_is_not_heard(running):
     answer = speaker.beat(powers=[(server, copy, False)])
     assert answer.register_again and answer.noted == []
     assert shown(cloud, server) == ("active", 1, None)
+
+
+def test_what_was_read_before_an_operation_ended_changes_nothing(running):
+    """The server was stopped, by an operation from its beginning to its end, after the record was read."""
+    cloud, speaker, server, _ = running
+    seen = cloud.server(server)
+    cloud.submit("stop", server)
+    (order,) = speaker.beat().steps
+    assert speaker.finish(order)
+    cloud.loop.run_for(2.0)
+    assert shown(cloud, server) == ("stopped", 4, None)
+    late = {**seen, "power_state": 4}  # as it was read
+    cloud.do(lambda engine: _note_power(engine, engine.world.db.cell("cell1"), late, on=True))
+    assert shown(cloud, server) == ("stopped", 4, None)

@@ -161,3 +161,22 @@ def test_one_conductor_of_several_does_it_and_says_so_once(cloud: Any, monkeypat
     reason = "it is up and takes no servers, and no record says why"
     assert host(cloud)["epoch"] == epoch + 1
     assert lines == [f"closed host called back: host=host1 cell=cell1 reason={reason!r}"]
+
+
+@pytest.mark.parametrize("column", ["session", "epoch", "registration"])
+def test_a_host_on_which_somebody_has_acted_since_the_look_is_left_alone(cloud: Any, column: str) -> None:
+    """It registers already, say: whoever acts on it changes what it was seen with."""
+    cloud = cloud(hosts=1)
+    close(cloud)
+    seen, providers = host(cloud), {host(cloud)["provider_id"]}
+    values = {"session": "before", "epoch": seen["epoch"] - 1, "registration": seen["registration"] - 1}
+    now = seen["session"], seen["epoch"], seen["registration"]
+    changed = {**{name: seen[name] for name in values}, column: values[column]}
+    for standing, is_called in ((tuple(changed.values()), False), (now, True)):
+
+        async def call(engine: Any, standing: Any = standing) -> None:
+            journal = engine.world.db.cell("cell1")
+            await reopening.Reopening(engine)._call_back(journal, "host1", standing, providers)
+
+        cloud.do(call)
+        assert host(cloud)["epoch"] == seen["epoch"] + is_called

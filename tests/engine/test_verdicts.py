@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.conductor.verdicts import judge_copies, may_be_gone
+from kilonova.conductor.verdicts import correct_copies, judge_copies, may_be_gone
 from kilonova.domain.host import judge
 from kilonova.engine.debts import owe_removal
 from kilonova.operations.steps.burial import close_server
@@ -126,5 +126,18 @@ def test_a_server_is_buried_only_if_nothing_of_it_is_left(run: Any, left: Any) -
         ctx: Any = _OneTransaction(tx)
         assert await close_server(ctx) == {"leaves": left is nothing}
         assert ctx.closed is (left is nothing)
+
+    run(body)
+
+
+@pytest.mark.parametrize("at_work", [None, "operation"])
+def test_records_of_copies_are_corrected_only_while_nothing_is_at_work(run: Any, at_work: str | None) -> None:
+    """After a restore, of a copy that the host does not have: an operation that began since may be about to use it."""
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **server(**{**ELSEWHERE, "turn_floor": 5}, operation_id=at_work))
+        await put_copy(tx, "whole")
+        await correct_copies(tx, "host2", [])
+        assert bool(await rows.fetch_all(tx, cell.copies)) is (at_work is not None)
 
     run(body)
