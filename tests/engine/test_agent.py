@@ -286,3 +286,14 @@ def test_a_guest_that_cannot_be_started_keeps_its_host_from_nothing_for_long(roo
     assert (server, copy) == ("bad", 1) and "ensure_power" in reason
     assert room.hardware.running("good") or tries == 1
     assert len(room.beats) > 2, "it works"
+
+
+def test_the_servers_of_which_it_has_heard_lately_are_remembered(room, monkeypatch):
+    """Which one came first does not count: an order that is older than another server's last one may still turn up."""
+    monkeypatch.setattr("kilonova.compute.agent.REMEMBERED", 2)
+    for turn, server in enumerate(["s1", "s2", "s1", "s3"], start=1):
+        room.say(order(server, turn, 1, server=server))
+    kept = room.hardware.recall(HOST)
+    assert {name: kept.get(name) for name in ("s1", "s2", "s3")} == {"s1": [3, 1], "s2": None, "s3": [4, 1]}
+    room.say(order("late", 1, 1, server="s1"))
+    assert "late begun" not in room.log

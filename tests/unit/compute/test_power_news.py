@@ -1,0 +1,46 @@
+"""What a host tells of guests that were started or have ended: until it is noted, and as it is by then."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kilonova.compute.power_news import PowerNews
+from kilonova.domain.guest import Copy
+
+
+class Flipping:
+    """A driver with one guest, whose power the test switches."""
+
+    def __init__(self) -> None:
+        self.on, self._changes = True, asyncio.Queue[Copy]()
+
+    async def switch(self, on: bool) -> None:
+        self.on = on
+        self._changes.put_nowait(Copy("s", 1))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def power_change(self) -> Copy:
+        return await self._changes.get()
+
+    async def is_on(self, server: str, copy: int) -> bool:
+        return self.on
+
+
+def test_what_has_changed_since_it_was_told_is_told_again() -> None:
+    async def story() -> None:
+        driver: Any = Flipping()
+        news = PowerNews(driver, driver, lambda: None)
+        watching = asyncio.create_task(news.watch())
+        await driver.switch(False)
+        told = news.take(())
+        assert told == [("s", 1, False)]
+        await driver.switch(True)  # before the answer
+        news.note(told, [("s", 1)])
+        assert news.take(()) == [("s", 1, True)]
+        news.note(news.take(()), [("s", 1)])
+        assert news.take(()) == []
+        watching.cancel()
+
+    asyncio.run(story())
