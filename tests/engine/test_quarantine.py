@@ -173,3 +173,14 @@ def test_a_host_cannot_end_a_quarantine_by_itself(cloud):
     assert held(cloud) == [("host2", "ghost", 1)]
     speaker.register(CopyReport("ghost", 1, "on", True))
     assert held(cloud) == [("host2", "ghost", 1)]
+
+
+def test_a_copy_that_is_to_be_removed_is_not_adopted(lost):
+    """The host may remove it at any moment: nothing would be left of the server."""
+    cloud, server = lost
+    cloud.kill("host2")
+    cloud.do(lambda engine: remove_quarantined(engine, "host2", server, None, cloud.cause()))
+    with pytest.raises(Refused, match="copy 700 on host2 is not in quarantine"):
+        cloud.do(lambda engine: adopt_quarantined(engine, "host2", server, None, cloud.cause()))
+    assert cloud.server(server)["operation_id"] is None
+    assert [q["action"] for q in cloud.records().table("quarantine")] == ["remove"]

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.host import FENCE, FORCED_DOWN, SILENCE, HostState
-from kilonova.operations.steps.former_host import require_dead
+from kilonova.domain.server import Flavor, flavor_document
+from kilonova.engine.context import ServerRow
+from kilonova.operations.steps.former_host import _leave_from, require_dead
+from kilonova.store import rows
+from kilonova.store.tables import cell
+from tests.unit.operations.cloud_rows import add_server
+
+
+class Noting(NamedTuple):
+    """As much of a context as the record of the move needs."""
+
+    row: ServerRow
+    facts: dict[str, Any]
+    in_transaction: Callable[[Any], None]
 
 
 def judge(proven_by: str, down: list[str], params: dict[str, Any]) -> None:
@@ -40,3 +54,36 @@ def test_a_host_that_may_be_alive_is_not_left(proof: str, down: list[str], param
     with pytest.raises(Failed, match=r"^server a: it is back on host1") as failed:
         judge(proof, down, params)
     assert failed.value.code == code and failed.value.final
+
+
+def test_the_record_of_the_move_says_what_the_new_source_holds(databases: Any) -> None:
+    """It was made with what the server had on the host that it was accepted for; the audit believes it."""
+
+    async def story(stores: Any) -> None:
+        small, large = (flavor_document(Flavor(name, 1, 512, 1)) for name in ("small", "large"))
+        held = {"flavor": small, "copy": 1, "claimed": "host1's"}
+        server = await add_server(stores, "a", "host1", **held)
+        of_move = {"id": "m", "server_id": server, "operation_id": "o", "kind": "evacuation", "status": "accepted"}
+        of_move |= {"old_vm_state": "active", "user_id": "u", "project_id": "p"}
+        before = {"source_host": "host2", "source_copy": 2, "old_claimed": "host2's"}
+        before |= {"old_flavor": large, "new_flavor": large}
+        times = {"created_at": 0.0, "updated_at": 0.0}
+        changes: list[Any] = []
+
+        async def body(tx: Any) -> Any:
+            await rows.put(tx, cell.migrations, **of_move, **before, **times, open=0)
+            row = await rows.fetch(tx, cell.servers, id=server)
+            _leave_from(Noting(ServerRow(row), {"migration": "m"}, changes.append), "host1")  # type: ignore[arg-type]
+            await changes[0](tx, 1.0)
+            return await rows.fetch(tx, cell.migrations, id="m")
+
+        move = await stores.cell("cell1").write(body)
+        flavors = {"old_flavor": small, "new_flavor": small}
+        assert {name: move[name] for name in before} == {
+            **flavors,
+            "source_host": "host1",
+            "source_copy": 1,
+            "old_claimed": "host1's",
+        }
+
+    databases(story)
