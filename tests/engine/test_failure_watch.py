@@ -11,6 +11,7 @@ from kilonova.operations.hosts import declare_down
 from kilonova.sim.faults import Weather
 from kilonova.sim.invariants import check
 from kilonova.store import rows
+from kilonova.store.tables.journal import operations
 from kilonova.store.tables.stores import this_store
 
 AUTOMATIC = WatchRules(automatic=True)
@@ -326,6 +327,25 @@ def test_servers_that_fit_nowhere_are_tried_again(watched):
     cloud.loop.run_for(400.0)
     assert failures(cloud) == [("host1", "done")] and cloud.server(servers["host1"])["host"] == "host2"
     assert len(evacuations(cloud)) == 2 and wrong_afterwards(cloud) == []
+
+
+@pytest.mark.parametrize("state", ["failed", "undone"])
+def test_an_evacuation_that_ended_without_an_account_is_begun_again(watched, state):
+    """An operator abandoned it, or its records were restored: nobody knows who is left on the host."""
+    cloud = watched(hosts=3, boot_seconds=30.0)
+    kill(cloud, "host1")
+    while failures(cloud) != [("host1", "evacuating")]:
+        cloud.loop.run_for(1.0)
+    (evacuation,) = evacuations(cloud)
+
+    async def end(tx):
+        await rows.change(tx, operations, {"state": state, "live": 0}, id=evacuation["id"])
+
+    cloud.do(lambda engine: engine.world.db.cell("cell1").write(end))
+    cloud.loop.run_for(5.0)
+    assert failures(cloud) == [("host1", "incomplete")]
+    cloud.loop.run_for(400.0)
+    assert failures(cloud) == [("host1", "done")] and len(evacuations(cloud)) == 2
 
 
 def test_what_an_operator_has_declared_is_left_to_the_operator(watched):

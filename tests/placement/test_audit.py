@@ -157,8 +157,16 @@ def used(snapshot: Snapshot) -> dict[tuple[str, str], int]:
     return {(uuid, name): int(of.table[row, at]) for uuid, at in snapshot.index.items() for name, of in classes}
 
 
-def test_whoever_wrote_since_is_not_overruled(cloud: SimCloud) -> None:
-    """The fence moved after the second reading: the token no longer fits."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE claim_fence SET ordinal = ordinal + 1",
+        "UPDATE claim_fence SET turn = turn + 1",
+        "UPDATE consumers SET generation = generation + 1",
+    ],
+)
+def test_whoever_wrote_since_is_not_overruled(cloud: SimCloud, change: str) -> None:
+    """The fence moved after the second reading, or a client of the API wrote: the token no longer fits."""
     leak(cloud, A, "host2")
     engine = cloud.roles["api"].engine
     assert engine is not None
@@ -166,7 +174,7 @@ def test_whoever_wrote_since_is_not_overruled(cloud: SimCloud) -> None:
     write = store.write
 
     async def late(body: Any) -> Any:
-        tamper(cloud, "placement", "UPDATE claim_fence SET ordinal = ordinal + 1")
+        tamper(cloud, "placement", change)
         return await write(body)
 
     store.write = late

@@ -180,3 +180,17 @@ def test_the_audit_sees_a_spoiled_count(run: Run) -> None:
         return provider
 
     run(story)
+
+
+def test_a_closed_host_of_which_nothing_is_held_is_noticed(run: Run) -> None:
+    """All that is claimed may lie with others of its tree: the host itself has to be open, too."""
+
+    async def story(books: Books) -> None:
+        await books.hosts("a", "b")
+        (first, class_), (other, _) = [(row["provider_id"], row["class_id"]) for row in await books.all(SLOTS)]
+        await books.accept("b", False)
+        with pytest.raises(NotAccepting):
+            await hold(books, "c1", {(first, class_): 1}, accepting=[first, other])
+        assert not await books.consumers()
+
+    run(story)

@@ -259,6 +259,22 @@ def test_only_an_empty_leaf_can_be_removed(run: Run) -> None:
     run(story)
 
 
+def test_nothing_of_a_removed_provider_is_left(run: Run) -> None:
+    """Its number may be given to the next one that is made, which would have what was left."""
+
+    async def story(books: Books) -> None:
+        await books.host("a")
+        await traits.set_disabled(books.store, provider_of("a"), True)
+        await aggregates.join_aggregate(books.store, provider_of("a"), "rack-1")
+        kept = [table for table in tables.metadata.sorted_tables if "provider_id" in table.c]
+        filled = [table.name for table in kept if await books.all(Sql(select(table)))]
+        assert filled == ["inventories", "provider_aggregates", "provider_traits"]
+        assert await remove_provider(books.store, provider_of("a"))
+        assert [table.name for table in kept if await books.all(Sql(select(table)))] == []
+
+    run(story)
+
+
 def test_another_process_is_seen_in_the_next_request(run: Run, url: str) -> None:
     """Read your writes: what one process committed, another one's next candidates show."""
 
