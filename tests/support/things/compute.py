@@ -97,6 +97,11 @@ def request(world: World, where: Where) -> str:
     return str(world.owner.done("GET", path)["instanceActions"][0]["request_id"])
 
 
+def port(world: World, where: Where) -> str:
+    path = f"{COMPUTE}/servers/{where.before(SERVER)}/os-interface"
+    return str(world.owner.done("GET", path)["interfaceAttachments"][0]["port_id"])
+
+
 def flavor(world: World, where: Where) -> str:
     private = "access" in where.entry.route.path or where.entry.route.action
     wish = {"name": world.name("flavor"), "ram": 64, "vcpus": 1, "disk": 1, "os-flavor-access:is_public": not private}
@@ -215,6 +220,7 @@ MAKERS: dict[str, Maker] = {
     f"{SERVER}/metadata/{{key}}": lambda world, where: "colour",
     f"{SERVER}/tags/{{tag}}": lambda world, where: "blue",
     f"{SERVER}/os-instance-actions/{{request}}": request,
+    f"{SERVER}/os-interface/{{port}}": port,
     f"{SERVER}/migrations/{{migration}}": migration,
     "/images/{image}": lambda world, where: new_image(world, world.owner, colour="red"),
     "/images/{image}/metadata/{key}": lambda world, where: "colour",
