@@ -31,7 +31,8 @@ CLOUD = ("--hosts", 3, "--set", "DEFAULT.reclaim_instance_interval=3600")
 
 NOT_THERE = re.compile(
     r"this API has no|Extension with alias .* does not exist|Unknown action|does not offer|There is no such action"
-    r"|is not allowed for this resource|is not supported by this deployment|must be installed|is not enabled|is not present in the service catalog"
+    r"|is not allowed for this resource|is not supported by this deployment|must be installed|is not enabled"
+    r"|is not present in the service catalog"
 )
 WRONG_TYPE = re.compile(r"is not of type|[Ee]xpected `?(int|str|bool|float)|is not an? (integer|number|boolean|string)")
 VARYING = (
