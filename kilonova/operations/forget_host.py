@@ -146,7 +146,7 @@ async def unmap_host(world: World, name: str, cell_name: str, write: Write, next
             mapping = await rows.fetch(tx, control.host_mappings, lock=True, host=name)
             # Two requests at once: the host may have joined the other one's cell, and its record there would be left.
             if mapping is None or mapping["cell"] not in (cell_name, next_cell):
-                raise Refused("host_moved", f"host {name}: it has left {cell_name} meanwhile; retry the request")
+                raise Refused("host_moved", f"host {name}: it is not in {cell_name} any more; retry the request")
             await rows.change(tx, control.host_mappings, {"cell": next_cell}, host=name)
 
     await write(world.db.control, body)
