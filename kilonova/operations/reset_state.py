@@ -1,8 +1,8 @@
 """Reset state: an administrator's word about what a server's state is. Nothing happens to its guest.
 
-It is no operation: one transaction, and the answer is true when it is given. A state that an operation is at work on is
-not changed, nor one that says which of two copies counts (VERIFY_RESIZE) or that a server is deleted. Nova overwrites
-those too, and the server is stuck in a state that nothing leads out of.
+It is no operation but one transaction, done before the answer. It is refused while an operation is under way, while the
+state tells which of two copies counts (VERIFY_RESIZE), and for deleted servers. Nova overwrites those states too, and
+then the server is stuck.
 """
 
 from __future__ import annotations

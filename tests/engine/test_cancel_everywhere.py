@@ -4,6 +4,7 @@ From the point of no return on it is refused; before it, everything is undone an
 point is stands here once more, by hand: an operation that forgets to mark it is noticed.
 """
 
+import contextlib
 import logging
 from dataclasses import replace
 
@@ -268,41 +269,10 @@ def quiet():
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize(("kind", "name"), STEPS, ids=[f"{kind} {name}" for kind, name in STEPS])
-def test_cancel_is_refused_once_the_point_of_no_return_was_taken(kind, name):
-    before, act, shape = SCENES.get(f"{kind} {name}") or SCENES[kind]
-    cloud = SimCloud(replace(shape, conductors=1), seed=f"{kind} {name}")
-    step = REGISTRY[kind].step(name)
-    work = step.do
-    try:
-        cloud.start_all()
-        cloud.loop.run_for(15.0)
-        for prepare in before:
-            prepare(cloud)
-        interruption = Interruption(cloud, kind, work)
-        object.__setattr__(step, "do", interruption.do)
-        act(cloud)
-        for _ in range(60):
-            cloud.loop.run_for(1.0)
-            if interruption.said and is_idle(cloud):
-                break
-        assert interruption.said == ["no_return" if is_past(kind, name) else "accepted"]
-        records = come_to_rest(cloud)
-        ids = kind, interruption.operation
-        ended = [row["state"] for row in records.table("operations") if (row["kind"], row["id"]) == ids]
-        assert ended == ["done" if is_past(kind, name) else "cancelled"]
-        assert kind == "adopt" or violations(records, cloud, at_rest=True) == []
-    finally:
-        object.__setattr__(step, "do", work)
-        cloud.close()
-
-
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize(("kind", "name"), ENDINGS, ids=[f"{kind} {name}" for kind, name in ENDINGS])
-def test_cancel_changes_nothing_once_it_has_failed(kind, name):
-    """It ends with its own reason, which decides whether a server in cell0 may be rebuilt. No step is done twice."""
-    before, act, shape, answer, state = FAILING[kind]
+@contextlib.contextmanager
+def interrupted(kind, name, scene):
+    """A cloud at idle in which that step was done with a cancel in its middle, and what was said to the cancel."""
+    before, act, shape = scene
     cloud = SimCloud(replace(shape, conductors=1), seed=f"{kind} {name}")
     step = REGISTRY[kind].step(name)
     work = step.do
@@ -318,6 +288,30 @@ def test_cancel_changes_nothing_once_it_has_failed(kind, name):
             cloud.loop.run_for(1.0)
             if interruption.said and is_idle(cloud):
                 break
+        yield cloud, interruption
+    finally:
+        object.__setattr__(step, "do", work)
+        cloud.close()
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("kind", "name"), STEPS, ids=[f"{kind} {name}" for kind, name in STEPS])
+def test_cancel_is_refused_once_the_point_of_no_return_was_taken(kind, name):
+    with interrupted(kind, name, SCENES.get(f"{kind} {name}") or SCENES[kind]) as (cloud, interruption):
+        assert interruption.said == ["no_return" if is_past(kind, name) else "accepted"]
+        records = come_to_rest(cloud)
+        ids = kind, interruption.operation
+        ended = [row["state"] for row in records.table("operations") if (row["kind"], row["id"]) == ids]
+        assert ended == ["done" if is_past(kind, name) else "cancelled"]
+        assert kind == "adopt" or violations(records, cloud, at_rest=True) == []
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("kind", "name"), ENDINGS, ids=[f"{kind} {name}" for kind, name in ENDINGS])
+def test_cancel_changes_nothing_once_it_has_failed(kind, name):
+    """It ends with its own reason, which decides whether a server in cell0 may be rebuilt. No step is done twice."""
+    *scene, answer, state = FAILING[kind]
+    with interrupted(kind, name, scene) as (cloud, interruption):
         assert interruption.said == [answer]
         records = come_to_rest(cloud)
         (ended,) = [
@@ -328,9 +322,6 @@ def test_cancel_changes_nothing_once_it_has_failed(kind, name):
         assert done.count(name) == 1
         assert "cancelled" not in [row["cell0_failure"] for row in records.table("servers")]
         assert violations(records, cloud, at_rest=True) == []
-    finally:
-        object.__setattr__(step, "do", work)
-        cloud.close()
 
 
 @pytest.mark.usefixtures("quiet")

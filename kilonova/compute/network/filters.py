@@ -105,7 +105,7 @@ def _from_routers(outside: Outside | None) -> list[str]:
 
 
 def _own_address_there(outside: Outside | None) -> list[str]:
-    """What comes from a router reaches only the addresses that the machine has on the external bridge itself."""
+    """A router reaches the addresses that the machine has on the external bridge, and no others."""
     if outside is None or not outside.legs:
         return []
     of_router = f'iifname "{outside.bridge}" meta mark {FROM_ROUTER:#x}'
