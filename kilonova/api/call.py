@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kilonova.api.addresses import group_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route, Version
 from kilonova.domain.caller import Caller
 from kilonova.domain.cause import Cause
+from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
 from kilonova.settings import Settings
 from kilonova.world import Stores
@@ -101,7 +101,7 @@ class Call:
     def require(self, rule: str = "", *, project_id: str | None = None, user_id: str | None = None) -> None:
         rule = rule or self.route.rule
         if not self.allows(rule, project_id=project_id, user_id=user_id):
-            raise Rejected(403, f"Policy doesn't allow {rule} to be performed.")
+            raise Refused(403, f"Policy doesn't allow {rule} to be performed.")
 
     def url(self, path: str) -> str:
         """An address that the client can reach: `path` is below this service's prefix."""

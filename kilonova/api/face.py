@@ -18,7 +18,6 @@ from kilonova.api.faults import DEFAULT, STATUS
 from kilonova.api.full_disk import refuse_writes
 from kilonova.api.microversions import text_of
 from kilonova.api.reading import parsed
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, EVER, PUBLIC, Route, Router, Version
 from kilonova.api.service import Checks, Service, Serving
 from kilonova.domain.caller import Caller
@@ -44,7 +43,7 @@ class Manner:
     unsupported_action = 400  # the status of an action that the requested version does not have
 
     def version(self, request: Request) -> Version:
-        """Raises `Rejected` for one that is not spoken here."""
+        """Raises `Refused` for one that is not spoken here."""
         return EVER
 
     async def caller(self, request: Request, identity: Checks) -> Caller | None:
@@ -52,7 +51,7 @@ class Manner:
         return await identity.check(token) if token else None
 
     def screen(self, request: Request, route: Route) -> None:
-        """Before the body is read. Raises `Rejected` for headers that this service does not take."""
+        """Before the body is read. Raises `Refused` for headers that this service does not take."""
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({"error": {"code": code or str(status), "message": message}}, status)
@@ -68,6 +67,8 @@ class Manner:
         return f"There is no such action: {name[:80]}"
 
     def status_of(self, error: Refused | Failed) -> int:
+        if isinstance(error, Refused) and error.status is not None:
+            return error.status
         return self.status.get(error.code) or STATUS.get(error.code, DEFAULT)
 
 
@@ -104,7 +105,7 @@ class Face:
     async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
         path, project = self.manner.path_of(request.scope["face_path"])
         if NUL_IN_ADDRESS in path or NUL_IN_ADDRESS.encode() in request.scope["query_string"]:
-            raise Rejected(400, "The URL must not contain the NUL character.")
+            raise Refused(400, "The URL must not contain the NUL character.")
         found = self.router.find(path)
         if found is None:
             if self.elsewhere is None:
@@ -136,7 +137,7 @@ class Face:
         if route.missing != 405:
             since = f" before {text_of(route.since)}" if version < route.since else f" in {text_of(version)}"
             text = f"The resource could not be found: there is no {request.method} {route.path}{since}."
-            raise Rejected(route.missing, text)
+            raise Refused(route.missing, text)
         raise _not_allowed(request.method, [each for each in routes if each.answers(version)])
 
     async def _know_caller(self, call: Call, project: str) -> None:
@@ -145,15 +146,15 @@ class Face:
         call.caller_or_none = await self.manner.caller(call.request, self.service.identity)
         if call.caller_or_none is None:
             www = f'Keystone uri="{self.service.public_url}/identity"'
-            raise Rejected(401, "The request you have made requires authentication.", headers={"WWW-Authenticate": www})
+            raise Refused(401, "The request you have made requires authentication.", headers={"WWW-Authenticate": www})
         if project and project != call.caller.project_id:
             text = f"Malformed request URL: URL's project_id '{project}' doesn't match Context's project_id"
-            raise Rejected(400, f"{text} '{call.caller.project_id}'")
+            raise Refused(400, f"{text} '{call.caller.project_id}'")
 
     def _by_action(self, routes: Sequence[Route], body: Any, version: Version) -> Route:
         """POST …/action: the one key of the body says which."""
         if not isinstance(body, dict) or len(body) != 1:
-            raise Rejected(400, "Malformed request body: it must have exactly one key, the action")
+            raise Refused(400, "Malformed request body: it must have exactly one key, the action")
         (key,) = body
         named = [route for route in routes if route.action == key]
         for route in named:
@@ -161,8 +162,8 @@ class Face:
                 return route
         if named:
             text = f"API version {text_of(version)} is not supported on this method."
-            raise Rejected(self.manner.unsupported_action, text)
-        raise Rejected(400, self.manner.no_action(key))
+            raise Refused(self.manner.unsupported_action, text)
+        raise Refused(400, self.manner.no_action(key))
 
     def _admit(self, call: Call) -> None:
         route = call.route
@@ -179,7 +180,7 @@ class Face:
         async for chunk in request.stream():
             body += chunk
             if len(body) > self.max_body:
-                raise Rejected(413, f"Request is too large. The limit of a body is {self.max_body} bytes.")
+                raise Refused(413, f"Request is too large. The limit of a body is {self.max_body} bytes.")
         return body
 
     async def _body(self, request: Request) -> Any:
@@ -188,20 +189,17 @@ class Face:
             return None
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
-            raise Rejected(415, f"Unsupported Content-Type {kind[:80]}")
+            raise Refused(415, f"Unsupported Content-Type {kind[:80]}")
         return parsed(body)
 
     def _fault(self, request: Request, error: Exception, version: Version) -> Response:
         fault = self.manner.fault
-        if isinstance(error, Rejected):
-            response = fault(error.status, error.message, error.code, version)
+        if isinstance(error, Refused):
+            response = fault(self.manner.status_of(error), error.message, error.code, version)
             response.headers.update(error.headers)
             return response
-        if isinstance(error, Refused | Failed):
-            response = fault(self.manner.status_of(error), error.message, error.code, version)
-            if isinstance(error, Refused) and "retry_after" in error.details:
-                response.headers["Retry-After"] = str(error.details["retry_after"])
-            return response
+        if isinstance(error, Failed):
+            return fault(self.manner.status_of(error), error.message, error.code, version)
         if isinstance(error, HTTPException):
             return fault(error.status_code, str(error.detail), "", version)
         if isinstance(error, Conflict):
@@ -223,12 +221,12 @@ def _told(request: Request) -> str:
     return f"{request.scope[REQUEST_ID]} {request.method} {address}"
 
 
-def _no_route(method: str, path: str) -> Rejected:
+def _no_route(method: str, path: str) -> Refused:
     """The sentence of OpenStack's services, and what it is about: the address, not what its ids name."""
     address = quote(path, safe=SAFE_IN_LOGS)[:SHOWN]
-    return Rejected(404, f"The resource could not be found. Note: this API has no {method} {address}.")
+    return Refused(404, f"The resource could not be found. Note: this API has no {method} {address}.")
 
 
-def _not_allowed(method: str, routes: Sequence[Route]) -> Rejected:
+def _not_allowed(method: str, routes: Sequence[Route]) -> Refused:
     allowed = ", ".join(sorted({route.method for route in routes}))
-    return Rejected(405, f"The method {method} is not allowed for this resource.", headers={"Allow": allowed})
+    return Refused(405, f"The method {method} is not allowed for this resource.", headers={"Allow": allowed})

@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Version
+from kilonova.domain.errors import Refused
 
 Schema = dict[str, Any]
 MOST_SHOWN = 200  # characters of a wrong value that are told back
@@ -34,7 +34,7 @@ class Forms:
         return max((since for since in self.schemas if since <= version), default=min(self.schemas))
 
     def check(self, value: Any, version: Version, *, what: str = "", strict: bool = True) -> Any:
-        """The value. Raises `Rejected` (400) with the first thing that is wrong and where it stands; not `strict`:
+        """The value. Raises `Refused` (400) with the first thing that is wrong and where it stands; not `strict`:
         unknown keys are taken out instead."""
         key = self._newest(version)
         compiled = self._compiled.get(key)
@@ -49,7 +49,7 @@ class Forms:
             value = without_unknown(value, self.schemas[key])
             if compiled.is_valid(value):
                 return value
-        raise Rejected(400, self.told(next(compiled.iter_errors(value)), what, self.schemas[key]))
+        raise Refused(400, self.told(next(compiled.iter_errors(value)), what, self.schemas[key]))
 
     def told(self, error: Any, what: str, schema: Schema) -> str:
         """As Nova words it: the place, the value, then what is wrong. `what` is the query where it is no body."""

@@ -6,8 +6,8 @@ import re
 
 from starlette.requests import Request
 
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 
 HEADER = "OpenStack-API-Version"
 _NUMBER = re.compile(r"^([1-9]\d*)\.([1-9]\d*|0)$")
@@ -28,20 +28,20 @@ def asked(request: Request, service: str) -> str | None:
 
 
 def spoken(given: str | None, oldest: Version, newest: Version) -> Version:
-    """The version that is meant; none given: the oldest. Raises `Rejected` for one that is not spoken."""
+    """The version that is meant; none given: the oldest. Raises `Refused` for one that is not spoken."""
     if given is None:
         return oldest
     if given == "latest":
         return newest
     found = _NUMBER.match(given)
     if found is None:
-        raise Rejected(
+        raise Refused(
             400, f"API Version String {given[:40]} is of invalid format. Must be of format MajorNum.MinorNum."
         )
     version = int(found[1][:6]), int(found[2][:6])
     if not oldest <= version <= newest:
         known = f"Minimum is {text_of(oldest)} and maximum is {text_of(newest)}."
-        raise Rejected(406, f"Version {given[:40]} is not supported by the API. {known}")
+        raise Refused(406, f"Version {given[:40]} is not supported by the API. {known}")
     return version
 
 

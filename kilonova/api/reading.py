@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER
 from kilonova.domain.errors import Refused
 
@@ -34,15 +33,15 @@ async def read_body(request: Request) -> bytes:
 
 
 def parsed(body: bytes | bytearray) -> Any:
-    """JSON of any form. Raises `Rejected` (400)."""
+    """JSON of any form. Raises `Refused` (400)."""
     if NUL in body:  # no database takes it in a text
-        raise Rejected(400, "A string must not contain the NUL character")
+        raise Refused(400, "A string must not contain the NUL character")
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Rejected(400, "Malformed request body") from None
+        raise Refused(400, "Malformed request body") from None
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deeper(found, MAX_DEPTH):
-        raise Rejected(400, f"Malformed request body: it is nested more than {MAX_DEPTH} deep")
+        raise Refused(400, f"Malformed request body: it is nested more than {MAX_DEPTH} deep")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Two kinds of errors: `Refused` (nothing happened) and `Failed` (something did). Neither knows HTTP."""
+"""Two kinds of errors: `Refused` (nothing happened) and `Failed` (something did)."""
 
 from typing import Any
 
@@ -8,12 +8,26 @@ class KilonovaError(Exception):
 
 
 class Refused(KilonovaError):
-    """Nothing happened. `code` is for programs, the text names the thing, the number and the next action."""
+    """Nothing happened. The text names the thing, the number and the next action.
 
-    def __init__(self, code: str, message: str, **details: Any) -> None:
+    `code` is a word for programs; each API maps it to a status. Where an API prescribes the status and has no word, the
+    status is given in its place. `status` beside a word overrules the mapping.
+    """
+
+    def __init__(
+        self,
+        code: str | int,
+        message: str,
+        *,
+        status: int | None = None,
+        headers: dict[str, str] | None = None,
+        **details: Any,
+    ) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = code if isinstance(code, str) else ""
+        self.status = status if isinstance(code, str) else code
         self.message = message
+        self.headers = headers or {}
         self.details = details
 
 

@@ -15,7 +15,7 @@ CODE = sorted((ROOT / "kilonova").rglob("*.py"))
 LOGGERS = ("log", "logger")
 LEVELS = ("debug", "info", "warning", "error", "exception", "log")
 ERRORS = re.compile(
-    r"(.*Error|Refused|Failed|Rejected|WrongStore|Superseded|NoAnswer|Unreachable|CommitFailed|CommitUnknown|Conflict"
+    r"(.*Error|Refused|Failed|WrongStore|Superseded|NoAnswer|Unreachable|CommitFailed|CommitUnknown|Conflict"
     r"|NotYet|NotKnown|NoValidHost|Problem|Left|Halted|Crowded|Overtaken)"
 )
 WORDS = 45  # of the longest message that can still be read at once

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 from tests.support.examples import MEANINGS
 from tests.support.things.making import World
 
@@ -21,7 +21,7 @@ def fits_in(form: Forms, version: Version) -> Fits:
     def fits(body: Any) -> bool:
         try:
             form.check(body, version)
-        except (Rejected, ValueError):  # a body may be no JSON at all
+        except (Refused, ValueError):  # a body may be no JSON at all
             return False
         return True
 

@@ -13,7 +13,6 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas import aggregates as forms
 from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.compute.server_view import microseconds
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.bus import in_cell, question_subject
 from kilonova.domain.errors import Refused
@@ -74,7 +73,7 @@ async def cache_images(call: Call) -> Response:
     """Its hosts are told and fetch in their own time; one that does not hear it fetches when it needs the image."""
     images = [one["id"] for one in call.body["cache"]]
     if len(set(images)) < len(images):
-        raise Rejected(400, f"Duplicate images in request: {len(images)} were given, {len(set(images))} are different")
+        raise Refused(400, f"Duplicate images in request: {len(images)} were given, {len(set(images))} are different")
     found = await call.service.aggregates.find(_id(call))
     service, now = call.engine.world.image, call.engine.world.clock.now()
     contents = {} if service is None else {image: await service.content(image) for image in images}
@@ -103,7 +102,7 @@ async def _change(call: Call, **values: Any) -> Aggregate:
         return await hosting.change(call.engine, call.service.aggregates, _id(call), **values)
     except Refused as why:
         if why.code in OF_BAD_VALUES:
-            raise Rejected(400, why.message) from None
+            raise Refused(400, why.message) from None
         raise
 
 
@@ -111,7 +110,7 @@ def _id(call: Call) -> int:
     """A number below 0 is one, of no aggregate."""
     given = call.path["aggregate"]
     if not re.fullmatch(r"-?[0-9]{1,10}", given) or abs(int(given)) > MAX_INT:
-        raise Rejected(400, f"Invalid input received: aggregate id must be a whole number, not {given[:80]}")
+        raise Refused(400, f"Invalid input received: aggregate id must be a whole number, not {given[:80]}")
     return int(given)
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 
 RULE = "os_compute_api:extensions"
 NAMES = """
@@ -66,7 +66,7 @@ async def list_(call: Call) -> Response:
 async def show(call: Call) -> Response:
     found = EXTENSIONS.get(call.path["alias"])
     if found is None:
-        raise Rejected(404, "The resource could not be found.")
+        raise Refused(404, "The resource could not be found.")
     return answer({"extension": found})
 
 

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas import flavors as forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.services.compute.extra_specs import fault_of
 from kilonova.services.compute.flavors import no_such_spec
 
@@ -38,7 +38,7 @@ async def add(call: Call) -> Response:
 async def set_(call: Call) -> Response:
     specs = _checked(call, call.body)
     if call.path["key"] not in specs:
-        raise Rejected(400, "Request body and URI mismatch")
+        raise Refused(400, "Request body and URI mismatch")
     await call.service.flavors.add_specs(call.path["flavor"], specs, caller=call.caller)
     return answer(call.body)
 
@@ -56,7 +56,7 @@ def _checked(call: Call, given: Mapping[str, Any]) -> dict[str, str]:
         if len(value) > LONGEST:
             fault = f"extra_specs value has {len(value)} characters, more than {LONGEST}."
         if fault:
-            raise Rejected(400, fault)
+            raise Refused(400, fault)
     return specs
 
 

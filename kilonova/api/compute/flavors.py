@@ -12,8 +12,8 @@ from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas import flavors as forms
 from kilonova.api.compute.schemas.types import MAX_INT, is_true
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.domain.errors import Refused
 from kilonova.services.compute.flavors import Flavor, NewFlavor
 
 MANAGE = "os_compute_api:os-flavor-manage:"
@@ -120,7 +120,7 @@ async def _page(call: Call) -> tuple[Sequence[Flavor], int]:
     if marker is not None:
         at = next((n for n, flavor in enumerate(ordered) if flavor.id == marker), None)
         if at is None:
-            raise Rejected(400, f"marker [{marker[:255]}] not found")
+            raise Refused(400, f"marker [{marker[:255]}] not found")
         ordered = ordered[at + 1 :]
     return [flavor for flavor in ordered if wanted(flavor)][:limit], limit
 
@@ -151,14 +151,14 @@ def _public(call: Call) -> bool | None:
     if given.lower() == "none":
         return None
     if not is_true(given) and given.lower() not in FALSE_WORDS:
-        raise Rejected(400, f"Invalid is_public filter [{given[:80]}]")
+        raise Refused(400, f"Invalid is_public filter [{given[:80]}]")
     return is_true(given)
 
 
 def _least(call: Call, name: str) -> int:
     given = call.query.get(name, "0")
     if not given.isascii() or not given.removeprefix("-").isdigit() or len(given) > 20:
-        raise Rejected(400, f"Invalid {name} filter [{given[:80]}]")
+        raise Refused(400, f"Invalid {name} filter [{given[:80]}]")
     return int(given)
 
 
@@ -166,7 +166,7 @@ def _number(wish: dict[str, Any], key: str, least: int = 0) -> int:
     """As a text it has passed no bounds yet."""
     value = int(wish.get(key, 0))
     if not least <= value <= MAX_INT:
-        raise Rejected(400, f"Invalid input received: {key} must be >= {least} and <= {MAX_INT}")
+        raise Refused(400, f"Invalid input received: {key} must be >= {least} and <= {MAX_INT}")
     return value
 
 
@@ -176,7 +176,7 @@ def _ratio(given: Any) -> float:
         text = (
             f"Invalid input received: 'rxtx_factor' argument must be a float between 0 and {forms.RATIO['maximum']:g}"
         )
-        raise Rejected(400, text)
+        raise Refused(400, text)
     return value
 
 

@@ -13,8 +13,8 @@ from kilonova.api.compute.ids import Asked
 from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
+from kilonova.domain.errors import Refused
 from kilonova.placement.amounts import Amount, read_amounts
 from kilonova.placement.classes import DISK_GB, MEMORY_MB, VCPU
 from kilonova.services.compute.hosts import (
@@ -48,7 +48,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
     if pattern is not None:
         if "limit" in call.query or call.query.get("marker"):
             text = "Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported."
-            raise Rejected(400, text)
+            raise Refused(400, text)
         hosts = _like(hosts, pattern)
     elif call.at(2, 33):
         hosts = _after(call, hosts)
@@ -68,7 +68,7 @@ async def show(call: Call) -> Response:
 async def uptime(call: Call) -> Response:
     host = await _find(call)
     if not host.state.is_up:
-        raise Rejected(400, f"Compute service of {host.name} is unavailable at this time.")
+        raise Refused(400, f"Compute service of {host.name} is unavailable at this time.")
     return answer({"hypervisor": brief(call, host) | {"uptime": _uptime(host) or ""}})
 
 
@@ -99,18 +99,18 @@ async def _hosts(call: Call) -> list[HostRecord]:
 async def _find(call: Call) -> HostRecord:
     wanted = Asked(call, call.path["hypervisor"])
     if not wanted.is_well and call.at(2, 53):
-        raise Rejected(400, wanted.fault)
+        raise Refused(400, wanted.fault)
     for host in await _hosts(call):
         if wanted.means(host.provider_id):
             return host
-    raise Rejected(404, f"Hypervisor with ID '{wanted.given}' could not be found.")
+    raise Refused(404, f"Hypervisor with ID '{wanted.given}' could not be found.")
 
 
 def _like(hosts: Sequence[HostRecord], pattern: str) -> list[HostRecord]:
     """Those whose name contains it."""
     found = [host for host in hosts if pattern in host.name]
     if not found:
-        raise Rejected(404, f"No hypervisor matching '{pattern[:80]}' could be found.")
+        raise Refused(404, f"No hypervisor matching '{pattern[:80]}' could be found.")
     return found
 
 
@@ -121,7 +121,7 @@ def _after(call: Call, hosts: list[HostRecord]) -> list[HostRecord]:
     wanted = Asked(call, marker)
     at = next((n for n, host in enumerate(hosts) if wanted.means(host.provider_id)), None)
     if at is None:
-        raise Rejected(400, f"marker [{wanted.given}] not found")
+        raise Refused(400, f"marker [{wanted.given}] not found")
     return hosts[at + 1 :]
 
 

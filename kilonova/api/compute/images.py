@@ -16,7 +16,6 @@ from kilonova.api.compute.server_view import seconds
 from kilonova.api.forms import Forms
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
@@ -64,7 +63,7 @@ async def list_metadata(call: Call) -> Response:
 async def show_metadata(call: Call) -> Response:
     properties, key = (await _image(call, "get_image")).properties, call.path["key"]
     if key not in properties:
-        raise Rejected(404, "Metadata item was not found")
+        raise Refused(404, "Metadata item was not found")
     return answer({"meta": {key: properties[key]}})
 
 
@@ -83,7 +82,7 @@ async def replace_metadata(call: Call) -> Response:
 async def put_metadata(call: Call) -> Response:
     meta, key = call.body["meta"], call.path["key"]
     if key not in meta:
-        raise Rejected(400, "Request body and URI mismatch")
+        raise Refused(400, "Request body and URI mismatch")
     await _change(call, lambda old: {**old, **meta})
     return answer({"meta": meta})
 
@@ -93,7 +92,7 @@ async def remove_metadata(call: Call) -> Response:
 
     def without(old: dict[str, str]) -> dict[str, str]:
         if key not in old:
-            raise Rejected(404, "Invalid metadata key")
+            raise Refused(404, "Invalid metadata key")
         return {name: value for name, value in old.items() if name != key}
 
     await _change(call, without)
@@ -117,7 +116,7 @@ async def _change(call: Call, become: Callable[[dict[str, str]], dict[str, str]]
         properties = become(image.properties)
         check_settable(properties.keys() - image.properties.keys(), new=True)
         if not properties.keys() <= image.properties.keys() and 0 <= limit < len(properties):
-            raise Rejected(403, f"Image metadata limit exceeded: {len(properties)} of {limit} items")
+            raise Refused(403, f"Image metadata limit exceeded: {len(properties)} of {limit} items")
         return msgspec.structs.replace(image, properties=properties)
 
     try:
@@ -126,11 +125,13 @@ async def _change(call: Call, become: Callable[[dict[str, str]], dict[str, str]]
         raise _rejected(call, why) from None
 
 
-def _rejected(call: Call, why: Refused) -> Rejected:
+def _rejected(call: Call, why: Refused) -> Refused:
     """Return what Image refuses in Nova's words."""
+    if why.status is not None:  # a policy or a limit of Compute's
+        return why
     if why.code == "image_not_found":
-        return Rejected(404, f"Image not found: {call.path['image'][:80]}")
-    return Rejected(403, why.message)
+        return Refused(404, f"Image not found: {call.path['image'][:80]}")
+    return Refused(403, why.message)
 
 
 # -- lists ------------------------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ async def _page(call: Call) -> tuple[list[Image], int]:
     try:
         return await call.service.images.list_(call.caller, wanted), limit
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
 
 
 def _conditions(call: Call) -> list[Condition]:
@@ -166,7 +167,7 @@ def _conditions(call: Call) -> list[Condition]:
 def _number(call: Call, name: str) -> int:
     given = call.query[name]
     if not (given.isascii() and given.isdigit() and len(given) < 11 and int(given) <= LARGEST):
-        raise Rejected(400, f"{name} must be a whole number, not {given[:40]!r}")
+        raise Refused(400, f"{name} must be a whole number, not {given[:40]!r}")
     return int(given)
 
 

@@ -12,8 +12,8 @@ from kilonova.api.compute.schemas.types import NON_NEGATIVE, texts
 from kilonova.api.compute.server import server_of
 from kilonova.api.compute.server_view import host_id, microseconds
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route, Version
+from kilonova.domain.errors import Refused
 from kilonova.store import rows
 from kilonova.store.server_records import Record
 from kilonova.store.tables import cell
@@ -39,7 +39,7 @@ async def list_(call: Call) -> Response:
     if marker:
         at = next((n for n, row in enumerate(found) if row["request_id"] == marker), None)
         if at is None:
-            raise Rejected(400, f"marker [{marker[:60]}] not found")
+            raise Refused(400, f"marker [{marker[:60]}] not found")
         found = found[at + 1 :]
     shown = [_action(call, row) for row in found[:limit]]
     content: dict[str, Any] = {"instanceActions": shown}
@@ -55,7 +55,7 @@ def _changed(call: Call, found: list[Row]) -> list[Row]:
     earliest = time_of(since, "changes-since") if since else None
     latest = time_of(before, "changes-before") if before else None
     if earliest is not None and latest is not None and latest < earliest:
-        raise Rejected(400, "The value of changes-since must be less than or equal to changes-before.")
+        raise Refused(400, "The value of changes-since must be less than or equal to changes-before.")
     return [
         row
         for row in found
@@ -68,7 +68,7 @@ async def show(call: Call) -> Response:
     request_id = call.path["request"]
     found = [row for row in await _actions(call, record) if row["request_id"] == request_id]
     if not found:
-        raise Rejected(404, f"Action for request_id {request_id[:80]} on instance {record.id} not found")
+        raise Refused(404, f"Action for request_id {request_id[:80]} on instance {record.id} not found")
     shown = _action(call, found[-1])
     may_see_all = call.allows(f"{RULE}events", project_id=record.project_id)
     if may_see_all or call.at(2, 51):

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from kilonova.api.call import answer
 from kilonova.api.face import Manner
 from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Version
+from kilonova.domain.errors import Refused
 
 MIN: Version = (2, 1)
 MAX: Version = (2, 105)  # the last one is our own: server_unplaced.py
@@ -103,7 +103,7 @@ class ComputeManner(Manner):
         has no name: a client that lost an id gets no list instead, and deletes nothing."""
         path, project = without_project(call_path)
         if path.rstrip("/") and path.endswith("/"):
-            raise Rejected(404, "The resource could not be found.")
+            raise Refused(404, "The resource could not be found.")
         return path, project
 
 

@@ -12,8 +12,8 @@ from kilonova.api.compute.paging import limit_of, next_links, time_of
 from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, Schema, closed, is_true, texts
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.domain.server import flavor_from
 from kilonova.services.compute.migrations import Asked, find_move, read_moves
 from kilonova.world import Row
@@ -53,7 +53,7 @@ async def _marker(call: Call) -> Row | None:
     marker = call.query.get("marker")
     found = await find_move(call.db, marker) if marker else None
     if marker and (found is None or found["project_id"] != (_project(call) or found["project_id"])):
-        raise Rejected(400, f"Marker {marker[:60]} could not be found.")
+        raise Refused(400, f"Marker {marker[:60]} could not be found.")
     return found
 
 
@@ -63,7 +63,7 @@ def _project(call: Call) -> str | None:
     if call.allows(f"{RULE}:all_projects"):
         return project
     if project not in (None, call.caller.project_id):
-        raise Rejected(403, f"Policy doesn't allow {RULE}:all_projects to be performed.")
+        raise Refused(403, f"Policy doesn't allow {RULE}:all_projects to be performed.")
     return call.caller.project_id
 
 
@@ -75,7 +75,7 @@ def _asked(call: Call) -> Asked:
     earliest = time_of(since, "changes-since") if since and call.at(2, 59) else None
     latest = time_of(before, "changes-before") if before and call.at(2, 66) else None
     if earliest is not None and latest is not None and latest < earliest:
-        raise Rejected(400, "The value of changes-since must be less than or equal to changes-before.")
+        raise Refused(400, "The value of changes-since must be less than or equal to changes-before.")
     return Asked(
         server=query.get("instance_uuid"),
         status=query.get("status"),

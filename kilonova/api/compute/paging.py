@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 
 MOST = 1000
 
@@ -18,7 +18,7 @@ def limit_of(call: Call) -> int:
     if given is None or given == "":
         return MOST
     if not given.isascii() or not given.isdigit():
-        raise Rejected(400, f"limit must be a whole number, not {given[:40]!r}")
+        raise Refused(400, f"limit must be a whole number, not {given[:40]!r}")
     return min(int(given[:12]), MOST)
 
 
@@ -35,8 +35,8 @@ def time_of(text: str, name: str) -> float:
     try:
         at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
-        raise Rejected(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None
+        raise Refused(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None
     try:
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
     except (OverflowError, ValueError):
-        raise Rejected(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None
+        raise Refused(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None

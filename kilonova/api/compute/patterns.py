@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import jsonschema_rs
 
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 
 Matcher = Callable[[str], bool]
 MOST_MEMORY = 1 << 18  # bytes of a compiled pattern
@@ -16,7 +16,7 @@ def matcher(pattern: str, name: str) -> Matcher:
     """Whether a text contains the pattern. Looking ahead or behind and references back are not possible."""
     compiled = _compiled(pattern)
     if compiled is None:
-        raise Rejected(400, f"Invalid {name} filter [{pattern[:80]}]")
+        raise Refused(400, f"Invalid {name} filter [{pattern[:80]}]")
     return compiled
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import PROJECT
 
 
@@ -13,4 +13,4 @@ async def check_project(call: Call, project: str) -> None:
         return
     found = await call.service.identity.records.find(PROJECT, project)
     if found is None or found["is_domain"]:
-        raise Rejected(400, f"Project ID {project[:255]} is not a valid project.")
+        raise Refused(400, f"Project ID {project[:255]} is not a valid project.")

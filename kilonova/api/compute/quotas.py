@@ -12,8 +12,8 @@ from kilonova.api.compute.projects import check_project
 from kilonova.api.compute.schemas import quotas as forms
 from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.compute.schemas.types import MAX_INT, is_true
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
+from kilonova.domain.errors import Refused
 
 RULE = "os_compute_api:os-quota-sets:"
 CLASS_RULE = "os_compute_api:os-quota-class-sets:"
@@ -63,7 +63,7 @@ async def show_class(call: Call) -> Response:
 async def update_class(call: Call) -> Response:
     name = call.path["class"]
     if len(name) > LONGEST_NAME:
-        raise Rejected(400, f"quota_class_name has {len(name)} characters, more than {LONGEST_NAME}.")
+        raise Refused(400, f"quota_class_name has {len(name)} characters, more than {LONGEST_NAME}.")
     await call.service.quotas.set_class(name, _limits(call.body["quota_class_set"]))
     return _class(call, await call.service.quotas.of_class(name))
 
@@ -84,7 +84,7 @@ def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
     limits = {resource: int(limit) for resource, limit in wish.items()}
     for resource, limit in limits.items():
         if not -1 <= limit <= MAX_INT:
-            raise Rejected(400, f"Quota limit {limit} for {resource} must be in the range of -1 and {MAX_INT}.")
+            raise Refused(400, f"Quota limit {limit} for {resource} must be in the range of -1 and {MAX_INT}.")
     return limits
 
 

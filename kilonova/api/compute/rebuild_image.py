@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from kilonova.api.call import Call
 from kilonova.api.compute.server_disks import check_fit, check_memory, find_image, image_details
 from kilonova.api.compute.server_hardware import check_same_hardware
-from kilonova.api.rejected import Rejected
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import ServerVolume
 from kilonova.services.image.image import Image
@@ -51,11 +50,11 @@ async def _check_volume(call: Call, root: ServerVolume, image: Image, *, reimage
         before = state.image_metadata.get("image_id", "")
         if not reimages:
             if image.id != before:
-                raise Rejected(400, "Unable to rebuild with a different image for a volume-backed server.")
+                raise Refused(400, "Unable to rebuild with a different image for a volume-backed server.")
             return before
         check_image(image, state.size)
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
     if state.status != IN_USE:
-        raise Rejected(400, f"Volume {root.volume_id} is {state.status}; it is re-imaged only while it is {IN_USE}.")
+        raise Refused(400, f"Volume {root.volume_id} is {state.status}; it is re-imaged only while it is {IN_USE}.")
     return before

@@ -10,7 +10,6 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Key
@@ -25,7 +24,7 @@ def idempotency_key(call: Call) -> Key | None:
     if given is None:
         return None
     if not 0 < len(given) <= KEY_LENGTH:
-        raise Rejected(400, f"Idempotency-Key: must have 1 to {KEY_LENGTH} characters")
+        raise Refused(400, f"Idempotency-Key: must have 1 to {KEY_LENGTH} characters")
     route = f"{call.route.method} {call.route.path.format(**call.path)}"
     return Key(given, route, hashlib.sha256(msgspec.json.encode(call.body, order="sorted")).hexdigest())
 
@@ -44,7 +43,7 @@ def repeatable(handler: Handler) -> Handler:
     async def handle(call: Call) -> Response:
         try:
             return await handler(call)
-        except (Refused, Rejected):
+        except Refused:
             if "idempotency-key" not in call.request.headers or await repeated(call) is None:
                 raise
         return await handler(call)

@@ -11,10 +11,9 @@ from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
-from kilonova.api.rejected import Rejected
 from kilonova.domain.caller import Caller, Named
 from kilonova.domain.details import Details, details_document, details_from
-from kilonova.domain.errors import Unreachable
+from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.host import HostState
 from kilonova.domain.server import LEAVING
 from kilonova.engine.accept import Accepted, Ask
@@ -45,7 +44,7 @@ async def partial_server_of(call: Call) -> Record:
 
 def _allowed(call: Call, record: Record | None, rule: str = "") -> Record:
     if record is None or (record.project_id != call.caller.project_id and not call.caller.is_admin):
-        raise Rejected(404, f"Instance {call.path['server']} could not be found.")
+        raise Refused(404, f"Instance {call.path['server']} could not be found.")
     call.require(rule, project_id=record.project_id, user_id=record.user_id)
     return record
 
@@ -59,16 +58,16 @@ def owner_of(caller: Caller, record: Record) -> Caller:
 
 def check_unlocked(call: Call, record: Record) -> None:
     if record.details.locked_by is not None and not call.caller.is_admin:
-        raise Rejected(409, f"Instance {record.id} is locked")
+        raise Refused(409, f"Instance {record.id} is locked")
 
 
 def check_state(record: Record, verb: str, states: Iterable[str], *, busy: bool = False) -> None:
     """`busy`: also while something is under way."""
     text = f"Cannot '{verb}' instance {record.id} while it is in"
     if record.vm_state not in states:
-        raise Rejected(409, f"{text} vm_state {record.vm_state}")
+        raise Refused(409, f"{text} vm_state {record.vm_state}")
     if not busy and record.task_state is not None:
-        raise Rejected(409, f"{text} task_state {record.task_state}")
+        raise Refused(409, f"{text} task_state {record.task_state}")
 
 
 async def act(call: Call, operation: str, status: int = 202, *, by: Submit = submit, **params: Any) -> Response:
@@ -89,7 +88,7 @@ async def placed(call: Call, record: Record, verb: str) -> Record:
             return record
         await call.engine.world.clock.sleep(0.1)
         record = await server_of(call)
-    raise Rejected(409, f"Cannot '{verb}' instance {record.id} while it is in task_state {record.task_state}")
+    raise Refused(409, f"Cannot '{verb}' instance {record.id} while it is in task_state {record.task_state}")
 
 
 async def change_details(call: Call, record: Record, edit: Callable[[Details], None], **columns: Any) -> Record:
@@ -101,7 +100,7 @@ async def change_details(call: Call, record: Record, edit: Callable[[Details], N
             return changed
         await call.engine.world.clock.sleep(0.1)
         record = await server_of(call)
-    raise Rejected(409, f"Instance {record.id} is being moved between cells; retry the request")
+    raise Refused(409, f"Instance {record.id} is being moved between cells; retry the request")
 
 
 async def _changed(

@@ -10,10 +10,9 @@ from kilonova.api.compute.repeating import repeated
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import act, server_of
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.bus import in_cell, question_subject
-from kilonova.domain.errors import NoAnswer
+from kilonova.domain.errors import NoAnswer, Refused
 from kilonova.domain.messages import ConsoleQuestion
 from kilonova.operations.reset_state import reset_state as reset
 
@@ -58,13 +57,13 @@ async def console_output(call: Call) -> Response:
     """Asked of the host itself."""
     record = await server_of(call)
     if record.host is None or record.copy is None:
-        raise Rejected(409, f"Instance {record.id} is not ready")
+        raise Refused(409, f"Instance {record.id} is not ready")
     question = msgspec.json.encode(ConsoleQuestion(record.id, record.copy))
     subject = in_cell(call.db.bus_prefix(record.cell or ""), question_subject(record.host))
     try:
         text = await call.engine.world.bus.call(subject, question, timeout=CONSOLE_SECONDS)
     except NoAnswer:
-        raise Rejected(409, f"The host of instance {record.id} does not answer; try again when it is back") from None
+        raise Refused(409, f"The host of instance {record.id} does not answer; try again when it is back") from None
     return answer({"output": _last_lines(msgspec.json.decode(text, type=str), call.body["os-getConsoleOutput"])})
 
 

@@ -11,7 +11,6 @@ from kilonova.api.compute.server import server_of
 from kilonova.api.consoles.meeting import Target
 from kilonova.api.consoles.urls import access_url, base_url
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.console import SERIAL, VNC
 from kilonova.domain.errors import NoAnswer, Refused
@@ -46,7 +45,7 @@ async def serial_console(call: Call) -> Response:
 async def rdp_console(call: Call) -> Response:
     """Nova has removed it with its driver."""
     await server_of(call)
-    raise Rejected(400, MALFORMED)
+    raise Refused(400, MALFORMED)
 
 
 async def _console(call: Call, protocol: str, action: str) -> Response:
@@ -57,16 +56,16 @@ async def _console(call: Call, protocol: str, action: str) -> Response:
 async def _url(call: Call, protocol: str, wanted: str) -> str:
     record = await server_of(call)
     if protocol == "rdp":
-        raise Rejected(400, f"Unavailable console type {protocol}.")
+        raise Refused(400, f"Unavailable console type {protocol}.")
     if record.host is None or record.copy is None or record.cell is None:
         raise _not_ready(record)
     if record.task_state in BUSY:
         text = f"Cannot 'get_{protocol}_console' instance {record.id} while it is in task_state {record.task_state}"
-        raise Rejected(409, text)
+        raise Refused(409, text)
     kind = OFFERED.get((protocol, wanted))
     if kind is None:
         is_known = protocol in (known for known, _ in OFFERED)
-        raise Rejected(400, f"Invalid console type {wanted}" if is_known else f"Unavailable console type {wanted}.")
+        raise Refused(400, f"Invalid console type {wanted}" if is_known else f"Unavailable console type {wanted}.")
     await _check(call, Target(record.id, record.cell, record.host, record.copy, kind), record, wanted)
     expires = call.now + call.settings.consoleauth.token_ttl
     token = issue_console(call.engine.seal, ConsoleTicket(record.id, record.host, record.copy, kind, expires))
@@ -77,27 +76,27 @@ async def _check(call: Call, target: Target, record: Record, wanted: str) -> Non
     try:
         problem = await call.service.consoles.ask(target)
     except NoAnswer:
-        raise Rejected(409, f"The host of instance {record.id} does not answer; try again when it is back") from None
+        raise Refused(409, f"The host of instance {record.id} does not answer; try again when it is back") from None
     if problem == "console_unavailable":
-        raise Rejected(400, f"Unavailable console type {wanted}.")
+        raise Refused(400, f"Unavailable console type {wanted}.")
     if problem == "no_guest" and record.vm_state != "building":
-        raise Rejected(404, f"Instance {record.id} could not be found.")
+        raise Refused(404, f"Instance {record.id} could not be found.")
     if problem and problem != "too_many_consoles":  # which connecting is told, if it still holds then
         raise _not_ready(record)
 
 
-def _not_ready(record: Record) -> Rejected:
-    return Rejected(409, f"Instance {record.id} is not ready")
+def _not_ready(record: Record) -> Refused:
+    return Refused(409, f"Instance {record.id} is not ready")
 
 
 async def show_token(call: Call) -> Response:
     """Nothing listens on a host, so there is no port to connect to: the token's use is shown, not a way around it."""
     if not call.at(2, 31):
-        raise Rejected(400, MALFORMED)
+        raise Refused(400, MALFORMED)
     try:
         ticket, _ = await redeem_console(call.engine, call.path["token"])
     except Refused:
-        raise Rejected(404, "Token not found") from None
+        raise Refused(404, "Token not found") from None
     shown = {"instance_uuid": ticket.server, "host": ticket.host, "port": NO_PORT, "internal_access_path": None}
     return answer({"console": shown})
 

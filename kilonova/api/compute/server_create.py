@@ -21,7 +21,6 @@ from kilonova.api.compute.server_devices import check_devices, devices_of, disk_
 from kilonova.api.compute.server_disks import Disks, disks_for, find_image, image_details
 from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import networks_for
-from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest_contents import PublicKey, is_mandatory
@@ -138,11 +137,11 @@ def _counts(wish: dict[str, Any]) -> tuple[int, int]:
     low = int(wish.get("min_count", 1))
     high = int(wish.get("max_count", low))
     if low > high:
-        raise Rejected(400, "min_count must be <= max_count")
+        raise Refused(400, "min_count must be <= max_count")
     if low > MOST_AT_ONCE:
-        raise Rejected(403, f"Quota exceeded: one request makes at most {MOST_AT_ONCE} servers, not {low}.")
+        raise Refused(403, f"Quota exceeded: one request makes at most {MOST_AT_ONCE} servers, not {low}.")
     if high > 1 and wish.get("hostname"):
-        raise Rejected(400, "Cannot create multiple servers with a specific hostname.")
+        raise Refused(400, "Cannot create multiple servers with a specific hostname.")
     return low, min(high, MOST_AT_ONCE)
 
 
@@ -150,7 +149,7 @@ async def _flavor(call: Call, wish: dict[str, Any]) -> Flavor:
     try:
         found = await call.service.flavors.find(str(wish["flavorRef"]), caller=call.caller)
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
     return found.shape()
 
 
@@ -159,7 +158,7 @@ async def _image(call: Call, wish: dict[str, Any]) -> Image | None:
     if not image_id:
         if wish.get("block_device_mapping") or wish.get("block_device_mapping_v2"):
             return None
-        raise Rejected(400, "Invalid imageRef provided.")
+        raise Refused(400, "Invalid imageRef provided.")
     return await find_image(call, image_id)
 
 
@@ -168,7 +167,7 @@ def _check_certificates(call: Call, wish: dict[str, Any], disks: Disks) -> None:
         return
     call.require(CERTIFICATES)
     if disks.volume_backed:
-        raise Rejected(400, "Image certificate validation is not supported when booting from volume")
+        raise Refused(400, "Image certificate validation is not supported when booting from volume")
 
 
 async def _details(call: Call, wish: dict[str, Any], disks: Disks, groups: list[str], zone: str | None) -> Details:
@@ -213,9 +212,9 @@ async def _server_group(call: Call) -> str | None:
     try:
         group = await call.service.server_groups.find(named)
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
     if group.project_id != call.caller.project_id:
-        raise Rejected(400, unknown(named).message)
+        raise Refused(400, unknown(named).message)
     return group.id
 
 
@@ -235,7 +234,7 @@ async def find_key(call: Call, name: str) -> PublicKey:
     try:
         found = await call.service.keypairs.find(call.caller.user_id, name)
     except Refused:
-        raise Rejected(400, "Invalid key_name provided.") from None
+        raise Refused(400, "Invalid key_name provided.") from None
     return PublicKey(found.name, found.public_key, found.type)
 
 
@@ -282,7 +281,7 @@ async def check_files(call: Call, wish: dict[str, Any]) -> None:
     }
     for resource, amount in amounts.items():
         if 0 <= limits[resource].limit < amount:
-            raise Rejected(403, f"Quota exceeded for {resource}: {amount} of {limits[resource].limit}")
+            raise Refused(403, f"Quota exceeded for {resource}: {amount} of {limits[resource].limit}")
 
 
 def sealed_files(call: Call, wish: dict[str, Any]) -> str | None:
@@ -297,7 +296,7 @@ def _decoded(text: str, what: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise Rejected(400, f"Invalid input: {what} is not valid base64") from None
+        raise Refused(400, f"Invalid input: {what} is not valid base64") from None
 
 
 def new_password(call: Call) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from kilonova.api.rejected import Rejected
 from kilonova.domain.details import Details
+from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 
 OLD, NEW = "block_device_mapping", "block_device_mapping_v2"
@@ -25,7 +25,7 @@ def devices_of(wish: dict[str, Any]) -> list[Device]:
     """In the newer form, whichever was sent. Without a device for it, the image becomes the root disk; the newer form
     names that one too."""
     if wish.get(OLD) and wish.get(NEW):
-        raise Rejected(400, "Using different block_device_mapping syntaxes is not allowed in the same request.")
+        raise Refused(400, "Using different block_device_mapping syntaxes is not allowed in the same request.")
     image = wish.get("imageRef", "")
     if wish.get(NEW):
         return [completed(dict(device), image) for device in wish[NEW] if not device.get("no_device")]
@@ -88,8 +88,13 @@ def _gigabytes(ephemeral: Device, flavor: Flavor) -> int:
     return int(ephemeral.get("volume_size") or flavor.ephemeral_gb)
 
 
-def wrong(why: str) -> Rejected:
-    return Rejected(400, f"Block Device Mapping is Invalid: {why}")
+def wrong(why: str) -> Refused:
+    return Refused(400, f"Block Device Mapping is Invalid: {why}")
+
+
+def wrong_source(why: Refused) -> Refused:
+    """Say what a service refuses as a fault of the mapping. What has Compute's own words stays as it is."""
+    return wrong(why.message) if why.status is None else why
 
 
 def newer(old: Device) -> Device:
@@ -110,7 +115,7 @@ def newer(old: Device) -> Device:
 
 
 def completed(device: Device, image: str) -> Device:
-    """A device in the newer form with all that a request may leave out; raises `Rejected`."""
+    """A device in the newer form with all that a request may leave out; raises `Refused`."""
     source, named = device.get("source_type"), device.get("uuid")
     if source is None:
         raise wrong("a device needs a source_type: volume, snapshot, image or blank.")

@@ -12,8 +12,7 @@ import msgspec
 
 from kilonova.api.call import Call
 from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.compute.server_devices import ROOT, Device, is_local, is_root, wrong
-from kilonova.api.rejected import Rejected
+from kilonova.api.compute.server_devices import ROOT, Device, is_local, is_root, wrong, wrong_source
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import VolumeState, WantedVolume
@@ -38,7 +37,7 @@ async def disks_for(call: Call, devices: list[Device], image: Image | None, flav
     if remote:
         call.require(ATTACH)
     if most > 1 and any(device["source_type"] == "volume" for device in remote):
-        raise Rejected(400, "Cannot attach one or more volumes to multiple instances")
+        raise Refused(400, "Cannot attach one or more volumes to multiple instances")
     sources = [await _source(call, device) for device in remote]
     root = next((one for device, one in zip(remote, sources, strict=True) if is_root(device)), None)
     if root is None:
@@ -59,9 +58,9 @@ async def find_image(call: Call, image_id: str) -> Image:
     try:
         image = await call.service.images.find(call.caller, image_id)
     except Refused:
-        raise Rejected(400, f"Image {image_id} could not be found.") from None
+        raise Refused(400, f"Image {image_id} could not be found.") from None
     if image.status != "active":
-        raise Rejected(400, f"Image {image_id} is not active.")
+        raise Refused(400, f"Image {image_id} is not active.")
     return image
 
 
@@ -81,21 +80,21 @@ def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
         image.require_data()
     if flavor.disk_gb == 0:
         if image is not None and not call.allows(ZERO_DISK):
-            raise Rejected(403, "Only volume-backed servers are allowed for flavors with zero disk.")
+            raise Refused(403, "Only volume-backed servers are allowed for flavors with zero disk.")
         return
     needed = image.disk_bytes if image is not None else 0
     if needed > flavor.disk_gb * GIB:
         text = f"Flavor's disk is too small for requested image: {flavor.disk_gb * GIB} bytes, the image has {needed}."
-        raise Rejected(400, text)
+        raise Refused(400, text)
     if image is not None and flavor.disk_gb < image.min_disk:
         text = f"Flavor's disk is smaller than the minimum size specified in image metadata: {flavor.disk_gb} GB, "
-        raise Rejected(400, f"{text}minimum is {image.min_disk} GB.")
+        raise Refused(400, f"{text}minimum is {image.min_disk} GB.")
 
 
 def check_memory(flavor: Flavor, image: Image | None) -> None:
     if image is not None and flavor.memory_mb < image.min_ram:
         text = f"Flavor's memory is too small for requested image: {flavor.memory_mb} MB, it needs {image.min_ram} MB."
-        raise Rejected(400, text)
+        raise Refused(400, text)
 
 
 class _Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +115,7 @@ async def _source(call: Call, device: Device) -> _Source:
         if source == "image":
             return _Source(zone=made_in, image=await _image_with_room(call, device))
     except Refused as why:
-        raise wrong(why.message) from None
+        raise wrong_source(why) from None
     if _size(device) is None or is_root(device):
         raise wrong("a blank volume needs a volume_size and cannot be the boot disk.")
     return _Source(zone=made_in)
@@ -127,7 +126,7 @@ async def _free_volume(call: Call, volume_id: str, *, root: bool) -> VolumeState
     if root:
         _check_bootable(state)
     if state.multiattach and not call.at(2, 60):
-        raise Rejected(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
+        raise Refused(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
     return state
 
 
@@ -155,7 +154,7 @@ async def _image_with_room(call: Call, device: Device) -> Image:
 
 def _check_bootable(state: VolumeState) -> None:
     if not state.bootable:
-        raise Rejected(400, f"Block Device {state.id} is not bootable.")
+        raise Refused(400, f"Block Device {state.id} is not bootable.")
 
 
 def _image_in(state: VolumeState) -> Image | None:
@@ -181,7 +180,7 @@ async def _check_type(call: Call, name: str) -> None:
         if name:
             await call.service.volumes.types.find(call.caller, name)
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
 
 
 def _wanted(device: Device, taken: set[str]) -> WantedVolume:

@@ -13,7 +13,6 @@ from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server import server_of
 from kilonova.api.compute.server_create import new_password, shown_password
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
@@ -46,9 +45,9 @@ async def _params(call: Call, wish: dict[str, Any], record: Record) -> dict[str,
     host, params = wish.get("host"), dict[str, Any]()
     force = is_true(wish.get("force") or False)
     if force and host is None:
-        raise Rejected(400, "Can't force to a non-provided destination")
+        raise Refused(400, "Can't force to a non-provided destination")
     if record.launched_at is None:
-        raise Rejected(409, f"Instance {record.id} is in an invalid state for 'evacuate'")
+        raise Refused(409, f"Instance {record.id} is in an invalid state for 'evacuate'")
     if host is not None:
         await _check_host(call, record, host)
         params["host"] = host
@@ -63,21 +62,21 @@ async def _params(call: Call, wish: dict[str, Any], record: Record) -> dict[str,
 async def _check_host(call: Call, record: Record, host: str) -> None:
     """Refuse the server's own host, an unknown one, and one of another cell."""
     if host == record.host:
-        raise Rejected(400, "The target host can't be the same one.")
+        raise Refused(400, "The target host can't be the same one.")
     try:
         journal, _ = await find_host(call.engine, host)
     except Refused as why:
-        raise Rejected(404, why.message) from why
+        raise Refused(404, why.message) from why
     if journal.name != record.cell:
         text = f"Compute host {host} is in cell {journal.name}, instance {record.id} in {record.cell}"
-        raise Rejected(400, f"{text}; name a host of the same cell or none")
+        raise Refused(400, f"{text}; name a host of the same cell or none")
 
 
 def _password(call: Call, wish: dict[str, Any]) -> str | None:
     """None on shared storage: the disk is kept, and with it the password."""
     if not call.at(2, 14) and is_true(wish["onSharedStorage"]):
         if wish.get("adminPass"):
-            raise Rejected(400, "admin password can't be changed on existing disk")
+            raise Refused(400, "admin password can't be changed on existing disk")
         return None
     return wish.get("adminPass") or new_password(call)
 

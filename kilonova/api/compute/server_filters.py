@@ -10,8 +10,7 @@ from kilonova.api.compute.paging import limit_of, time_of
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_view import zone_of
-from kilonova.api.rejected import Rejected
-from kilonova.domain.errors import Unreachable
+from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
 from kilonova.store.server_lists import Wanted
@@ -210,7 +209,7 @@ def by_zone(call: Call) -> bool:
 def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
     everybody = is_true(call.query.get("all_tenants") or False) or call.query.get("all_tenants") == ""
     if call.query.get("all_tenants", "0").lower() not in ("", *_BOOLEANS):
-        raise Rejected(400, f"all_tenants: {call.query['all_tenants'][:40]!r} is neither true nor false")
+        raise Refused(400, f"all_tenants: {call.query['all_tenants'][:40]!r} is neither true nor false")
     if not everybody:
         return call.caller.project_id
     call.require(rule)
@@ -225,7 +224,7 @@ def _possible(call: Call, statuses: list[str]) -> bool:
     """An unknown status shows nothing, from 2.38 on it is an error."""
     found = vm_states_of(statuses)
     if not found and call.at(2, 38):
-        raise Rejected(400, f"Invalid status value: {statuses[-1][:60]}")
+        raise Refused(400, f"Invalid status value: {statuses[-1][:60]}")
     return bool(found)
 
 
@@ -233,7 +232,7 @@ def _deleted(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
     statuses = {status.upper() for status in given.get("status", [])}
     if "DELETED" in statuses:
         if not call.caller.is_admin:
-            raise Rejected(403, "Only administrators may list deleted instances")
+            raise Refused(403, "Only administrators may list deleted instances")
         wanted.deleted = None if len(statuses) > 1 else True
     elif "deleted" in given:
         wanted.deleted = is_true(given["deleted"][-1])
@@ -247,7 +246,7 @@ def _changes(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
     if before:
         latest = time_of(before[-1], "changes-before")
         if since and latest < time_of(since[-1], "changes-since"):
-            raise Rejected(400, "The value of changes-since must be less than or equal to changes-before.")
+            raise Refused(400, "The value of changes-since must be less than or equal to changes-before.")
         wanted.changed_before = latest
     if (since or before) and "deleted" not in given and "status" not in given:
         wanted.deleted = None
@@ -256,9 +255,9 @@ def _changes(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
 def _order(call: Call) -> Order:
     keys, directions = call.query.getlist("sort_key"), call.query.getlist("sort_dir")
     if len(directions) > len(keys) and not (len(directions) == 1 and not keys):
-        raise Rejected(400, "Sort direction array is longer than the sort keys")
+        raise Refused(400, "Sort direction array is longer than the sort keys")
     if {"host", "node"}.intersection(keys) and not call.allows(ALL_FILTERS):
-        raise Rejected(403, "Only administrators can sort servers by host or node")
+        raise Refused(403, "Only administrators can sort servers by host or node")
     if not keys and directions == ["asc"]:
         keys = ["created_at", "uuid"]
     found = []
@@ -283,5 +282,5 @@ async def _page(call: Call) -> Page:
         except Unreachable:
             page.after = await find_partial(call.db, marker)
         if page.after is None or (page.after.project_id != call.caller.project_id and not call.caller.is_admin):
-            raise Rejected(400, f"marker [{marker[:60]}] not found")
+            raise Refused(400, f"marker [{marker[:60]}] not found")
     return page

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import server_groups as forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.domain.errors import Refused
 from kilonova.services.compute.server_groups import ALL_PROJECTS, ANTI_AFFINITY, ServerGroup, unknown
 
 RULE = "os_compute_api:os-server-groups:"
@@ -35,7 +35,7 @@ async def create(call: Call) -> Response:
     policy = wish["policy"] if call.at(2, 64) else wish["policies"][0]
     most = wish.get("rules", {}).get("max_server_per_host")
     if most is not None and policy != ANTI_AFFINITY:
-        raise Rejected(400, f"Only {ANTI_AFFINITY} policy supports rules, not {policy}.")
+        raise Refused(400, f"Only {ANTI_AFFINITY} policy supports rules, not {policy}.")
     quotas = call.service.quotas
     limits = [await quotas.limit("server_groups", caller.project_id, user) for user in ("", caller.user_id)]
     group = await call.service.server_groups.create(

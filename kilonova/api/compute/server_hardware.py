@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import server_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HardwareWish, HostClaim
@@ -49,7 +48,7 @@ def faults_of_the_caller() -> Iterator[None]:
     try:
         yield
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
 
 
 async def show(call: Call) -> Response:

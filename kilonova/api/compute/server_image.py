@@ -14,7 +14,6 @@ from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import server_of
 from kilonova.api.image.attributes import check_settable
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask, Key
@@ -80,7 +79,7 @@ async def snapshot_of(
     }
     if len(properties) > MOST_PROPERTIES:
         text = f"An image may have at most {MOST_PROPERTIES} properties; this one would have {len(properties)}."
-        raise Rejected(403, text)
+        raise Refused(403, text)
     image = {
         "id": image_id,
         "name": name,
@@ -98,7 +97,7 @@ async def _check_room(call: Call, project_id: str) -> None:
     usage = await call.service.images.quotas.show(project_id)
     if 0 <= usage.limit <= usage.used:
         text = f"Quota exceeded for images: project {project_id} uses {usage.used} of {usage.limit} bytes"
-        raise Rejected(403, f"{text}; delete images, or ask for a larger quota")
+        raise Refused(403, f"{text}; delete images, or ask for a larger quota")
 
 
 async def _least_memory(call: Call, record: Record) -> int:

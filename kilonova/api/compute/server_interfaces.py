@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import server_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.domain.network import Vif
 from kilonova.store.server_records import Record
 
@@ -26,7 +26,7 @@ async def show(call: Call) -> Response:
     for interface in await _interfaces(call, record):
         if interface["port_id"] == call.path["port"]:
             return answer({"interfaceAttachment": interface})
-    raise Rejected(404, f"Instance {record.id} does not have a port with id {call.path['port'][:80]}")
+    raise Refused(404, f"Instance {record.id} does not have a port with id {call.path['port'][:80]}")
 
 
 async def _interfaces(call: Call, record: Record) -> list[dict[str, Any]]:

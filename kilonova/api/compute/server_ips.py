@@ -9,8 +9,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import look_at_ports, server_of
 from kilonova.api.compute.server_view import addresses
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 
 RULE = "os_compute_api:ips:"
 
@@ -28,7 +28,7 @@ async def list_(call: Call) -> Response:
 async def show(call: Call) -> Response:
     found, network = await _plain(call), call.path["network"]
     if network not in found:
-        raise Rejected(404, "Instance is not a member of specified network")
+        raise Refused(404, "Instance is not a member of specified network")
     return answer({network: found[network]})
 
 

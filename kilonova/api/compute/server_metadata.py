@@ -9,9 +9,9 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas import server_metadata as schemas
 from kilonova.api.compute.server import change_details, check_state, check_unlocked, server_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
+from kilonova.domain.errors import Refused
 from kilonova.quota.service import check_metadata
 from kilonova.store.server_records import Record
 
@@ -27,7 +27,7 @@ async def list_(call: Call) -> Response:
 async def show(call: Call) -> Response:
     metadata, key = (await server_of(call)).details.metadata, call.path["key"]
     if key not in metadata:
-        raise Rejected(404, "Metadata item was not found")
+        raise Refused(404, "Metadata item was not found")
     return answer({"meta": {key: metadata[key]}})
 
 
@@ -46,7 +46,7 @@ async def replace(call: Call) -> Response:
 async def put(call: Call) -> Response:
     meta, key = call.body["meta"], call.path["key"]
     if key not in meta:
-        raise Rejected(400, "Request body and URI mismatch")
+        raise Refused(400, "Request body and URI mismatch")
     await _change(call, lambda old: {**old, **meta})
     return answer({"meta": meta})
 
@@ -56,7 +56,7 @@ async def remove(call: Call) -> Response:
 
     def without(old: dict[str, str]) -> dict[str, str]:
         if key not in old:
-            raise Rejected(404, "Metadata item was not found")
+            raise Refused(404, "Metadata item was not found")
         return {name: value for name, value in old.items() if name != key}
 
     await _change(call, without)

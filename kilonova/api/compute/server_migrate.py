@@ -10,7 +10,6 @@ from kilonova.api.compute.repeating import repeated
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import act, server_of
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route, Version
 from kilonova.domain.errors import Refused
 
@@ -29,7 +28,7 @@ async def migrate(call: Call) -> Response:
     except Refused as why:
         if why.code != "no_such_host":
             raise
-        raise Rejected(400, why.message) from why  # Nova's status here; elsewhere an unknown host is 404
+        raise Refused(400, why.message) from why  # Nova's status here; elsewhere an unknown host is 404
 
 
 async def confirm(call: Call) -> Response:

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import server_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.services.compute.migrations import Asked, read_moves
 from kilonova.world import Row
 
@@ -23,7 +23,7 @@ async def list_(call: Call) -> Response:
 
 async def show(call: Call) -> Response:
     move = await _move(call)
-    raise Rejected(404, f"Migration {move['number']} for server {move['server_id']} is not live-migration.")
+    raise Refused(404, f"Migration {move['number']} for server {move['server_id']} is not live-migration.")
 
 
 async def force_complete(call: Call) -> Response:
@@ -34,18 +34,18 @@ async def abort(call: Call) -> Response:
     raise _not_live(await _move(call), "abort live migration")
 
 
-def _not_live(move: Row, verb: str) -> Rejected:
+def _not_live(move: Row, verb: str) -> Refused:
     text = f"Migration {move['number']} state of instance {move['server_id']} is {move['status']}. Cannot {verb} while"
-    return Rejected(400, f"{text} the migration is in this state: it is not a live migration.")
+    return Refused(400, f"{text} the migration is in this state: it is not a live migration.")
 
 
 async def _move(call: Call) -> Row:
-    """Raises `Rejected` where the server has no migration of that number."""
+    """Raises `Refused` where the server has no migration of that number."""
     record, number = await server_of(call), call.path["migration"]
     for row in await read_moves(call.db, Asked(server=record.id)):
         if str(row["number"]) == number:
             return row
-    raise Rejected(404, f"Migration {number[:40]} not found for instance {record.id}")
+    raise Refused(404, f"Migration {number[:40]} not found for instance {record.id}")
 
 
 _ONE = "/servers/{server}/migrations/{migration}"

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
 
 ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
@@ -26,9 +26,9 @@ async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[Wan
         return await networks.choose(call.caller, None)
     call.require(ATTACH_NETWORK)
     if count > 1 and any(port.get("port") for port in given):
-        raise Rejected(400, "Unable to launch multiple instances with a single configured port ID.")
+        raise Refused(400, "Unable to launch multiple instances with a single configured port ID.")
     if count > 1 and any(port.get("fixed_ip") for port in given):
-        raise Rejected(400, "Invalid fixed IP Address: it cannot be given to several servers.")
+        raise Refused(400, "Invalid fixed IP Address: it cannot be given to several servers.")
     wanted = [_wanted(port) for port in given]
     for port in wanted:
         if port.fixed_ip:
@@ -39,12 +39,12 @@ async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[Wan
 def _wanted(port: dict[str, Any]) -> WantedPort:
     if port.get("port"):
         if port.get("fixed_ip"):
-            raise Rejected(400, f"Specified Fixed IP '{port['fixed_ip']}' cannot be used with port '{port['port']}'")
+            raise Refused(400, f"Specified Fixed IP '{port['fixed_ip']}' cannot be used with port '{port['port']}'")
         return WantedPort(port_id=port["port"], tag=port.get("tag", ""))
     if not port.get("uuid"):
-        raise Rejected(400, "Bad network format: missing 'uuid'")
+        raise Refused(400, "Bad network format: missing 'uuid'")
     if not re.fullmatch(r"[0-9a-fA-F-]{32,36}", port["uuid"]):
-        raise Rejected(400, f"Bad networks format: network uuid is not in proper format ({port['uuid'][:40]})")
+        raise Refused(400, f"Bad networks format: network uuid is not in proper format ({port['uuid'][:40]})")
     return WantedPort(network_id=port["uuid"], fixed_ip=port.get("fixed_ip", ""), tag=port.get("tag", ""))
 
 

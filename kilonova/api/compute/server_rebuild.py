@@ -26,8 +26,8 @@ from kilonova.api.compute.server_create import (
 )
 from kilonova.api.compute.server_unplaced import is_unplaced, retry
 from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones, groups_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route, Version
+from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
@@ -48,7 +48,7 @@ async def rebuild(call: Call) -> Response:
         accepted = await retry(call, record, await _details(call, wish), password)
         return await _answer(call, await server_of(call), password, accepted.operation_id)
     if wish.get("trusted_image_certificates") and root_volume(record) is not None:
-        raise Rejected(400, NO_CERTIFICATES)
+        raise Refused(400, NO_CERTIFICATES)
     operation, params = await image_for(call, record, wish["imageRef"], reimages=call.at(*REIMAGES))
     await check_files(call, wish)
     params["details"] = await _details(call, wish)

@@ -14,7 +14,6 @@ from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import check_unlocked, server_of
 from kilonova.api.compute.server_disks import check_fit
 from kilonova.api.compute.server_hardware import with_properties
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
@@ -40,12 +39,12 @@ async def resize(call: Call) -> Response:
 
 
 async def resize_params(call: Call, record: Record, flavor_id: str) -> dict[str, Any]:
-    """Parameters of the operation. Raise `Rejected` if the flavor is unknown to the caller, or too small for the image,
+    """Parameters of the operation. Raise `Refused` if the flavor is unknown to the caller, or too small for the image,
     or asks for hardware in a way that makes no sense with it. Sizes are compared by the operation itself."""
     try:
         flavor = (await call.service.flavors.find(flavor_id, caller=call.caller)).shape()
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
     details = record.details
     if not (details.volume_backed or any(one.is_root for one in record.volumes)):
         check_fit(call, flavor, await _image(call, record))
@@ -63,7 +62,7 @@ async def _image(call: Call, record: Record) -> Image | None:
 def _check_disk_config(record: Record, disk_config: str) -> None:
     disabled = record.details.image_properties.get("auto_disk_config", "").strip().lower() == "disabled"
     if disabled and disk_config == "AUTO":
-        raise Rejected(400, f"Requested image {record.image_ref} has automatic disk resize disabled.")
+        raise Refused(400, f"Requested image {record.image_ref} has automatic disk resize disabled.")
 
 
 ROUTES = [

@@ -12,9 +12,9 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas.types import TAGS, closed
 from kilonova.api.compute.server import change_details, placed, server_of
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
+from kilonova.domain.errors import Refused
 from kilonova.store.server_records import Record
 
 RULE = "os_compute_api:os-server-tags:"
@@ -29,7 +29,7 @@ async def list_(call: Call) -> Response:
 async def show(call: Call) -> Response:
     record, tag = await server_of(call), call.path["tag"]
     if tag not in record.details.tags:
-        raise Rejected(404, f"Server {record.id} has no tag '{tag[:LONGEST]}'")
+        raise Refused(404, f"Server {record.id} has no tag '{tag[:LONGEST]}'")
     return nothing(204)
 
 
@@ -43,14 +43,14 @@ async def put(call: Call) -> Response:
     tag = call.path["tag"]
     if len(tag) > LONGEST or not re.fullmatch(r"[^,/\x00-\x1f]+", tag):
         rule = f"A tag has 1 to {LONGEST} characters, no comma and no slash."
-        raise Rejected(400, f"Tag '{tag[:LONGEST]}' is invalid. {rule}")
+        raise Refused(400, f"Tag '{tag[:LONGEST]}' is invalid. {rule}")
     new = True
 
     def with_it(old: list[str]) -> list[str]:
         nonlocal new
         new = tag not in old
         if new and len(old) >= MOST:
-            raise Rejected(400, f"The number of tags exceeded the per-server limit {MOST}")
+            raise Refused(400, f"The number of tags exceeded the per-server limit {MOST}")
         return [*old, tag] if new else old
 
     record = await _change(call, with_it)
@@ -64,7 +64,7 @@ async def remove(call: Call) -> Response:
 
     def without(old: list[str]) -> list[str]:
         if tag not in old:
-            raise Rejected(404, f"Server {call.path['server']} has no tag '{tag[:LONGEST]}'")
+            raise Refused(404, f"Server {call.path['server']} has no tag '{tag[:LONGEST]}'")
         return [one for one in old if one != tag]
 
     await _change(call, without)

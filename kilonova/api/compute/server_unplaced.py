@@ -13,11 +13,10 @@ import msgspec
 from kilonova.api.call import Call
 from kilonova.api.compute.repeating import idempotency_key
 from kilonova.api.compute.server import owner_of
-from kilonova.api.compute.server_devices import wrong
+from kilonova.api.compute.server_devices import wrong_source
 from kilonova.api.compute.server_disks import check_fit, find_image, image_details
 from kilonova.api.compute.server_hardware import with_hardware
 from kilonova.api.compute.server_networks import ATTACH_EXTERNAL
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
@@ -80,10 +79,10 @@ async def _from_image(call: Call, record: Record, image_id: str) -> dict[str, An
 async def _from_volume(call: Call, root: WantedVolume, wish: dict[str, Any]) -> dict[str, Any]:
     """Its content is not touched, and the server names no image."""
     if wish.get("trusted_image_certificates"):
-        raise Rejected(400, "Image certificate validation is not supported when booting from volume")
+        raise Refused(400, "Image certificate validation is not supported when booting from volume")
     if wish["imageRef"] != await _image_of(call, root):
         text = f"Unable to rebuild with a different image for a volume-backed server: not {wish['imageRef']}"
-        raise Rejected(400, text)
+        raise Refused(400, text)
     return {}
 
 
@@ -96,7 +95,7 @@ async def _image_of(call: Call, root: WantedVolume) -> str:
             volume_id = (await volumes.snapshots.find(call.caller, root.snapshot_id)).volume_id
         return (await volumes.servers.state(volume_id)).image_metadata.get("image_id", "")
     except Refused as why:
-        raise wrong(why.message) from None
+        raise wrong_source(why) from None
 
 
 async def _check_networks(call: Call, owner: Caller, spec: dict[str, Any]) -> None:
@@ -117,4 +116,4 @@ async def _check_volumes(call: Call, owner: Caller, volumes: list[WantedVolume])
             elif one.image_id:
                 await find_image(call, one.image_id)
         except Refused as why:
-            raise wrong(why.message) from None
+            raise wrong_source(why) from None

@@ -13,7 +13,6 @@ from kilonova.api.compute.schemas import server_volumes as schemas
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server import act, check_unlocked, owner_of, server_of
 from kilonova.api.compute.server_destination import check_zone_of_volume
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import ServerVolume
@@ -63,7 +62,7 @@ async def swap(call: Call) -> Response:
     record, volume_id = await server_of(call, rule=SWAP), call.path["volume"]
     _its(record, volume_id)
     text = f"volume {volume_id} is not migrating; this API should only be called by Cinder."
-    raise Rejected(409, f"{text} Detach it and attach {call.body[schemas.THING]['volumeId']}.")
+    raise Refused(409, f"{text} Detach it and attach {call.body[schemas.THING]['volumeId']}.")
 
 
 async def update(call: Call) -> Response:
@@ -76,7 +75,7 @@ async def update(call: Call) -> Response:
     fixed = {"device": one.device, "tag": one.tag, "serverId": record.id, "id": volume_id}
     for name, value in fixed.items():
         if wish.get(name, value) != value:
-            raise Rejected(400, f"The {name} of a volume attachment cannot be changed; it is {value}.")
+            raise Refused(400, f"The {name} of a volume attachment cannot be changed; it is {value}.")
     check_unlocked(call, record)
     if "delete_on_termination" in wish:
         await _decide(call, record, volume_id, is_true(wish["delete_on_termination"]))
@@ -135,12 +134,12 @@ def _asked(call: Call, record: Record, wish: dict[str, Any]) -> Ask:
 async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
     """It is the server's project's and free; a later change of that is found when it is reserved."""
     if any(one.volume_id == volume_id for one in record.volumes):
-        raise Rejected(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
+        raise Refused(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
     state = await call.service.volumes.servers.check(owner_of(call.caller, record), volume_id)
     if record.host is not None:
         check_zone_of_volume(call, (await call.service.zones.sync()).zone_of(record.host), state.zone)
     if state.multiattach and not call.at(2, 60):
-        raise Rejected(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
+        raise Refused(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
 
 
 async def _decide(call: Call, record: Record, volume_id: str, fate: bool) -> None:
@@ -160,7 +159,7 @@ def _its(record: Record, volume_id: str) -> ServerVolume:
     for one in record.volumes:
         if one.volume_id == volume_id:
             return one
-    raise Rejected(404, f"Instance {record.id} is not attached to volume {volume_id[:36]}.")
+    raise Refused(404, f"Instance {record.id} is not attached to volume {volume_id[:36]}.")
 
 
 ALL, ONE = "/servers/{server}/os-volume_attachments", "/servers/{server}/os-volume_attachments/{volume}"

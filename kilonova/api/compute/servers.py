@@ -32,10 +32,9 @@ from kilonova.api.compute.server_view import (
     groups_of,
     zone_of,
 )
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
-from kilonova.domain.errors import Unreachable
+from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.operations.submit import remove
 from kilonova.store.server_lists import page
@@ -131,9 +130,9 @@ def _pin(record: Record, details: Details, zone: str | None) -> None:
         details.pinned_zone = zone
         return
     if details.pinned_zone is not None:
-        raise Rejected(409, f"Instance {record.id} is pinned to {details.pinned_zone}; unpin it first")
+        raise Refused(409, f"Instance {record.id} is pinned to {details.pinned_zone}; unpin it first")
     if zone != zone_of(record):
-        raise Rejected(409, f"Instance {record.id} is in {zone_of(record)}, not in {zone}")
+        raise Refused(409, f"Instance {record.id} is in {zone_of(record)}, not in {zone}")
     details.pinned_zone = zone
 
 

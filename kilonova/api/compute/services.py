@@ -12,7 +12,6 @@ from kilonova.api.compute.ids import Asked
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_view import microseconds
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.status import UNKNOWN
@@ -126,10 +125,10 @@ async def act(call: Call) -> Response:
     action, host, binary = call.path["service"], call.body["host"], call.body["binary"]
     shown: dict[str, Any] = {"host": host, "binary": binary}
     if action not in ("enable", "disable", "disable-log-reason") and (action != "force-down" or not call.at(2, 11)):
-        raise Rejected(404, "Unknown action")
+        raise Refused(404, "Unknown action")
     needed = {"disable-log-reason": "disabled_reason", "force-down": "forced_down"}.get(action)
     if needed and needed not in call.body:
-        raise Rejected(400, f"Missing {needed} field")
+        raise Refused(400, f"Missing {needed} field")
     _refuse_other(binary)
     await _known(call, host, binary)
     if action == "enable":
@@ -149,7 +148,7 @@ async def _known(call: Call, host: str, binary: str) -> None:
     try:
         await find_host(call.engine, host)
     except Refused as why:
-        raise Rejected(404, f"Could not find binary {binary} on host {host}.") from why
+        raise Refused(404, f"Could not find binary {binary} on host {host}.") from why
 
 
 # -- from 2.53 on: the service itself ---------------------------------------------------------------------------------
@@ -160,10 +159,10 @@ async def update(call: Call) -> Response:
     service = await _find(call)
     _refuse_other(service.binary)
     if status == "enabled" and wish.get("disabled_reason"):
-        raise Rejected(400, "Specifying 'disabled_reason' with status 'enabled' is invalid.")
+        raise Refused(400, "Specifying 'disabled_reason' with status 'enabled' is invalid.")
     if status is None and "forced_down" not in wish:
         text = "No updates were requested. Fields 'status' or 'forced_down' should be specified."
-        raise Rejected(400, text)
+        raise Refused(400, text)
     if "forced_down" in wish:  # first: it is the one that may be refused
         await _force(call, service.host, is_true(wish["forced_down"]))
     if status == "enabled":
@@ -190,23 +189,23 @@ async def _forget_worker(call: Call, service: Listed) -> None:
         if service_id(worker, service.binary) == service.id and await forget_worker(call.db, worker.id):
             return
     text = f"Service {service.binary} on {service.host} is up; stop it before you delete its record."
-    raise Rejected(409, text)
+    raise Refused(409, text)
 
 
 async def _find(call: Call) -> Listed:
     wanted = Asked(call, call.path["service"])
     if not wanted.is_well:
-        raise Rejected(400, wanted.fault)
+        raise Refused(400, wanted.fault)
     for service in await read_services(call):
         if wanted.means(service.id):
             return service
-    raise Rejected(404, f"Service {wanted.given} could not be found.")
+    raise Refused(404, f"Service {wanted.given} could not be found.")
 
 
 def _refuse_other(binary: str) -> None:
     if binary != COMPUTE:
         text = f"Updating a {binary} service is not supported. Only nova-compute services can be updated."
-        raise Rejected(400, text)
+        raise Refused(400, text)
 
 
 async def _force(call: Call, host: str, down: bool) -> None:
@@ -214,7 +213,7 @@ async def _force(call: Call, host: str, down: bool) -> None:
         await (declare_down if down else declare_up)(call.engine, host)
         tell_declared(call, host, down=down)
     except Refused as why:
-        raise Rejected(404 if why.code == "no_such_host" else 400, why.message) from why
+        raise Refused(404 if why.code == "no_such_host" else 400, why.message) from why
 
 
 def _route(method: str, path: str, handler: Handler, rule: str, **more: Any) -> Route:

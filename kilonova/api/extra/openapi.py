@@ -7,8 +7,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.face import Face
 from kilonova.api.openapi import document
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 
 
 async def show(call: Call) -> Response:
@@ -16,7 +16,7 @@ async def show(call: Call) -> Response:
     faces = call.service.faces
     name = call.path["service"]
     if name not in faces:
-        raise Rejected(404, f"service {name[:40]!r}: not found; use one of {', '.join(sorted(faces))}")
+        raise Refused(404, f"service {name[:40]!r}: not found; use one of {', '.join(sorted(faces))}")
     face = faces[name]
     assert isinstance(face, Face)
     version = _version(call, face)
@@ -31,5 +31,5 @@ def _version(call: Call, face: Face) -> Version:
         return face.manner.newest
     major, _, minor = given.partition(".")
     if not (major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()) or len(given) > 12:
-        raise Rejected(400, f"version={given[:40]}: expected a version such as 2.1")
+        raise Refused(400, f"version={given[:40]}: expected a version such as 2.1")
     return int(major), int(minor)

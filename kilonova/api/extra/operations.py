@@ -20,7 +20,6 @@ from kilonova.api.extra.progress import progress_of
 from kilonova.api.extra.snapshots import SnapshotBody, server_named, submit_snapshot
 from kilonova.api.full_disk import refuse_operation
 from kilonova.api.reading import decode, limit_of, read_body
-from kilonova.api.rejected import Rejected
 from kilonova.domain.bulk import REFUSE
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
@@ -300,7 +299,7 @@ async def list_(call: Call) -> Response:
         raise Refused("bad_request", f"state={by['state']!r}: unknown; use one of {', '.join(OPERATION_STATES)}")
     if not sees_all:
         if "server" not in query:
-            raise Rejected(403, f"Policy doesn't allow {owners.SEES_ALL} to be performed; name a server: ?server=ID")
+            raise Refused(403, f"Policy doesn't allow {owners.SEES_ALL} to be performed; name a server: ?server=ID")
         await owners.require_server(call, query["server"])
     before = (
         await _marker(stores, query["marker"], None if sees_all else by["server_id"]) if "marker" in query else None

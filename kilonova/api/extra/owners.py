@@ -13,7 +13,6 @@ import msgspec
 
 from kilonova.api.call import Call
 from kilonova.api.extra import view
-from kilonova.api.rejected import Rejected
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
 from kilonova.engine.core import Engine
@@ -61,11 +60,9 @@ async def require_own(call: Call, found: Sequence[Journaled]) -> None:
 
 def _require_asked(call: Call, row: Row, record: Record | None) -> None:
     if row["project_id"] != call.caller.project_id:
-        raise Rejected(
-            403, f"operation {row['id']}: your project did not ask for it; ask an administrator to cancel it"
-        )
+        raise Refused(403, f"operation {row['id']}: your project did not ask for it; ask an administrator to cancel it")
     if record is not None and record.details.locked_by is not None:
-        raise Rejected(409, f"Instance {record.id} is locked", "locked")
+        raise Refused("locked", f"Instance {record.id} is locked", status=409)
 
 
 async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Any]:

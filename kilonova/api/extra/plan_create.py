@@ -14,7 +14,6 @@ from kilonova.api.call import Call
 from kilonova.api.compute.manner import ComputeManner
 from kilonova.api.compute.schemas.servers import CREATE
 from kilonova.api.compute.server_create import checked
-from kilonova.api.rejected import Rejected
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
 from kilonova.operations.rehearse_create import rehearse_create
@@ -36,7 +35,7 @@ async def plan_create(call: Call, engine: Engine, body: dict[str, Any]) -> dict[
         wanted, _ = await checked(compute, compute.body["server"], "", dry=True)
         told = await rehearse_create(engine, wanted, call.cause)
     except Refused as why:  # the status is the one of Compute's own API
-        raise Rejected(manner.status_of(why), why.message, why.code) from None
+        raise Refused(why.code, why.message, status=manner.status_of(why)) from None
     shown = msgspec.to_builtins(told)
     if not call.allows(SEES_ALL):
         shown = _for_the_owner(shown, engine.operation("place").safe_words)

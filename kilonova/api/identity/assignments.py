@@ -10,8 +10,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.identity.rules import Target, own_domain, require
 from kilonova.api.identity.view import collection, is_true
-from kilonova.api.rejected import Rejected
 from kilonova.domain.caller import Named
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.assignments import BY_USER, THE_SYSTEM, Grant, Wanted
 from kilonova.services.identity.names import names_of
 from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, Scope
@@ -39,12 +39,12 @@ def _wanted(call: Call) -> Wanted:
     query = call.query
     asked = [name for name in ("scope.project.id", "scope.domain.id", "scope.system") if query.get(name)]
     if len(asked) > 1:
-        raise Rejected(400, f"Use {asked[0]} or {asked[1]}, not both.")
+        raise Refused(400, f"Use {asked[0]} or {asked[1]}, not both.")
     if query.get("user.id") and query.get("group.id"):
-        raise Rejected(400, "Use user.id or group.id, not both.")
+        raise Refused(400, "Use user.id or group.id, not both.")
     effective = is_true(query.get("effective"))
     if effective and query.get("group.id"):
-        raise Rejected(400, "An effective list has users only; do not filter it by group.id.")
+        raise Refused(400, "An effective list has users only; do not filter it by group.id.")
     target = Scope()
     if query.get("scope.system"):
         target = THE_SYSTEM

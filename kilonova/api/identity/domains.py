@@ -9,7 +9,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.rules import Target, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import DOMAIN
 from kilonova.services.identity.records import Record, missing
 
@@ -39,7 +39,7 @@ async def create(call: Call) -> Response:
     wish = dict(call.body["domain"])
     given_id = wish.pop("explicit_domain_id", "")
     if given_id and not ID.fullmatch(given_id):
-        raise Rejected(400, "explicit_domain_id must be a UUID: 32 hexadecimal digits.")
+        raise Refused(400, "explicit_domain_id must be a UUID: 32 hexadecimal digits.")
     made = await call.service.identity.projects.create({**wish, "is_domain": True}, "", given_id=given_id)
     shown = {name: value for name, value in made.items() if name not in DOMAIN.hidden}
     return _one(call, shown, 201)

@@ -9,7 +9,7 @@ from kilonova.api.identity import view
 from kilonova.api.identity.projects import home_of
 from kilonova.api.identity.rules import Target, only_own, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.groups import GROUP
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
@@ -65,7 +65,7 @@ async def add_user(call: Call) -> Response:
 async def has_user(call: Call) -> Response:
     group_id, user_id = await _both(call, "get_members")
     if not await call.service.identity.groups.has(group_id, user_id):
-        raise Rejected(404, f"User {user_id[:255]} is not in group {group_id}.")
+        raise Refused(404, f"User {user_id[:255]} is not in group {group_id}.")
     return nothing()
 
 

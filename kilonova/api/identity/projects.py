@@ -11,7 +11,7 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
 from kilonova.api.identity.rules import Target, may, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT
 from kilonova.services.identity.records import Page, Record, missing
 from kilonova.services.identity.users import USER
@@ -154,7 +154,7 @@ async def delete_tag(call: Call) -> Response:
 
 def _refuse_absent(call: Call, project: Record) -> None:
     if call.path["tag"] not in project["tags"]:
-        raise Rejected(404, f"Could not find project tag: {call.path['tag'][:255]}.")
+        raise Refused(404, f"Could not find project tag: {call.path['tag'][:255]}.")
 
 
 def _tags(call: Call, tags: list[str]) -> Response:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.rules import Target, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.roles import ROLE
 
@@ -97,7 +97,7 @@ async def _inference(call: Call, status: int) -> Response:
             shown = {"prior_role": _short(call, prior), "implies": _short(call, role)}
             address = call.url(f"/roles/{prior['id']}/implies/{role['id']}")
             return answer({"role_inference": shown, "links": {"self": address}}, status)
-    raise Rejected(404, f"{prior['name']} does not imply {call.path['implied'][:255]}.")
+    raise Refused(404, f"{prior['name']} does not imply {call.path['implied'][:255]}.")
 
 
 def _short(call: Call, role: Record) -> dict[str, Any]:

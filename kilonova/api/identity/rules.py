@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.policy.identity import with_aliases
 from kilonova.services.identity.records import Record
 
@@ -78,7 +78,7 @@ def may(call: Call, rule: str, target: Target = NOTHING) -> bool:
 def require(call: Call, rule: str, target: Target = NOTHING) -> None:
     if not may(call, rule, target):
         name = name_of(rule, call.route.method, call.route.path)
-        raise Rejected(403, f"You are not allowed to do this (identity:{name}).")
+        raise Refused(403, f"You are not allowed to do this (identity:{name}).")
 
 
 def own_domain(call: Call) -> str | None:

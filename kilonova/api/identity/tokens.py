@@ -9,7 +9,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.rules import Target, require
 from kilonova.api.identity.view import collection, member, time_of
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.catalog import catalog
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.service import Issued
@@ -28,15 +28,15 @@ def _login(auth: dict[str, Any], address: str) -> Login:
     identity = auth["identity"]
     methods = set(identity["methods"])
     if methods - set(METHODS):
-        raise Rejected(401, "Attempted to authenticate with an unsupported method.")
+        raise Refused(401, "Attempted to authenticate with an unsupported method.")
     for method in methods:
         if method not in identity:
-            raise Rejected(400, f"Authentication method {method}: its section of the body is missing.")
+            raise Refused(400, f"Authentication method {method}: its section of the body is missing.")
     scope, place = _scope(auth.get("scope"))
     user = identity["password"]["user"] if "password" in methods else None
     token = identity["token"]["id"] if "token" in methods else ""
     if "token" in methods and not token:
-        raise Rejected(404, "Failed to validate token")
+        raise Refused(404, "Failed to validate token")
     return Login(
         user=None if user is None else _which(user),
         password="" if user is None else user["password"],
@@ -52,7 +52,7 @@ def _scope(given: Any) -> tuple[str | None, Which]:
         return None, Which()
     if isinstance(given, str):
         if given != "unscoped":
-            raise Rejected(400, "scope must be an object, or the word unscoped.")
+            raise Refused(400, "scope must be an object, or the word unscoped.")
         return UNSCOPED, Which()
     ((kind, where),) = given.items()
     if kind in (PROJECT, DOMAIN):
@@ -79,7 +79,7 @@ async def revoke(call: Call) -> Response:
 async def _subject(call: Call, rule: str) -> Issued:
     issued = await call.service.identity.inspect(call.request.headers.get(SUBJECT, ""))
     if issued is None:
-        raise Rejected(404, "Could not find the token: it is unknown, expired or revoked.")
+        raise Refused(404, "Could not find the token: it is unknown, expired or revoked.")
     require(call, rule, Target(user_id=issued.claims.user_id))
     return issued
 
@@ -121,7 +121,7 @@ def _shown(call: Call, issued: Issued) -> dict[str, Any]:
 
 async def show_catalog(call: Call) -> Response:
     if call.caller.project is None:
-        raise Rejected(403, "The catalog needs a project-scoped token.")
+        raise Refused(403, "The catalog needs a project-scoped token.")
     shown = catalog(call.service.identity.snapshot, call.service.public_url, call.caller.project_id)
     return answer({"catalog": shown, "links": {"self": call.url("/auth/catalog")}})
 

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.identity.records import FLAGS, MOST, Kind, Page, Record
 
 LONGEST_PAGE = 1000
@@ -44,7 +44,7 @@ def collection(call: Call, words: str, shown: Sequence[Any], following: str | No
 def page_of(call: Call) -> Page:
     limit = call.query.get("limit", "")
     if limit and (not limit.isascii() or not limit.isdigit() or len(limit) > 9):
-        raise Rejected(400, f"limit={limit[:80]} is not allowed; it must be a whole number, 0 or more.")
+        raise Refused(400, f"limit={limit[:80]} is not allowed; it must be a whole number, 0 or more.")
     size = int(limit or 0)
     return Page(call.query.get("marker", ""), min(size, LONGEST_PAGE) + 1 if size else MOST)
 
@@ -81,5 +81,5 @@ def change_of(call: Call, word: str, record_id: str) -> Mapping[str, Any]:
     """The body of a change, which may name the id again but no other."""
     change: Mapping[str, Any] = call.body[word]
     if change.get("id", record_id) != record_id:
-        raise Rejected(400, "The id in the body does not match the URL.")
+        raise Refused(400, "The id in the body does not match the URL.")
     return change

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kilonova.api.image.schemas import PROPERTIES
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import Image
 
 FIELDS = {  # of the API: of the record
@@ -33,9 +33,9 @@ def check_settable(names: Iterable[str], *, new: bool) -> None:
     """The id may be chosen, but not changed."""
     for name in names:
         if name in READ_ONLY or (name == "id" and not new):
-            raise Rejected(403, f"Attribute '{name}' is read-only.")
+            raise Refused(403, f"Attribute '{name}' is read-only.")
         if name in RESERVED or name.startswith(RESERVED_START):
-            raise Rejected(403, f"Attribute '{name[:MOST_SHOWN]}' is reserved.")
+            raise Refused(403, f"Attribute '{name[:MOST_SHOWN]}' is reserved.")
 
 
 def with_attribute(image: Image, name: str, value: Any) -> Image:

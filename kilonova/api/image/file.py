@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from kilonova.api.call import Call, nothing
 from kilonova.api.image.images import image_of
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import DEACTIVATED, Image
 from kilonova.threads import FILES
 
@@ -24,10 +24,10 @@ _SIZE = re.compile(r"[0-9]{1,19}")
 async def upload(call: Call) -> Response:
     headers = call.request.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != BYTES:
-        raise Rejected(415, f"Image data must have the content type {BYTES}.")
+        raise Refused(415, f"Image data must have the content type {BYTES}.")
     told = headers.get("x-openstack-image-size") or headers.get("content-length")
     if told is not None and not _SIZE.fullmatch(told):
-        raise Rejected(400, "Invalid image size in the request's headers.")
+        raise Refused(400, "Invalid image size in the request's headers.")
     image = await image_of(call, "upload_image")
     await call.service.images.upload(image, call.request.stream(), int(told) if told is not None else None)
     return nothing()
@@ -36,7 +36,7 @@ async def upload(call: Call) -> Response:
 async def download(call: Call) -> Response:
     image = await image_of(call, "download_image")
     if image.status == DEACTIVATED and not call.caller.is_admin:
-        raise Rejected(403, "The requested image has been deactivated. Its data may not be downloaded.")
+        raise Refused(403, "The requested image has been deactivated. Its data may not be downloaded.")
     return await file_answer(call, image)
 
 
@@ -56,7 +56,7 @@ async def file_answer(call: Call, image: Image) -> Response:
 def range_of(asked: str, size: int) -> tuple[int, int]:
     """The first byte, and the first one after the last."""
     if "," in asked:
-        raise Rejected(400, "Requests with several ranges are not supported; request one range at a time.")
+        raise Refused(400, "Requests with several ranges are not supported; request one range at a time.")
     found = _RANGE.fullmatch(asked.strip())
     if found is None or found[1] == found[2] == "":
         raise _no_range(size)
@@ -69,9 +69,9 @@ def range_of(asked: str, size: int) -> tuple[int, int]:
     return start, end
 
 
-def _no_range(size: int) -> Rejected:
+def _no_range(size: int) -> Refused:
     text = f"The range is not satisfiable: the image has {size} bytes."
-    return Rejected(416, text, headers={"Content-Range": f"bytes */{size}"})
+    return Refused(416, text, headers={"Content-Range": f"bytes */{size}"})
 
 
 class FileResponse(StreamingResponse):

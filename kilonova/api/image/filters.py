@@ -9,7 +9,7 @@ from math import ceil, floor
 
 from starlette.datastructures import QueryParams
 
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import MEMBER_STATUSES, VISIBILITIES
 from kilonova.services.image.listing import (
     ALL,
@@ -42,7 +42,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(,|$)', re.DOTALL)
 
 def wanted_of(query: QueryParams) -> Wanted:
     if "changes-since" in query:
-        raise Rejected(400, "Filter by updated_at=gt:TIME instead of changes-since.")
+        raise Refused(400, "Filter by updated_at=gt:TIME instead of changes-since.")
     conditions: list[Condition] = []
     properties: list[tuple[str, str]] = []
     for name, value in query.items():
@@ -56,7 +56,7 @@ def wanted_of(query: QueryParams) -> Wanted:
         conditions.append(Condition("hidden", EQUAL, 0))
     tags = tuple(tag.strip() for tag in query.getlist("tag"))
     if len(conditions) + len(properties) + len(tags) > MOST_FILTERS:
-        raise Rejected(400, f"A request may have at most {MOST_FILTERS} filters.")
+        raise Refused(400, f"A request may have at most {MOST_FILTERS} filters.")
     return Wanted(
         _limit(query.get("limit")),
         tuple(conditions),
@@ -84,7 +84,7 @@ def _conditions(name: str, value: str) -> Iterator[Condition]:
         yield from _times(name, value)
     elif name in FLAGS:
         if value.lower() not in ("true", "false"):
-            raise Rejected(400, f"Invalid value '{value[:MOST_SHOWN]}' for '{name}' filter; use true or false.")
+            raise Refused(400, f"Invalid value '{value[:MOST_SHOWN]}' for '{name}' filter; use true or false.")
         yield Condition(FLAGS[name], EQUAL, int(value.lower() == "true"))
 
 
@@ -96,7 +96,7 @@ def _text(name: str, value: str) -> Condition:
         return Condition(name, ONE_OF, split_values(rest))
     if operator == "eq":
         return Condition(name, EQUAL, rest)
-    raise Rejected(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
+    raise Refused(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
 
 
 def split_values(text: str) -> list[str]:
@@ -107,12 +107,12 @@ def split_values(text: str) -> list[str]:
         if text.startswith('"'):
             quoted = _QUOTED.match(text)
             if quoted is None:
-                raise Rejected(400, "The filter has an unclosed quotation mark, or no comma after one.")
+                raise Refused(400, "The filter has an unclosed quotation mark, or no comma after one.")
             value, comma, text = re.sub(r"\\(.)", r"\1", quoted[1]), quoted[2], text[quoted.end() :]
         else:
             value, comma, text = text.partition(",")
             if '"' in value:
-                raise Rejected(400, "The filter has no comma before a quotation mark.")
+                raise Refused(400, "The filter has no comma before a quotation mark.")
         values.append(value)
     return values
 
@@ -124,7 +124,7 @@ def _times(name: str, value: str) -> Iterator[Condition]:
         operator, _, rest = value.partition(":")
         when = _time(rest)
     if when is None:
-        raise Rejected(400, f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.')
+        raise Refused(400, f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.')
     first, after = float(ceil(when)), float(floor(when) + 1)
     if operator == "eq":
         yield Condition(name, AT_LEAST, first)
@@ -136,7 +136,7 @@ def _times(name: str, value: str) -> Iterator[Condition]:
     elif operator in ("lt", "lte"):
         yield Condition(name, BELOW, first if operator == "lt" else after)
     else:
-        raise Rejected(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
+        raise Refused(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
 
 
 def _time(text: str) -> float | None:
@@ -149,7 +149,7 @@ def _time(text: str) -> float | None:
 
 def _number(name: str, value: str) -> int:
     if not _NUMBER.fullmatch(value) or abs(int(value)) > LARGEST:
-        raise Rejected(400, f"Unable to filter {name} with a value that is not a number of at most {LARGEST}.")
+        raise Refused(400, f"Unable to filter {name} with a value that is not a number of at most {LARGEST}.")
     return int(value)
 
 
@@ -157,14 +157,14 @@ def _limit(given: str | None) -> int:
     if given is None:
         return PAGE
     if not given.isascii() or not given.isdigit():
-        raise Rejected(400, "limit param must be an integer, 0 or more")
+        raise Refused(400, "limit param must be an integer, 0 or more")
     return min(int(given[:10]), MOST)
 
 
 def _one_of(query: QueryParams, name: str, allowed: tuple[str, ...], default: str) -> str:
     given = query.get(name) or default
     if given not in (*allowed, default):
-        raise Rejected(400, f"Invalid {name} value: {given[:MOST_SHOWN]}. It must be one of {', '.join(allowed)}.")
+        raise Refused(400, f"Invalid {name} value: {given[:MOST_SHOWN]}. It must be one of {', '.join(allowed)}.")
     return given
 
 
@@ -172,7 +172,7 @@ def _order(query: QueryParams) -> tuple[Order, ...]:
     """`sort=name:asc,size`, or sort_key and sort_dir as often as needed."""
     if "sort" in query:
         if "sort_key" in query or "sort_dir" in query:
-            raise Rejected(400, "Old and new sorting syntax cannot be combined")
+            raise Refused(400, "Old and new sorting syntax cannot be combined")
         pairs = [part.partition(":") for part in query["sort"].split(",")]
         return tuple(_by(key, direction or "desc") for key, _, direction in pairs)
     keys = query.getlist("sort_key") or ["created_at"]
@@ -180,14 +180,14 @@ def _order(query: QueryParams) -> tuple[Order, ...]:
     if len(directions) == 1:
         directions *= len(keys)
     if len(directions) != len(keys):
-        raise Rejected(400, "Number of sort dirs does not match the number of sort keys")
+        raise Refused(400, "Number of sort dirs does not match the number of sort keys")
     return tuple(_by(key, direction) for key, direction in zip(keys, directions, strict=True))
 
 
 def _by(key: str, direction: str) -> Order:
     key, direction = key.strip(), direction.strip()
     if key not in SORT_KEYS:
-        raise Rejected(400, f"Invalid sort key: {key[:MOST_SHOWN]}. It must be one of {', '.join(SORT_KEYS)}.")
+        raise Refused(400, f"Invalid sort key: {key[:MOST_SHOWN]}. It must be one of {', '.join(SORT_KEYS)}.")
     if direction not in ("asc", "desc"):
-        raise Rejected(400, f"Invalid sort direction: {direction[:MOST_SHOWN]}")
+        raise Refused(400, f"Invalid sort direction: {direction[:MOST_SHOWN]}")
     return Order(key, direction == "desc")

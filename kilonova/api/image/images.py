@@ -14,7 +14,7 @@ from kilonova.api.image.attributes import check_settable, new_image
 from kilonova.api.image.filters import wanted_of
 from kilonova.api.image.patch import apply, read_changes
 from kilonova.api.image.view import LIST_SCHEMA, image_view
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import ACTIVE, DEACTIVATED, Image
 
 
@@ -30,7 +30,7 @@ async def create(call: Call) -> Response:
     caller = call.caller
     image = new_image(call.body, caller.project_id)
     if image.owner != caller.project_id and not caller.is_admin:
-        raise Rejected(403, "You are not permitted to create images owned by another project.")
+        raise Refused(403, "You are not permitted to create images owned by another project.")
     rules.require(call, "add_image", image)
     rules.require_visibility(call, image, image.visibility)
     made = await call.service.images.create(image)
@@ -99,7 +99,7 @@ async def _switch(call: Call, rule: str, before: str, after: str) -> None:
     def edit(image: Image) -> Image:
         rules.require(call, rule, image)
         if image.status not in (before, after):
-            raise Rejected(403, f"Not allowed to {rule} an image that is {image.status}.")
+            raise Refused(403, f"Not allowed to {rule} an image that is {image.status}.")
         return msgspec.structs.replace(image, status=after)
 
     await call.service.images.change(call.caller, call.path["image"], edit)

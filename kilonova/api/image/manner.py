@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from kilonova.api.call import answer
 from kilonova.api.face import Manner
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 
 STATUS = {
     "bad_marker": 400,
@@ -44,5 +44,5 @@ class ImageManner(Manner):
     def path_of(self, call_path: str) -> tuple[str, str]:
         """`/images/` with an id left out is no list: clients delete by such an address, too."""
         if call_path.endswith("/") and call_path not in ROOTS:
-            raise Rejected(404, "The resource could not be found.")
+            raise Refused(404, "The resource could not be found.")
         return call_path, ""

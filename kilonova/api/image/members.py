@@ -8,14 +8,14 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.image import rules
 from kilonova.api.image.images import image_of
 from kilonova.api.image.view import MEMBERS_SCHEMA, member_view
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import SHARED, Image
 
 
 async def _shared_image(call: Call, rule: str, status: int = 403) -> Image:
     image = await image_of(call, "get_image")
     if image.visibility != SHARED:
-        raise Rejected(status, "Only shared images have members.")
+        raise Refused(status, "Only shared images have members.")
     rules.require(call, rule, image)
     return image
 
@@ -27,7 +27,7 @@ def _sees_all(call: Call, image: Image) -> bool:
 
 def _check_own(call: Call, image: Image) -> None:
     if not _sees_all(call, image) and call.path["member"] != call.caller.project_id:
-        raise Rejected(404, "The project was not found in the member list of the image.")
+        raise Refused(404, "The project was not found in the member list of the image.")
 
 
 async def list_(call: Call) -> Response:

@@ -13,8 +13,8 @@ from kilonova.api.image import rules
 from kilonova.api.image.attributes import FIELDS, MOST_SHOWN, check_settable, with_attribute
 from kilonova.api.image.schemas import IMAGE_FORM
 from kilonova.api.reading import parsed, read_body
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import QUEUED, Image
 
 OLD, NEW = "application/openstack-images-v2.0-json-patch", "application/openstack-images-v2.1-json-patch"
@@ -35,25 +35,25 @@ async def read_changes(request: Request) -> list[Change]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (OLD, NEW):
         allowed = f"{OLD}, {NEW}"
-        raise Rejected(415, f"The content type of a change must be one of {allowed}", headers={"Accept-Patch": allowed})
+        raise Refused(415, f"The content type of a change must be one of {allowed}", headers={"Accept-Patch": allowed})
     body = parsed(await read_body(request))
     if not isinstance(body, list):
-        raise Rejected(400, "Request body must be a JSON array of operation objects.")
+        raise Refused(400, "Request body must be a JSON array of operation objects.")
     if len(body) > MOST_CHANGES:
-        raise Rejected(413, f"A request may have at most {MOST_CHANGES} changes.")
+        raise Refused(413, f"A request may have at most {MOST_CHANGES} changes.")
     return [_change(one, kind == OLD) for one in body]
 
 
 def _change(raw: Any, is_old: bool) -> Change:
     if not isinstance(raw, dict):
-        raise Rejected(400, "Operations must be JSON objects.")
+        raise Refused(400, "Operations must be JSON objects.")
     operation, path = _old_writing(raw) if is_old else _new_writing(raw)
     name = _name_in(path)
     check_settable([name], new=False)
     if operation == "remove":
         return Change(operation, name, None, is_old)
     if "value" not in raw:
-        raise Rejected(400, f'Operation "{operation}" requires a member named "value".')
+        raise Refused(400, f'Operation "{operation}" requires a member named "value".')
     IMAGE_FORM.check({name: raw["value"]}, EVER)
     return Change(operation, name, raw["value"], is_old)
 
@@ -62,7 +62,7 @@ def _old_writing(raw: dict[str, Any]) -> tuple[str, Any]:
     """{"add": "/name", "value": "web"}"""
     named = [operation for operation in OPERATIONS if operation in raw]
     if len(named) != 1:
-        raise Rejected(400, 'Operation objects must contain exactly one member named "add", "remove", or "replace".')
+        raise Refused(400, 'Operation objects must contain exactly one member named "add", "remove", or "replace".')
     return named[0], raw[named[0]]
 
 
@@ -70,21 +70,21 @@ def _new_writing(raw: dict[str, Any]) -> tuple[str, Any]:
     """{"op": "add", "path": "/name", "value": "web"}"""
     operation = raw.get("op")
     if operation not in OPERATIONS:
-        raise Rejected(400, f"An operation's `op` must be one of {', '.join(OPERATIONS)}.")
+        raise Refused(400, f"An operation's `op` must be one of {', '.join(OPERATIONS)}.")
     if "path" not in raw:
-        raise Rejected(400, "An operation must have a `path`.")
+        raise Refused(400, "An operation must have a `path`.")
     return operation, raw["path"]
 
 
 def _name_in(pointer: Any) -> str:
     """A JSON pointer with one part: nothing of an image has parts of its own that could be changed."""
     if not isinstance(pointer, str) or not pointer.startswith("/"):
-        raise Rejected(400, 'A path must be a string that starts with "/".')
+        raise Refused(400, 'A path must be a string that starts with "/".')
     if _BAD_ESCAPE.search(pointer):
-        raise Rejected(400, 'A path has "~" that is not part of "~0" or "~1".')
+        raise Refused(400, 'A path has "~" that is not part of "~0" or "~1".')
     name = pointer[1:].partition("/")[0].replace("~1", "/").replace("~0", "~").strip()
     if not name or ("/" in pointer[1:] and name != "locations"):
-        raise Rejected(400, f"Invalid JSON pointer for this resource: '{pointer[:MOST_SHOWN]}'")
+        raise Refused(400, f"Invalid JSON pointer for this resource: '{pointer[:MOST_SHOWN]}'")
     return name
 
 
@@ -96,7 +96,7 @@ def apply(change: Change, image: Image, call: Call) -> Image:
         if is_there and change.only_new:
             raise _already(change.name)
     elif not is_there:
-        raise Rejected(409, f"Property {change.name[:MOST_SHOWN]} does not exist.")
+        raise Refused(409, f"Property {change.name[:MOST_SHOWN]} does not exist.")
     if change.operation == "remove":
         del properties[change.name]
     else:
@@ -107,17 +107,17 @@ def apply(change: Change, image: Image, call: Call) -> Image:
 def _with_attribute(change: Change, image: Image, call: Call) -> Image:
     name, value = change.name, change.value
     if change.operation == "remove":
-        raise Rejected(403, f"Property {name} may not be removed.")
+        raise Refused(403, f"Property {name} may not be removed.")
     if change.operation == "add" and change.only_new:
         raise _already(name)
     if name == "owner" and not call.caller.is_admin:
-        raise Rejected(403, "Owner can't be updated by non admin.")
+        raise Refused(403, "Owner can't be updated by non admin.")
     if name in FORMATS and image.status != QUEUED:
-        raise Rejected(403, f"Attribute {name} can be only replaced for a queued image.")
+        raise Refused(403, f"Attribute {name} can be only replaced for a queued image.")
     if name == "visibility":
         rules.require_visibility(call, image, value)
     return with_attribute(image, name, value)
 
 
-def _already(name: str) -> Rejected:
-    return Rejected(409, f"Property {name[:MOST_SHOWN]} already present.")
+def _already(name: str) -> Refused:
+    return Refused(409, f"Property {name[:MOST_SHOWN]} already present.")

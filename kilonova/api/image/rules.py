@@ -6,7 +6,7 @@ What the caller may not see does not exist for it; that is judged before (`Image
 from __future__ import annotations
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import COMMUNITY, PUBLIC, Image, no_such_image
 
 _TO_MAKE_IT = {PUBLIC: "publicize_image", COMMUNITY: "communitize_image"}
@@ -28,7 +28,7 @@ def require(call: Call, rule: str, image: Image | None = None) -> None:
         return
     if image is not None and rule != "add_image" and call.caller.project is not None and not allows(call, "get_image"):
         raise no_such_image(image.id)
-    raise Rejected(403, f"Policy doesn't allow {rule} to be performed.")
+    raise Refused(403, f"Policy doesn't allow {rule} to be performed.")
 
 
 def require_visibility(call: Call, image: Image, visibility: str) -> None:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import CONTAINER_FORMATS, DISK_FORMATS, MEMBER_STATUSES, VISIBILITIES
 
 LONGEST_NAME = 255
@@ -136,7 +136,7 @@ MEMBER_ANSWER = Forms(
 async def show(call: Call) -> Response:
     schema = SCHEMAS.get(call.path["schema"])
     if schema is None:
-        raise Rejected(404, "There is no such schema.")
+        raise Refused(404, "There is no such schema.")
     return answer(schema)
 
 

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, nothing
 from kilonova.api.image import rules
 from kilonova.api.image.schemas import IMAGE_FORM
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import Image
 
 
@@ -31,7 +31,7 @@ async def remove(call: Call) -> Response:
     def edit(image: Image) -> Image:
         rules.require(call, "modify_image", image)
         if tag not in image.tags:
-            raise Rejected(404, "The image has no such tag.")
+            raise Refused(404, "The image has no such tag.")
         return msgspec.structs.replace(image, tags=tuple(one for one in image.tags if one != tag))
 
     await call.service.images.change(call.caller, call.path["image"], edit)

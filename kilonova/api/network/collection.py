@@ -10,8 +10,8 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.network import forms
 from kilonova.api.network.guards import guard_change, guard_new, hidden_from
 from kilonova.api.network.query import links, only_fields, search_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.services.network.kinds import KINDS, Thing
 from kilonova.services.network.nouns import Noun
 
@@ -89,7 +89,7 @@ class Collection:
         wish: dict[str, Any] = whole_numbers(told)
         old, new = wish.pop("tenant_id", None), wish.pop("project_id", None)
         if old is not None and new is not None and old != new:
-            raise Rejected(400, "'project_id' and 'tenant_id' do not match.")
+            raise Refused(400, "'project_id' and 'tenant_id' do not match.")
         wish["project_id"] = new or old or call.caller.project_id
         call.require(project_id=wish["project_id"])
         return wish

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from kilonova.api.forms import Forms, Schema
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 
 _NUMBER = re.compile(r"[+-]?\d{1,19}")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -19,7 +19,7 @@ class ConvertingForms(Forms):
     def check(self, value: Any, version: Version, *, what: str = "", strict: bool = True) -> Any:
         try:
             return super().check(value, version, what=what, strict=strict)
-        except Rejected:
+        except Refused:
             other = converted(value, self.at(version))
             if other == value and type(other) is type(value) and repr(other) == repr(value):
                 raise

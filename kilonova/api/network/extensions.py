@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 
 _NAMES = {
     "allowed-address-pairs": ("Allowed Address Pairs", "Other addresses that a port may use."),
@@ -54,5 +54,5 @@ async def show(call: Call) -> Response:
     """One of them."""
     alias = call.path["alias"]
     if alias not in EXTENSIONS:
-        raise Rejected(404, f"Extension with alias {alias[:80]} does not exist.")
+        raise Refused(404, f"Extension with alias {alias[:80]} does not exist.")
     return answer({"extension": EXTENSIONS[alias]})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.policy.network import BY_ADMINS, SEEN_BY_ADMINS
 from kilonova.services.network.kinds import Thing
 from kilonova.services.network.owners import OF_THE_NETWORK
@@ -21,7 +21,7 @@ def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
 
 
 async def guard_new(call: Call, noun: str, wish: dict[str, Any]) -> None:
-    """Raises `Rejected` (403), or `Refused` when the network it should lie in is not to be seen."""
+    """Raises `Refused` (403), or `Refused` when the network it should lie in is not to be seen."""
     _require_all(call, "create", noun, (name for name in _attributes(noun, wish)))
     if noun == "subnet":
         network = await _network(call, wish["network_id"])
@@ -44,7 +44,7 @@ async def guard_change(call: Call, noun: str, thing: Thing, wish: Wish) -> None:
     if noun == "port" and not call.allows(call.route.rule, project_id=thing["project_id"]):
         network = await _network(call, thing["network_id"])
         if not is_delete or not call.allows(call.route.rule, project_id=network["project_id"]):
-            raise Rejected(403, f"Policy doesn't allow {call.route.rule} to be performed.")
+            raise Refused(403, f"Policy doesn't allow {call.route.rule} to be performed.")
     elif noun != "port":
         call.require(project_id=thing["project_id"])
     _require_all(call, "update", noun, _attributes(noun, wish, changing=True))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlencode
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.services.network.addresses import address_of
 from kilonova.services.network.kinds import Thing
 from kilonova.services.network.listing import Search
@@ -20,7 +20,7 @@ def search_of(call: Call, hidden: Iterable[str]) -> Search:
     filters: dict[str, list[str]] = {}
     for name in query:
         if name in hidden:
-            raise Rejected(400, f"{name} is not an attribute that you may filter by.")
+            raise Refused(400, f"{name} is not an attribute that you may filter by.")
         if name == "fixed_ips":
             for text in query.getlist(name):
                 part, value = _part(text)
@@ -29,9 +29,9 @@ def search_of(call: Call, hidden: Iterable[str]) -> Search:
             filters[name] = query.getlist(name)
     keys, ways = query.getlist("sort_key"), query.getlist("sort_dir")
     if len(keys) != len(ways):
-        raise Rejected(400, "The number of sort_keys and sort_dirs must be the same.")
+        raise Refused(400, "The number of sort_keys and sort_dirs must be the same.")
     if not hidden_free(keys, hidden):
-        raise Rejected(400, "A sort_key is not a sortable attribute.")
+        raise Refused(400, "A sort_key is not a sortable attribute.")
     limit = int(query.get("limit", "0"))
     return Search(
         filters=filters,
@@ -54,7 +54,7 @@ def _part(text: str) -> tuple[str, str]:
     """`ip_address=10.0.0.3` or `subnet_id=…`, as the value of `fixed_ips`."""
     part, equals, value = text.partition("=")
     if not equals or part not in PARTS_OF_FIXED_IPS:
-        raise Rejected(400, "fixed_ips is filtered by ip_address=… or subnet_id=…")
+        raise Refused(400, "fixed_ips is filtered by ip_address=… or subnet_id=…")
     return part, str(address_of(value)) if part == "ip_address" else value
 
 

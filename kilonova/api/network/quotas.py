@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.network.collection import whole_numbers
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 
 LONGEST_PROJECT = 255
 
@@ -15,7 +15,7 @@ def _project(call: Call) -> str:
     """The one of the address; another than the caller's own is for administrators."""
     project_id = call.path["project"]
     if len(project_id) > LONGEST_PROJECT:
-        raise Rejected(404, "There is no such project.")
+        raise Refused(404, "There is no such project.")
     call.require(project_id=project_id)
     return project_id
 
@@ -54,7 +54,7 @@ async def update(call: Call) -> Response:
     wanted = whole_numbers(call.body["quota"])
     check, force = wanted.pop("check_limit", False), wanted.pop("force", False)
     if check and force:
-        raise Rejected(400, "Use check_limit or force, not both.", "InvalidInput")
+        raise Refused("InvalidInput", "Use check_limit or force, not both.", status=400)
     await quotas.set(project_id, wanted, check=check)
     return answer({"quota": await quotas.show(project_id)})
 

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.network.collection import viewer_of
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 
 
 async def _router(call: Call) -> str:
@@ -20,7 +20,7 @@ async def _router(call: Call) -> str:
 async def add_interface(call: Call) -> Response:
     """By a subnet, whose gateway the router becomes, or by a port."""
     if len(call.body) != 1:
-        raise Rejected(400, "Bad router request: give either subnet_id or port_id, not both.", "BadRequest")
+        raise Refused("BadRequest", "Bad router request: give either subnet_id or port_id, not both.", status=400)
     interfaces = call.service.networks.interfaces
     viewer = viewer_of(call, call.route.rule)
     return answer(await interfaces.add(viewer, await _router(call), **call.body))

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.network.collection import Collection
 from kilonova.api.network.forms import MOST_TAGS, TAG_LIST
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.services.network.kinds import Thing
 
 LONGEST = 255
@@ -60,10 +60,10 @@ class Tags:
         """One more."""
         tag = call.path["tag"]
         if not tag or len(tag) > LONGEST or "," in tag:
-            raise Rejected(400, f"A tag has 1 to {LONGEST} characters and no comma.", "InvalidInput")
+            raise Refused("InvalidInput", f"A tag has 1 to {LONGEST} characters and no comma.", status=400)
         thing = await self._changeable(call)
         if not await self._collection.noun(call).add_tag(thing["id"], tag, MOST_TAGS):
-            raise Rejected(400, f"A resource may have at most {MOST_TAGS} tags.", "BadRequest")
+            raise Refused("BadRequest", f"A resource may have at most {MOST_TAGS} tags.", status=400)
         return nothing(201)
 
     async def remove(self, call: Call) -> Response:
@@ -74,5 +74,5 @@ class Tags:
         return nothing()
 
 
-def _no_tag(call: Call) -> Rejected:
-    return Rejected(404, f"Tag {call.path['tag'][:80]} could not be found.", "TagNotFound")
+def _no_tag(call: Call) -> Refused:
+    return Refused("TagNotFound", f"Tag {call.path['tag'][:80]} could not be found.", status=404)

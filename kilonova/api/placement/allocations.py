@@ -12,8 +12,8 @@ from kilonova.api.call import Call, nothing
 from kilonova.api.placement.allocation_forms import MANY, ONE
 from kilonova.api.placement.shown import PROVIDER, dated
 from kilonova.api.reading import is_uuid
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.placement import reading, writing
 from kilonova.placement.consumers import NOBODY, UNKNOWN
 from kilonova.placement.refusals import ClaimRefused
@@ -61,7 +61,7 @@ def _add(resources: dict[str, int], row: Row) -> None:
 async def replace(call: Call) -> Response:
     consumer = call.path["consumer"]
     if not is_uuid(consumer):
-        raise Rejected(400, f"Malformed consumer_uuid: {consumer[:300]}")
+        raise Refused(400, f"Malformed consumer_uuid: {consumer[:300]}")
     return await _write(call, [wish(call, str(UUID(consumer)), call.body)])
 
 
@@ -80,7 +80,7 @@ async def _write(call: Call, wishes: list[Wish]) -> Response:
 async def delete(call: Call) -> Response:
     consumer = call.path["consumer"]
     if not await writing.drop(call.db.placement, consumer, call.caller.user_id):
-        raise Rejected(404, f"No allocations for consumer '{consumer[:300]}'")
+        raise Refused(404, f"No allocations for consumer '{consumer[:300]}'")
     return nothing()
 
 
@@ -100,10 +100,10 @@ def _whole(resources: dict[str, int]) -> dict[str, int]:
     return {name: int(amount) for name, amount in resources.items()}
 
 
-def refused(why: ClaimRefused) -> Rejected:
+def refused(why: ClaimRefused) -> Refused:
     """What is not to be had is 409 without a code of its own."""
     more = " The requested amount would exceed the capacity." if why.code == "over_capacity" else ""
-    return Rejected(409, f"Unable to allocate inventory: {why.message}.{more}")
+    return Refused(409, f"Unable to allocate inventory: {why.message}.{more}")
 
 
 RULE = "placement:allocations"

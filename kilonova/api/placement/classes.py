@@ -9,8 +9,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, nothing
 from kilonova.api.placement import forms
 from kilonova.api.placement.shown import dated
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.placement import classes
 
 SINCE = (1, 2)
@@ -26,7 +26,7 @@ async def list_(call: Call) -> Response:
 async def create(call: Call) -> Response:
     name = call.body["name"]
     if not await classes.create(call.db.placement, name):
-        raise Rejected(409, f"Conflicting resource class already exists: {name}")
+        raise Refused(409, f"Conflicting resource class already exists: {name}")
     return nothing(201, _location(call, name))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from kilonova.api.forms import Forms, Schema, wrong
 from kilonova.api.reading import is_uuid
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 
 MOST = 2147483647  # of an inventory's numbers
 UUID_KEY = "^[0-9a-fA-F-]{36}$"
@@ -35,7 +35,7 @@ def keyed(pattern: str, value: Schema, **more: Any) -> Schema:
     return {"type": "object", "patternProperties": {pattern: value}, "additionalProperties": False, **more}
 
 
-class Misshapen(Rejected):
+class Misshapen(Refused):
     """The form of a body or query is wrong; who asks and what for was fine."""
 
 
@@ -48,7 +48,7 @@ class BodyForms(Forms):
             raise Misshapen(400, "Malformed JSON: there is no body")
         try:
             return super().check(value, version, what=what, strict=strict)
-        except Rejected as why:
+        except Refused as why:
             raise Misshapen(400, why.message) from None
 
     def told(self, error: Any, what: str, schema: Schema) -> str:

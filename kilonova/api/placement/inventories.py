@@ -11,8 +11,8 @@ from kilonova.api.call import Call, nothing
 from kilonova.api.placement import forms
 from kilonova.api.placement.forms import MOST
 from kilonova.api.placement.shown import PROVIDER, dated
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route, Version
+from kilonova.domain.errors import Refused
 from kilonova.placement import offers
 from kilonova.placement.inventories import Offer
 
@@ -74,7 +74,7 @@ async def show(call: Call) -> Response:
             shown = {field: row[field] for field in offers.FIELDS}
             content = shown | {"resource_provider_generation": provider.generation}
             return dated(call, content, provider.updated_at)
-    raise Rejected(404, f"No inventory of class {name[:300]} for {uuid}")
+    raise Refused(404, f"No inventory of class {name[:300]} for {uuid}")
 
 
 async def change(call: Call) -> Response:
@@ -105,7 +105,7 @@ def offered(given: Mapping[str, Any], name: str, uuid: str, version: Version, ve
         return offer
     why = "greater than total" if may_be_none else "greater than or equal to total"
     text = f"Unable to {verb} inventory for resource provider {uuid}: of {name} the reserved value is {why}."
-    raise Rejected(400, text)
+    raise Refused(400, text)
 
 
 def _shown(offer: Offer, generation: int) -> dict[str, Any]:

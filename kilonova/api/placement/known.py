@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AnySet
 
 from kilonova.api.call import Call
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.placement.names import is_standard_class, is_standard_trait, unknown_classes, unknown_traits
 from kilonova.placement.snapshot import Snapshot
 from kilonova.world import Tx
@@ -27,6 +27,6 @@ async def check_known(
     bad_classes, bad_traits = await call.db.placement.read(body, few=True)
     if bad_classes:
         said = f"No such resource class {', '.join(bad_classes)[:200]}."
-        raise Rejected(400, f"Invalid resource class in resources parameter: {said}")
+        raise Refused(400, f"Invalid resource class in resources parameter: {said}")
     if bad_traits:
-        raise Rejected(400, f"{opening}No such trait(s): {', '.join(bad_traits)[:200]}.")
+        raise Refused(400, f"{opening}No such trait(s): {', '.join(bad_traits)[:200]}.")

@@ -15,8 +15,8 @@ from kilonova.api.face import REQUEST_ID, Face, Manner
 from kilonova.api.placement.codes import STATUS, UNDEFINED, code_of
 from kilonova.api.placement.forms import Misshapen
 from kilonova.api.reading import parsed
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, PUBLIC, Route, Version
+from kilonova.domain.errors import Refused
 from kilonova.placement import providers
 
 OLDEST: Version = (1, 0)
@@ -55,11 +55,11 @@ class PlacementManner(Manner):
         headers = request.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not kind and headers.get("content-length", "0").strip("0"):
-            raise Rejected(400, "content-type header required when content-length > 0")
+            raise Refused(400, "content-type header required when content-length > 0")
         if route.body is not None and kind != JSON:
-            raise Rejected(415, f"The media type {kind[:80] or None} is not supported, use {JSON}")
+            raise Refused(415, f"The media type {kind[:80] or None} is not supported, use {JSON}")
         if route.method == "GET" and route.rule != PUBLIC and not accepts_json(headers.get("accept", "")):
-            raise Rejected(406, f"Only {JSON} is provided")
+            raise Refused(406, f"Only {JSON} is provided")
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         error: dict[str, Any] = {"status": status, "title": TITLES.get(status, "Error"), "detail": message}
@@ -95,8 +95,8 @@ class PlacementFace(Face):
         body = await self._bytes(request)
         try:
             return parsed(body) if body else None
-        except Rejected as why:
-            raise Rejected(400, f"Malformed JSON: {why.message}") from None
+        except Refused as why:
+            raise Refused(400, f"Malformed JSON: {why.message}") from None
 
     def _fault(self, request: Request, error: Exception, version: Version) -> Response:
         response = super()._fault(request, error, version)
@@ -133,8 +133,8 @@ def _known(given: str) -> Version:
         return NEWEST
     found = _VERSION.fullmatch(given)
     if found is None:
-        raise Rejected(400, f"invalid version string: {given[:40]}")
+        raise Refused(400, f"invalid version string: {given[:40]}")
     version = int(found[1]), int(found[2])
     if not OLDEST <= version <= NEWEST:
-        raise Rejected(406, f"Unacceptable version header: {given}")
+        raise Refused(406, f"Unacceptable version header: {given}")
     return version

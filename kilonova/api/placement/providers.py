@@ -9,7 +9,6 @@ from starlette.responses import Response
 from kilonova.api.call import Call, nothing
 from kilonova.api.placement import forms, shown
 from kilonova.api.placement.shown import PROVIDER, dated
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.placement import providers, tree
@@ -79,7 +78,7 @@ async def delete(call: Call) -> Response:
         told = SENTENCES.get(why.code, "{why}").format(uuid=uuid, why=why.message)
         raise Refused(why.code, told) from None
     if not found:
-        raise Rejected(404, f"No resource provider with uuid {uuid[:60]} found for delete")
+        raise Refused(404, f"No resource provider with uuid {uuid[:60]} found for delete")
     return nothing()
 
 

@@ -11,8 +11,8 @@ from starlette.datastructures import QueryParams
 from kilonova.api.forms import Schema
 from kilonova.api.placement import forms
 from kilonova.api.reading import is_uuid
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 from kilonova.placement.candidates.query import Group, Names, Query
 
 DUPLICATE_KEY = "placement.query.duplicate_key"
@@ -93,7 +93,7 @@ def candidates_query(query: QueryParams, version: Version) -> Query:
     policy = query.getlist("group_policy")[:1]
     if not policy and sum(1 for group in groups if group.suffix) > 1:
         text = 'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
-        raise Rejected(400, text)
+        raise Refused(400, text)
     limit = query.getlist("limit")[:1]
     return Query(
         groups=groups,
@@ -130,19 +130,19 @@ def _resources(text: str) -> dict[str, int]:
     form = "Badly formed resources parameter. Expected resources query string parameter in form: "
     form += "?resources=VCPU:2,MEMORY_MB:1024. Got: "
     if not text.strip():
-        raise Rejected(400, f"{form}empty string.")
+        raise Refused(400, f"{form}empty string.")
     found = {}
     for part in text.split(","):
         name, colon, number = part.partition(":")
         if not colon or ":" in number:
-            raise Rejected(400, f"{form}{part[:100]}.")
+            raise Refused(400, f"{form}{part[:100]}.")
         try:
             amount = int(number)
         except ValueError:
             said = f"Requested resource {name[:100]} expected positive integer amount. Got: {number[:100]}."
-            raise Rejected(400, said) from None
+            raise Refused(400, said) from None
         if amount < 1:
-            raise Rejected(400, f"Requested resource {name[:100]} requires amount >= 1. Got: {number[:100]}.")
+            raise Refused(400, f"Requested resource {name[:100]} requires amount >= 1. Got: {number[:100]}.")
         found[name] = min(amount, TOO_MUCH)
     return found
 
@@ -166,13 +166,13 @@ def _traits(values: Sequence[str], version: Version) -> tuple[tuple[Names, ...],
 def _any_traits(text: str, version: Version) -> Names:
     form = "The format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC'"
     if version < ANY_TRAITS:
-        raise Rejected(400, f"{WRONG} {form} only supported since microversion 1.39. Got: {text[:200]}")
+        raise Refused(400, f"{WRONG} {form} only supported since microversion 1.39. Got: {text[:200]}")
     names = [name.strip() for name in text[3:].split(",")]
     if not all(names):
         said = f"Expected 'required' parameter value of the form: in:HW_CPU_X86_VMX,CUSTOM_MAGIC. Got: {text[:200]}"
-        raise Rejected(400, f"{WRONG} {said}")
+        raise Refused(400, f"{WRONG} {said}")
     if any(name.startswith("!") for name in names):
-        raise Rejected(400, f"{WRONG} {form} does not support forbidden traits. Got: {text[:200]}")
+        raise Refused(400, f"{WRONG} {form} does not support forbidden traits. Got: {text[:200]}")
     return frozenset(names)
 
 
@@ -181,13 +181,13 @@ def _named_traits(text: str, *, allow_forbidden: bool) -> list[str]:
     is_bad = not all(name.lstrip("!") for name in names)
     if is_bad or (not allow_forbidden and any(name.startswith("!") for name in names)):
         form = "HW_CPU_X86_VMX,!CUSTOM_MAGIC" if allow_forbidden else "HW_CPU_X86_VMX,CUSTOM_MAGIC"
-        raise Rejected(400, f"{WRONG} Expected 'required' parameter value of the form: {form}. Got: {text[:200]}")
+        raise Refused(400, f"{WRONG} Expected 'required' parameter value of the form: {form}. Got: {text[:200]}")
     return names
 
 
 def _aggregates(values: Sequence[str], suffix: str, version: Version) -> tuple[tuple[Names, ...], Names]:
     if len(values) > 1 and version < SEVERAL_MEMBER_OF:
-        raise Rejected(400, f"Multiple member_of{suffix} parameters are not supported")
+        raise Refused(400, f"Multiple member_of{suffix} parameters are not supported")
     required: list[Names] = []
     outside: set[str] = set()
     for text in values:
@@ -199,50 +199,50 @@ def _aggregates(values: Sequence[str], suffix: str, version: Version) -> tuple[t
             outside |= names
         else:
             said = f"Forbidden member_of{suffix} parameters are not supported in the specified microversion"
-            raise Rejected(400, said)
+            raise Refused(400, said)
     return tuple(required), frozenset(outside)
 
 
 def _uuids(text: str) -> Names:
     if "," in text and not text.startswith("in:"):
         said = "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword using the valid"
-        raise Rejected(400, f"{said} microversion. Got: {text[:200]}")
+        raise Refused(400, f"{said} microversion. Got: {text[:200]}")
     names = text.removeprefix("in:").split(",") if text.startswith("in:") else [text]
     for name in names:
         if not is_uuid(name):
             said = f"Expected 'member_of' parameter to contain valid UUID(s). Got: {name[:100]}"
-            raise Rejected(400, f"{WRONG} {said}")
+            raise Refused(400, f"{WRONG} {said}")
     return frozenset(names)
 
 
 def _tree(text: str) -> str:
     uuid = text.strip()
     if not is_uuid(uuid):
-        raise Rejected(400, f"{WRONG} Expected 'in_tree' parameter to be a format of uuid. Got: {text[:100]}")
+        raise Refused(400, f"{WRONG} Expected 'in_tree' parameter to be a format of uuid. Got: {text[:100]}")
     return uuid
 
 
 def _of_roots(query: QueryParams) -> tuple[Names, Names]:
     values = query.getlist("root_required")
     if len(values) > 1:
-        raise Rejected(400, "Query parameter 'root_required' may be specified only once.", DUPLICATE_KEY)
+        raise Refused(DUPLICATE_KEY, "Query parameter 'root_required' may be specified only once.", status=400)
     if not values:
         return frozenset(), frozenset()
     if values[0].startswith("in:"):
-        raise Rejected(400, f"{WRONG} 'root_required' does not support 'in:'. Got: {values[0][:200]}")
+        raise Refused(400, f"{WRONG} 'root_required' does not support 'in:'. Got: {values[0][:200]}")
     names = _named_traits(values[0], allow_forbidden=True)
     required = frozenset(name for name in names if not name.startswith("!"))
     forbidden = frozenset(name.lstrip("!") for name in names if name.startswith("!"))
     if both := sorted(required & forbidden):
         said = f"Conflicting required and forbidden traits found in root_required: {', '.join(both)[:200]}"
-        raise Rejected(400, said, BAD_VALUE)
+        raise Refused(BAD_VALUE, said, status=400)
     return required, forbidden
 
 
 def _suffixes(text: str) -> Names:
     names = frozenset(name.strip() for name in text.split(","))
     if "" in names:
-        raise Rejected(400, "Empty string (unsuffixed group) can not be specified in `same_subtree`", BAD_VALUE)
+        raise Refused(BAD_VALUE, "Empty string (unsuffixed group) can not be specified in `same_subtree`", status=400)
     return names
 
 
@@ -251,29 +251,29 @@ def _check_subtrees(groups: Sequence[Group], subtrees: Sequence[Names]) -> None:
     named = frozenset().union(*subtrees)
     without = [group.suffix for group in groups if not group.resources]
     if len(without) == len(groups):
-        raise Rejected(400, "There must be at least one resources or resources[$S] parameter.", MISSING_VALUE)
+        raise Refused(MISSING_VALUE, "There must be at least one resources or resources[$S] parameter.", status=400)
     if bad := [suffix for suffix in without if suffix not in named]:
         said = "Resourceless suffixed group request should be specified in `same_subtree` query param: bad group(s) - "
-        raise Rejected(400, said + f"{bad}.", BAD_VALUE)
+        raise Refused(BAD_VALUE, said + f"{bad}.", status=400)
     if bad := sorted(named.difference(suffixes)):
         said = f"Real suffixes should be specified in `same_subtree`: {bad} not found in {suffixes}."
-        raise Rejected(400, said, BAD_VALUE)
+        raise Refused(BAD_VALUE, said, status=400)
 
 
 def _check_orphans(groups: Sequence[Group]) -> None:
     without = [group for group in groups if not group.resources]
     if traits := [f"required{group.suffix}" for group in without if group.required]:
         said = "All traits parameters must be associated with resources. Found the following orphaned traits keys:"
-        raise Rejected(400, f"{said} {', '.join(traits)}")
+        raise Refused(400, f"{said} {', '.join(traits)}")
     if aggregates := [f"member_of{group.suffix}" for group in without if group.member_of or group.outside]:
         said = (
             "All member_of parameters must be associated with resources. Found the following orphaned member_of keys:"
         )
-        raise Rejected(400, f"{said} {', '.join(aggregates)}")
+        raise Refused(400, f"{said} {', '.join(aggregates)}")
     if without:
-        raise Rejected(400, "All request groups must specify resources.")
+        raise Refused(400, "All request groups must specify resources.")
     if not groups:
-        raise Rejected(400, "At least one request group (`resources` or `resources{$S}`) is required.")
+        raise Refused(400, "At least one request group (`resources` or `resources{$S}`) is required.")
 
 
 def _check_conflicts(groups: Sequence[Group]) -> None:
@@ -285,4 +285,4 @@ def _check_conflicts(groups: Sequence[Group]) -> None:
     ]
     if bad:
         said = "Conflicting required and forbidden traits found in the following traits keys:"
-        raise Rejected(400, f"{said} {', '.join(sorted(bad))[:400]}")
+        raise Refused(400, f"{said} {', '.join(sorted(bad))[:400]}")

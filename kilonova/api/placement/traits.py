@@ -7,8 +7,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call, nothing
 from kilonova.api.placement import forms
 from kilonova.api.placement.shown import PROVIDER, dated, dated_nothing
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
+from kilonova.domain.errors import Refused
 from kilonova.placement import traits
 from kilonova.placement.names import LONGEST, is_custom
 
@@ -36,7 +36,7 @@ def _associated(call: Call) -> bool | None:
     if given is None:
         return None
     if given.lower() not in ("true", "false"):
-        raise Rejected(400, 'The query parameter "associated" only accepts "true" or "false"')
+        raise Refused(400, 'The query parameter "associated" only accepts "true" or "false"')
     return given.lower() == "true"
 
 
@@ -48,7 +48,7 @@ def _named(found: list[str], wanted: str | None) -> list[str]:
     if not colon:
         form = "?name=[in|startswith]:[name1,name2|prefix]"
         text = f"Badly formatted name parameter. Expected name query string parameter in form: {form}. Got: "
-        raise Rejected(400, f'{text}"{wanted[:300]}"')
+        raise Refused(400, f'{text}"{wanted[:300]}"')
     if how == "in":
         some = set(names.split(","))
         return [name for name in found if name in some]
@@ -65,7 +65,7 @@ async def show(call: Call) -> Response:
 async def create(call: Call) -> Response:
     name = call.path["trait"]
     if not is_custom(name):
-        raise Rejected(400, BAD_NAME)
+        raise Refused(400, BAD_NAME)
     made = await traits.create(call.db.placement, name)
     answer = dated_nothing(call, status=201 if made else 204)
     answer.headers["Location"] = call.url(f"/traits/{name}")

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from kilonova.api.call import answer
 from kilonova.api.face import Manner
 from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Version
+from kilonova.domain.errors import Refused
 
 OLDEST: Version = (3, 0)
 NEWEST: Version = (3, 71)
@@ -81,7 +81,7 @@ class VolumeManner(Manner):
         """`/volumes/` with an id left out is no list: clients delete by such an address, too."""
         path, project = without_project(call_path)
         if path.endswith("/") and path != "/":
-            raise Rejected(404, "The resource could not be found.")
+            raise Refused(404, "The resource could not be found.")
         return path, project
 
 

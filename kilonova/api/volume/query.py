@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import time_of
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Version
+from kilonova.domain.errors import Refused
 from kilonova.services.volume.listing import COMPARISONS, EQUAL, HAS, LIKE, Condition, Order, Wanted
 
 MOST = 1000
@@ -59,7 +59,7 @@ def text(call: Call, given: str) -> str:
 
 def number(call: Call, given: str) -> int:
     if not given.isascii() or not given.isdigit() or len(given) > 10:
-        raise Rejected(400, f"{given[:40]!r} is not a whole number to filter by.")
+        raise Refused(400, f"{given[:40]!r} is not a whole number to filter by.")
     return int(given)
 
 
@@ -69,7 +69,7 @@ def flag(call: Call, given: str) -> int:
     if word in TRUE or word in FALSE:
         return int(word in TRUE)
     if call.at(3, 2):
-        raise Rejected(400, f"{given[:40]!r} is neither true nor false.")
+        raise Refused(400, f"{given[:40]!r} is neither true nor false.")
     return 1
 
 
@@ -80,7 +80,7 @@ def pairs(call: Call, given: str) -> dict[str, str]:
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(word, str) for item in found.items() for word in item):
-        raise Rejected(400, f"{given[:40]!r} must be a dictionary of strings, as {{'key': 'value'}}.")
+        raise Refused(400, f"{given[:40]!r} must be a dictionary of strings, as {{'key': 'value'}}.")
     return found
 
 
@@ -90,7 +90,7 @@ def moments(call: Call, given: str) -> list[tuple[str, float]]:
     for part in given.split(","):
         operator, _, at = part.partition(":")
         if operator not in COMPARISONS or not at:
-            raise Rejected(400, f"Invalid comparison {part[:60]!r}: use one of {', '.join(COMPARISONS)}, then :TIME")
+            raise Refused(400, f"Invalid comparison {part[:60]!r}: use one of {', '.join(COMPARISONS)}, then :TIME")
         found.append((operator, time_of(at, "created_at or updated_at")))
     return found
 
@@ -120,7 +120,7 @@ def wanted_of(call: Call, listed: Listed) -> Wanted:
 def is_asked(call: Call, name: str) -> bool:
     given = call.query.get(name, "").lower()
     if given and given not in (*TRUE, *FALSE):
-        raise Rejected(400, f"Value {given[:40]!r} of {name} is neither true nor false.")
+        raise Refused(400, f"Value {given[:40]!r} of {name} is neither true nor false.")
     return given in TRUE
 
 
@@ -129,7 +129,7 @@ def _count(call: Call, name: str, default: int) -> int:
     if given is None:
         return default
     if not given.isascii() or not given.isdigit() or len(given) > 12 or int(given) > LARGEST:
-        raise Rejected(400, f"{name} param must be a whole number from 0 to {LARGEST}, not {given[:40]!r}.")
+        raise Refused(400, f"{name} param must be a whole number from 0 to {LARGEST}, not {given[:40]!r}.")
     return int(given)
 
 
@@ -138,7 +138,7 @@ def _order(call: Call, orders: Mapping[str, str]) -> tuple[Order, ...]:
     query = call.query
     if "sort" in query:
         if "sort_key" in query or "sort_dir" in query:
-            raise Rejected(400, "The 'sort_key' and 'sort_dir' parameters are deprecated; do not use them with 'sort'.")
+            raise Refused(400, "The 'sort_key' and 'sort_dir' parameters are deprecated; do not use them with 'sort'.")
         asked = [part.strip().partition(":")[::2] for part in query["sort"].split(",") if part.strip()]
     else:
         asked = [(query["sort_key"], query.get("sort_dir", ""))] if "sort_key" in query else []
@@ -147,9 +147,9 @@ def _order(call: Call, orders: Mapping[str, str]) -> tuple[Order, ...]:
 
 def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
     if name not in orders:
-        raise Rejected(400, f"Invalid input received: Sort key {name[:40]!r} is not one of {', '.join(orders)}.")
+        raise Refused(400, f"Invalid input received: Sort key {name[:40]!r} is not one of {', '.join(orders)}.")
     if way not in ("", "asc", "desc"):
-        raise Rejected(400, f"Invalid input received: Unknown sort direction {way[:40]!r}, must be 'desc' or 'asc'.")
+        raise Refused(400, f"Invalid input received: Unknown sort direction {way[:40]!r}, must be 'desc' or 'asc'.")
     return Order(orders[name], way != "asc")
 
 
@@ -160,7 +160,7 @@ def _filter(call: Call, listed: Listed, name: str) -> list[Condition] | None:
     known = found is not None and call.version >= found.since and (call.caller.is_admin or not found.admin)
     if found is None or not known or (like and found.read is not text):
         if call.version >= FILTERS_CHECKED and not call.caller.is_admin:
-            raise Rejected(400, f"Invalid filters {name[:80]} are found in query options.")
+            raise Refused(400, f"Invalid filters {name[:80]} are found in query options.")
         return None
     given = call.query[name]
     if like:
@@ -202,7 +202,7 @@ def page_of(call: Call, found: Sequence[T], orders: Sequence[str], *, missing: s
     if marker:
         place = next((place for place, one in enumerate(whole) if one.id == marker), None)
         if place is None:
-            raise Rejected(404, f"{missing} {marker[:80]} could not be found.")
+            raise Refused(404, f"{missing} {marker[:80]} could not be found.")
         whole = whole[place + 1 :]
     start = _count(call, "offset", 0)
     return whole[start : start + limit], limit

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.projects import check_project
 from kilonova.api.compute.schemas.types import MAX_INT
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import is_asked
+from kilonova.domain.errors import Refused
 
 RULE = "volume_extension:quotas:"
 CLASS_RULE = "volume_extension:quota_classes:"
@@ -74,7 +74,7 @@ async def show_class(call: Call) -> Response:
 async def update_class(call: Call) -> Response:
     name = call.path["class"]
     if len(name) > LONGEST_NAME:
-        raise Rejected(400, f"quota_class_name has {len(name)} characters, more than {LONGEST_NAME}.")
+        raise Refused(400, f"quota_class_name has {len(name)} characters, more than {LONGEST_NAME}.")
     await call.service.volumes.quotas.set_class(name, _limits(call.body["quota_class_set"]))
     return answer({"quota_class_set": await call.service.volumes.quotas.of_class(name)})
 
@@ -93,7 +93,7 @@ async def limits(call: Call) -> Response:
 def _project(call: Call, rule: str) -> str:
     project = call.path["project"]
     if len(project) > LONGEST_NAME:
-        raise Rejected(400, f"quota_set_name has {len(project)} characters, more than {LONGEST_NAME}.")
+        raise Refused(400, f"quota_set_name has {len(project)} characters, more than {LONGEST_NAME}.")
     call.require(RULE + rule, project_id=project)
     return project
 
@@ -103,7 +103,7 @@ def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
     found = {resource: int(limit) for resource, limit in wish.items() if resource != "tenant_id"}
     for resource, limit in found.items():
         if not -1 <= limit <= MAX_INT:
-            raise Rejected(400, f"Quota limit {limit} for {resource[:80]} must be in the range of -1 and {MAX_INT}.")
+            raise Refused(400, f"Quota limit {limit} for {resource[:80]} must be in the range of -1 and {MAX_INT}.")
     return found
 
 

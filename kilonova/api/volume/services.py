@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import is_asked
 from kilonova.api.volume.volume_view import time_text
+from kilonova.domain.errors import Refused
 from kilonova.services.volume.backends import POOL
 from kilonova.services.volume.volume import ZONE
 
@@ -81,7 +81,7 @@ async def refuse_action(call: Call) -> Response:
     """Name the action, whatever its body is: those that are not offered (failover, get-log) have other bodies."""
     verb = call.path["verb"]
     status = 400 if verb in OF_CINDER else 404
-    raise Rejected(status, f"Unknown action {verb[:40]!r}: this API has enable, disable and disable-log-reason.")
+    raise Refused(status, f"Unknown action {verb[:40]!r}: this API has enable, disable and disable-log-reason.")
 
 
 async def enable(call: Call) -> Response:
@@ -94,7 +94,7 @@ async def disable(call: Call) -> Response:
 
 async def disable_with_reason(call: Call) -> Response:
     if not call.body.get("disabled_reason"):
-        raise Rejected(400, "disabled_reason must be given.")
+        raise Refused(400, "disabled_reason must be given.")
     return await _set_disabled(call, "disable-log-reason")
 
 
@@ -104,9 +104,9 @@ async def _set_disabled(call: Call, verb: str) -> Response:
     binary, host = body.get("binary") or body["service"], body["host"]
     known = {(one.binary, one.host) for one in await read_services(call)}
     if (binary, host) not in known:
-        raise Rejected(404, f"Service {binary[:80]} could not be found on host {host[:80]}.")
+        raise Refused(404, f"Service {binary[:80]} could not be found on host {host[:80]}.")
     if binary != VOLUME:
-        raise Rejected(400, f"{binary} on {host} is a part of the API and cannot be disabled.")
+        raise Refused(400, f"{binary} on {host} is a part of the API and cannot be disabled.")
     disabled = verb != "enable"
     await call.service.volumes.backends.set_disabled(host, disabled, reason if verb == "disable-log-reason" else None)
     shown = {"host": host, "service": binary, "binary": binary, "disabled": disabled}
@@ -133,7 +133,7 @@ async def host(call: Call) -> Response:
     """What lies there, in all and by project."""
     found = [one for one in await call.service.volumes.backends.all() if one.host == call.path["host"]]
     if not found:
-        raise Rejected(404, f"Host {call.path['host'][:80]} could not be found.")
+        raise Refused(404, f"Host {call.path['host'][:80]} could not be found.")
     held = await call.service.volumes.backends.held(found[0].id)
     return answer({"host": [{"resource": {"host": found[0].host, **one}} for one in held]})
 
@@ -163,7 +163,7 @@ async def capabilities(call: Call) -> Response:
     """Of a backend, or of its pool: what a type could ask for."""
     wanted = call.path["host"].partition("#")[0]
     if wanted not in {one.host for one in await call.service.volumes.backends.all()}:
-        raise Rejected(404, f"Host {wanted[:80]} could not be found.")
+        raise Refused(404, f"Host {wanted[:80]} could not be found.")
     return answer(
         {
             **STORAGE,

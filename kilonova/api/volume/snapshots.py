@@ -9,12 +9,12 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import Filter, Listed, listed, pairs, text
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.wishes import described
+from kilonova.domain.errors import Refused
 from kilonova.services.volume.volume import SNAPSHOT_STATES, USER, Snapshot
 
 RULE = "volume:"
@@ -49,7 +49,7 @@ async def create(call: Call) -> Response:
     wish = call.body["snapshot"]
     force = wish.get("force")
     if force is not None and call.at(3, 66) and not is_true(force):
-        raise Rejected(400, "Since 3.66 force is always true; leave it out.")
+        raise Refused(400, "Since 3.66 force is always true; leave it out.")
     volume = await call.service.volumes.volumes.find(call.caller, wish["volume_id"] or "")
     call.require(project_id=volume.project_id)
     snapshot = await call.service.volumes.snapshots.create(
@@ -97,7 +97,7 @@ async def set_status(call: Call) -> Response:
     snapshot, wish = await snapshot_of(call), call.body[call.route.action]
     status = wish["status"].lower()
     if status not in SNAPSHOT_STATES:
-        raise Rejected(400, f"Snapshot status {status[:80]!r} is not one of {', '.join(sorted(SNAPSHOT_STATES))}.")
+        raise Refused(400, f"Snapshot status {status[:80]!r} is not one of {', '.join(sorted(SNAPSHOT_STATES))}.")
     told = {"status": status, **{name: wish[name] for name in ("progress",) if name in wish}}
     await call.service.volumes.snapshots.describe(call.caller, snapshot.id, told)
     return nothing(202)

@@ -7,7 +7,6 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.projects import check_project
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Handler, Route, Version
 from kilonova.api.volume import forms
 from kilonova.api.volume.types import type_of
@@ -46,7 +45,7 @@ async def show_default(call: Call) -> Response:
     project = call.path["project"]
     found = await call.service.volumes.types.defaults()
     if project not in found:
-        raise Rejected(404, f"Default type for project {project[:80]} not found.")
+        raise Refused(404, f"Default type for project {project[:80]} not found.")
     return answer({"default_type": _default(project, found[project])})
 
 
@@ -58,7 +57,7 @@ async def set_default(call: Call) -> Response:
             call.caller, project, call.body["default_type"]["volume_type"]
         )
     except Refused as why:
-        raise Rejected(400, why.message) from None
+        raise Refused(400, why.message) from None
     return answer({"default_type": _default(project, chosen.id)})
 
 

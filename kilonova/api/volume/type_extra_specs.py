@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.types import type_of, visible_specs
+from kilonova.domain.errors import Refused
 from kilonova.services.volume.types import no_such_spec
 
 RULE = "volume_extension:types_extra_specs:"
@@ -35,7 +35,7 @@ async def show(call: Call) -> Response:
 async def put(call: Call) -> Response:
     found, key = await type_of(call), call.path["key"]
     if key not in call.body:
-        raise Rejected(400, "Request body and URI mismatch")
+        raise Refused(400, "Request body and URI mismatch")
     await call.service.volumes.types.add_specs(call.caller, found.id, call.body)
     return answer(call.body)
 

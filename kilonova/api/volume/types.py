@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import FALSE, TRUE, next_links, page_of, pairs
+from kilonova.domain.errors import Refused
 from kilonova.services.volume.volume import VolumeType
 
 RULE = "volume_extension:"
@@ -23,7 +23,7 @@ async def type_of(call: Call) -> VolumeType:
     """By its id alone: a name that looks like another's id would be found."""
     found = await call.service.volumes.types.find(call.caller, call.path["type"])
     if found.id != call.path["type"]:
-        raise Rejected(404, f"Volume type {call.path['type'][:80]} could not be found.")
+        raise Refused(404, f"Volume type {call.path['type'][:80]} could not be found.")
     return found
 
 
@@ -54,7 +54,7 @@ def _is_wanted(call: Call, one: VolumeType) -> bool:
     if call.caller.is_admin:
         public = call.query.get("is_public", "true").lower()
         if public not in ("none", *TRUE, *FALSE):
-            raise Rejected(400, f"Invalid is_public filter {public[:40]!r}: use true, false or none.")
+            raise Refused(400, f"Invalid is_public filter {public[:40]!r}: use true, false or none.")
         if public != "none" and one.is_public != (public in TRUE) and not (public in TRUE and one.granted):
             return False
     if not call.at(3, 52) or "extra_specs" not in call.query:
@@ -73,7 +73,7 @@ async def update(call: Call) -> Response:
     found, wish = await type_of(call), call.body["volume_type"]
     told = {name: value for name, value in wish.items() if value is not None}
     if not told:
-        raise Rejected(400, "Specify volume type name, description, is_public or a combination thereof.")
+        raise Refused(400, "Specify volume type name, description, is_public or a combination thereof.")
     if "name" in told:
         told["name"] = told["name"].strip()
     if "is_public" in told:

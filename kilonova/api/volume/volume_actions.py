@@ -9,13 +9,13 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER, Handler, Route, Version
 from kilonova.api.volume import forms
 from kilonova.api.volume.volume_create import find_image, require_type
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import without
+from kilonova.domain.errors import Refused
 from kilonova.services.image.image import PRIVATE, PUBLIC, Image
 from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.services.volume.changing import Said
@@ -75,14 +75,14 @@ async def reset(call: Call) -> Response:
     volume, wish = await volume_of(call), call.body["os-reset_status"]
     told = {name: value.lower() for name, value in wish.items() if value}
     if not told:
-        raise Rejected(400, "Must specify 'status', 'attach_status' or 'migration_status' for update.")
+        raise Refused(400, "Must specify 'status', 'attach_status' or 'migration_status' for update.")
     for name, known in (
         ("status", RESETTABLE),
         ("attach_status", {ATTACHED, DETACHED}),
         ("migration_status", MIGRATION_STATES),
     ):
         if told.get(name, next(iter(known))) not in known:
-            raise Rejected(400, f"{name} {told[name][:80]!r} is not one of {', '.join(sorted(known))}.")
+            raise Refused(400, f"{name} {told[name][:80]!r} is not one of {', '.join(sorted(known))}.")
     await call.service.volumes.changes.reset(call.caller, volume.id, Said(**told))
     return nothing(202)
 
@@ -100,7 +100,7 @@ async def upload(call: Call) -> Response:
     """The image is recorded first, so that its id can be told; its bytes follow."""
     volume, wish = await volume_of(call), call.body["os-volume_upload_image"]
     if wish.get("disk_format", RAW) not in (RAW, QCOW2) or (wish.get("container_format") or "bare") != "bare":
-        raise Rejected(400, "Use disk_format raw or qcow2, and container_format bare.")
+        raise Refused(400, "Use disk_format raw or qcow2, and container_format bare.")
     visibility = wish.get("visibility", PRIVATE)
     if visibility == PUBLIC:
         call.require(f"{ACTIONS}upload_public", project_id=volume.project_id)

@@ -6,7 +6,6 @@ from typing import Any
 
 from kilonova.api.call import Call
 from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.rejected import Rejected
 from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
 from kilonova.services.image.image import Image
@@ -21,10 +20,10 @@ async def new_volume(call: Call) -> NewVolume:
     wish = call.body["volume"]
     for word, noun in ABSENT.items():
         if wish.get(word):
-            raise Rejected(404, f"There is no {noun} {str(wish[word])[:80]}: this cloud has none.")
+            raise Refused(404, f"There is no {noun} {str(wish[word])[:80]}: this cloud has none.")
     if is_true(wish.get("multiattach") or False):
         text = "multiattach parameter has been removed: choose a volume type whose extra specs have multiattach."
-        raise Rejected(400, text)
+        raise Refused(400, text)
     if wish.get("volume_type"):
         await require_type(call, wish["volume_type"])
     reference = wish.get("imageRef") or wish.get("image_id")
@@ -64,7 +63,7 @@ async def find_image(call: Call, reference: str) -> Image:
         named = (Condition("name", EQUAL, reference),)
         found = await call.service.images.list_(call.caller, Wanted(limit=2, conditions=named))
     if len(found) > 1:
-        raise Rejected(409, f"Multiple matches found for '{reference[:80]}', use an ID to be more specific.")
+        raise Refused(409, f"Multiple matches found for '{reference[:80]}', use an ID to be more specific.")
     if not found:
         raise no_image(reference)
     return found[0]

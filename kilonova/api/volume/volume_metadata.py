@@ -10,12 +10,12 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.snapshots import snapshot_of
 from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import no_such_key, without
+from kilonova.domain.errors import Refused
 from kilonova.services.volume.volume import USER, Snapshot, Volume
 
 Edit = Callable[[dict[str, str]], dict[str, str]]
@@ -51,7 +51,7 @@ class Metadata:
     async def put(self, call: Call) -> Response:
         meta, key = call.body["meta"], call.path["key"]
         if key not in meta or len(meta) > 1:
-            raise Rejected(400, "Request body and URI mismatch: the body must have the key of the URL and no other.")
+            raise Refused(400, "Request body and URI mismatch: the body must have the key of the URL and no other.")
         await self._edit(call, lambda old: {**old, **meta})
         return answer({"meta": meta})
 
@@ -93,7 +93,7 @@ def _tag(metadata: dict[str, str]) -> str:
 def _check_tag(call: Call, metadata: dict[str, str]) -> None:
     wanted = [tag.strip().strip('"') for tag in call.request.headers.get("if-match", "").split(",") if tag.strip()]
     if wanted and "*" not in wanted and _tag(metadata) not in wanted:
-        raise Rejected(412, "The metadata was modified concurrently; read it again and retry.")
+        raise Refused(412, "The metadata was modified concurrently; read it again and retry.")
 
 
 ROUTES = [*Metadata("volume", volume_of).routes(), *Metadata("snapshot", snapshot_of).routes()]

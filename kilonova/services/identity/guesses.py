@@ -41,7 +41,8 @@ class Guesses:
         if left > 0:
             seconds = math.ceil(left)
             text = f"Too many failed log-ins of this user from this address: {self._limit} in a minute"
-            raise Refused("too_many_logins", f"{text}; try again in {seconds} seconds.", retry_after=seconds)
+            headers = {"Retry-After": str(seconds)}
+            raise Refused("too_many_logins", f"{text}; try again in {seconds} seconds.", headers=headers)
 
     def note(self, guess: Guess | None, *, is_right: bool) -> None:
         if guess is None or not self._limit:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kilonova.api.forms import Forms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER
+from kilonova.domain.errors import Refused
 
 TEXT = {"type": "string", "maxLength": 3}
 COLOURS = ["red", "green", "blue", "black", "white"]
@@ -30,7 +30,7 @@ QUERY = Forms({"properties": {"limit": {"type": "array", "items": {"type": "stri
 
 
 def said(forms: Forms, value: Any, what: str = "") -> str:
-    with pytest.raises(Rejected) as refused:
+    with pytest.raises(Refused) as refused:
         forms.check(value, EVER, what=what)
     assert refused.value.status == 400
     return refused.value.message
@@ -76,6 +76,6 @@ def test_a_long_value_is_cut_but_not_the_answer() -> None:
 @pytest.mark.parametrize("length", [4, 300, 5000, 100_000])
 def test_however_long_a_value_is_the_sentence_says_what_is_wrong_with_it(length: int) -> None:
     for body in ({"tags": ["x" * length]}, {"name": "x" * length}):
-        with pytest.raises(Rejected) as refused:
+        with pytest.raises(Refused) as refused:
             BODY.check(body, EVER)
         assert "is longer than 3 characters" in refused.value.message and len(refused.value.message) < 1200

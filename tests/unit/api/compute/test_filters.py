@@ -10,7 +10,7 @@ import pytest
 
 from kilonova.api.compute.patterns import is_pattern, matcher
 from kilonova.api.compute.schemas.servers import LIST, PATTERNS, TAG_PATTERNS
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from tests.unit.api.compute.cloud import LATEST, Cloud, run
 
 BAD = ["(((", "[", "*", "a{2,1}", r"(?=a)b", r"(a)\1", "", "(" * 300 + ")" * 300, "((((a{99}){99}){99}){99})"]
@@ -19,7 +19,7 @@ BAD = ["(((", "[", "*", "a{2,1}", r"(?=a)b", r"(a)\1", "", "(" * 300 + ")" * 300
 @pytest.mark.parametrize("name", [*PATTERNS, *TAG_PATTERNS])
 @pytest.mark.parametrize("pattern", BAD[:2])
 def test_what_is_none_is_refused_by_every_filter_that_nova_checks(name: str, pattern: str) -> None:
-    with pytest.raises(Rejected) as refused:
+    with pytest.raises(Refused) as refused:
         LIST.check({name: [pattern]}, (2, 26), what="query parameters")
     assert refused.value.status == 400
     assert f"query parameters {name}. Value: {pattern}. '{pattern}' is not a 'regex'" in refused.value.message

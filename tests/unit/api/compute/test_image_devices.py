@@ -9,7 +9,7 @@ import pytest
 
 from kilonova.api.compute.image_devices import devices_in, merged
 from kilonova.api.compute.server_devices import is_root
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 
 IMAGE = "1a6e0000-0000-4000-8000-000000000001"
 ROOT = {"source_type": "snapshot", "snapshot_id": "snap1", "boot_index": 0, "device_name": "/dev/vda", "volume_size": 1}
@@ -53,7 +53,7 @@ def test_an_image_without_devices() -> None:
     ],
 )
 def test_nonsense_is_refused_in_words(devices: Any) -> None:
-    with pytest.raises(Rejected) as why:
+    with pytest.raises(Refused) as why:
         named(devices)
     assert why.value.status == 400 and "Block Device Mapping is Invalid" in why.value.message
 

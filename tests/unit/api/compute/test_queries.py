@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kilonova.api.compute.routes import LEGACY_ROUTES, ROUTES
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import PUBLIC, Route
+from kilonova.domain.errors import Refused
 from tests.unit.api.compute.cloud import LATEST, Cloud, run
 
 # Versions need no token and are for clients of any age; the other one Nova never closed.
@@ -27,7 +27,7 @@ def refuses(route: Route, version: tuple[int, int]) -> bool:
     assert route.query is not None, f"{route.method} {route.path} takes anything"
     try:
         route.query.check({"colour": ["red"]}, version)
-    except Rejected as why:
+    except Refused as why:
         assert why.status == 400
         return True
     return False

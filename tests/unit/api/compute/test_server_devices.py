@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilonova.api.compute.server_devices import check_devices, devices_of, with_local_disks
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 
 IMAGE, VOLUME = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
@@ -68,13 +68,13 @@ def test_the_older_form() -> None:
     ],
 )
 def test_what_the_older_form_cannot_be(devices: Devices, says: str) -> None:
-    with pytest.raises(Rejected, match=says) as why:
+    with pytest.raises(Refused, match=says) as why:
         older(devices)
     assert why.value.status == 400
 
 
 def test_the_older_form_boots_from_the_device_that_is_named_so() -> None:
-    with pytest.raises(Rejected, match="Boot sequence"):
+    with pytest.raises(Refused, match="Boot sequence"):
         older([{"volume_id": VOLUME, "device_name": "vdb"}], "")
 
 
@@ -100,7 +100,7 @@ def test_the_older_form_boots_from_the_device_that_is_named_so() -> None:
     ],
 )
 def test_what_a_list_cannot_be(devices: Devices, says: str) -> None:
-    with pytest.raises(Rejected, match=says) as why:
+    with pytest.raises(Refused, match=says) as why:
         listed(devices, ROOMY)
     assert why.value.status == 400
 
@@ -115,23 +115,23 @@ def test_what_a_list_cannot_be(devices: Devices, says: str) -> None:
     ],
 )
 def test_local_disks_are_of_the_flavor(devices: Devices, says: str) -> None:
-    with pytest.raises(Rejected, match=says):
+    with pytest.raises(Refused, match=says):
         listed([ROOT, *devices], ROOMY, -1)
 
 
 def test_local_disks_within_the_flavor() -> None:
     halves = [{**LOCAL, "volume_size": 2}] * 2
     assert len(listed([ROOT, *halves, {**SWAP, "volume_size": 64}], ROOMY, 4)) == 4
-    with pytest.raises(Rejected, match="more local devices than the limit allows: 4 of 3"):
+    with pytest.raises(Refused, match="more local devices than the limit allows: 4 of 3"):
         listed([ROOT, *halves], ROOMY)
 
 
 def test_disks_of_the_flavor_count_too() -> None:
     listed([ROOT], ROOMY)
-    with pytest.raises(Rejected, match="3 of 2"):
+    with pytest.raises(Refused, match="3 of 2"):
         listed([ROOT], ROOMY, 2)
     listed([ROOT], ROOMY, -1)
-    with pytest.raises(Rejected, match="1 of 0"):
+    with pytest.raises(Refused, match="1 of 0"):
         listed([ROOT], FLAVOR, 0)
     listed([{**DATA, "boot_index": 0}], FLAVOR, 0, image="")
 

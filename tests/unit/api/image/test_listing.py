@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from kilonova.api.image.filters import split_values
-from kilonova.api.rejected import Rejected
+from kilonova.domain.errors import Refused
 from tests.support.qcow2 import qcow2
 from tests.unit.api.image.asking import Glance
 from tests.unit.api.image.conftest import Run
@@ -271,5 +271,5 @@ def test_values_in_quotes(text: str, values: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ['"', '"a', 'a"b"', '"a"b', '"a",b"', '"\\"'])
 def test_quotes_that_do_not_fit(text: str) -> None:
-    with pytest.raises(Rejected):
+    with pytest.raises(Refused):
         split_values(text)

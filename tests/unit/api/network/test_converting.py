@@ -8,8 +8,8 @@ import pytest
 
 from kilonova.api.forms import Schema
 from kilonova.api.network.converting import ConvertingForms
-from kilonova.api.rejected import Rejected
 from kilonova.api.routes import EVER
+from kilonova.domain.errors import Refused
 
 SCHEMA: Schema = {
     "type": "object",
@@ -42,5 +42,5 @@ def test_what_is_taken(given: Any, taken: Any) -> None:
     "given", [{"mtu": "67"}, {"mtu": "wide"}, {"mtu": ""}, {"mtu": 1.5}, {"up": "maybe"}, {"up": 2}]
 )
 def test_what_is_not(given: Any) -> None:
-    with pytest.raises(Rejected):
+    with pytest.raises(Refused):
         ConvertingForms(SCHEMA).check(given, EVER)

@@ -126,13 +126,13 @@ def test_the_block_ends_a_minute_after_the_first_of_the_failures() -> None:
         watch.time += 10
     with pytest.raises(Refused) as why:
         guesses.refuse_blocked(guess)
-    assert why.value.details == {"retry_after": 30} and "30 seconds" in why.value.message
+    assert why.value.headers == {"Retry-After": "30"} and "30 seconds" in why.value.message
     watch.time = 1000.0 + WINDOW_SECONDS
     guesses.refuse_blocked(guess)
     guesses.note(guess, is_right=False)  # the failures of second 10, 20 and 60 now count
     with pytest.raises(Refused) as why:
         guesses.refuse_blocked(guess)
-    assert why.value.details == {"retry_after": 10}
+    assert why.value.headers == {"Retry-After": "10"}
 
 
 def test_a_right_password_forgets_the_wrong_ones() -> None:
