@@ -615,3 +615,6 @@ def _meant(word: str, known: Any) -> str:
 
 def _bad(message: str) -> Refused:
     return Refused("bad_configuration", message)
+
+
+DEFAULTS = Settings()

@@ -7,7 +7,6 @@ from starlette.routing import Mount
 from starlette.routing import Route as Page
 from starlette.types import ASGIApp
 
-from kilonova.api.call import DEFAULTS
 from kilonova.api.compute.manner import ComputeManner, LegacyManner, RootManner
 from kilonova.api.compute.routes import LEGACY_ROUTES
 from kilonova.api.compute.routes import ROUTES as COMPUTE_ROUTES
@@ -37,6 +36,7 @@ from kilonova.api.volume.manner import RootManner as VolumeRootManner
 from kilonova.api.volume.manner import VolumeManner
 from kilonova.api.volume.routes import ROUTES as VOLUME_ROUTES
 from kilonova.api.volume.versions import ROOT_ROUTES as VOLUME_ROOT_ROUTES
+from kilonova.settings import DEFAULTS
 
 
 def make_app(service: Service) -> ASGIApp:

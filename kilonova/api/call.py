@@ -16,9 +16,9 @@ from kilonova.api.addresses import group_of
 from kilonova.api.routes import Route, Version
 from kilonova.domain.caller import Caller
 from kilonova.domain.cause import Cause
-from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
-from kilonova.settings import Settings
+from kilonova.operations.checks.requester import Requester
+from kilonova.settings import DEFAULTS, Settings
 from kilonova.world import Stores
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 OPERATION_HEADER = "X-Kilonova-Operation"
-DEFAULTS = Settings()
 
 
 def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -99,9 +98,7 @@ class Call:
         return self.service.policy.allows(rule, self.caller, project_id=project_id, user_id=user_id)
 
     def require(self, rule: str = "", *, project_id: str | None = None, user_id: str | None = None) -> None:
-        rule = rule or self.route.rule
-        if not self.allows(rule, project_id=project_id, user_id=user_id):
-            raise Refused(403, f"Policy doesn't allow {rule} to be performed.")
+        self.service.policy.require(rule or self.route.rule, self.caller, project_id=project_id, user_id=user_id)
 
     def url(self, path: str) -> str:
         """An address that the client can reach: `path` is below this service's prefix."""
@@ -111,6 +108,10 @@ class Call:
         """The header that says where a new thing is. A name that a client chose could end the header or the address, so
         each word is quoted."""
         return {"Location": self.url("".join(f"/{quote(word, safe='')}" for word in words))}
+
+    @property
+    def requester(self) -> Requester:
+        return Requester(self.caller, self.cause, self.service)
 
     @property
     def cause(self) -> Cause:

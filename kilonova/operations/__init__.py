@@ -5,8 +5,10 @@ from __future__ import annotations
 from kilonova.engine.model import Registry
 from kilonova.operations.adopt import Adopt
 from kilonova.operations.attach_volume import AttachVolume
-from kilonova.operations.build import Build
 from kilonova.operations.confirm_resize import ConfirmResize
+from kilonova.operations.create.build import Build
+from kilonova.operations.create.place import Place
+from kilonova.operations.create.place_many import PlaceMany
 from kilonova.operations.delete import Delete
 from kilonova.operations.delete_unplaced import DeleteUnplaced
 from kilonova.operations.detach_volume import DetachVolume
@@ -16,8 +18,6 @@ from kilonova.operations.evacuate_host import EvacuateHost
 from kilonova.operations.follow_power import FollowPower
 from kilonova.operations.host_gone import HostGone
 from kilonova.operations.migrate import Migrate
-from kilonova.operations.place import Place
-from kilonova.operations.place_many import PlaceMany
 from kilonova.operations.reboot import HardReboot, SoftReboot
 from kilonova.operations.rebuild import Rebuild
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.domain.caller import Caller
+from kilonova.domain.errors import Refused
 from kilonova.policy.file import parsed, read_rules, refused
 from kilonova.policy.rules import DEFAULTS, SCOPE_FREE
 
@@ -39,6 +40,10 @@ class Policy:
             "user_id": caller.user_id if user_id is None else user_id,
         }
         return self._known(key, rule, caller, target)
+
+    def require(self, rule: str, caller: Caller, *, project_id: str | None = None, user_id: str | None = None) -> None:
+        if not self.allows(rule, caller, project_id=project_id, user_id=user_id):
+            raise Refused(403, f"Policy doesn't allow {rule} to be performed.")
 
     def allows_on(self, rule: str, caller: Caller, target: Mapping[str, str]) -> bool:
         """The target has just these attributes. One that a check asks for and that is not there matches nobody."""

@@ -13,7 +13,7 @@ from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
-from kilonova.operations.new_servers import NewServers, create_many
+from kilonova.operations.create.accept import NewServers, create_many
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.submit import remove, submit, submit_snapshot
 from kilonova.sim.acts import NEMESES, Act

@@ -6,7 +6,7 @@ from typing import Any
 
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor
-from kilonova.operations.new_servers import NewServer
+from kilonova.operations.create.accept import NewServer
 from kilonova.sim.acts import WIDE as WIDE_SERVER
 from kilonova.sim.acts import WIDE_EVERY, Act
 from kilonova.sim.cloud import SimCloud

@@ -14,9 +14,9 @@ from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.operations import hosts
+from kilonova.operations.create.accept import NewServer, NewServers, create_many
 from kilonova.operations.host_requests import CHECKS as WHOLE
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
-from kilonova.operations.new_servers import NewServer, NewServers, create_many
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.submit import remove, submit

@@ -11,10 +11,10 @@ from kilonova.engine.model import CONTROL, DESTINATION, Step
 from kilonova.engine.rehearse import rehearse
 from kilonova.engine.restored import begin_era
 from kilonova.operations import REGISTRY
+from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.host_requests import evacuate_host
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
-from kilonova.operations.new_servers import NewServer, create
 from kilonova.operations.submit import submit
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.invariants import check

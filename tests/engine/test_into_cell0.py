@@ -7,7 +7,7 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
-from kilonova.operations.new_servers import create
+from kilonova.operations.create.accept import create
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.submit import submit
 from kilonova.sim.cloud import CloudShape, SimCloud

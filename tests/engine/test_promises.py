@@ -10,8 +10,8 @@ import pytest
 
 from kilonova.engine.accept import Ask
 from kilonova.engine.rehearse import rehearse
-from kilonova.operations.new_servers import NewServer, NewServers, create, create_many
-from kilonova.operations.rehearse_create import rehearse_create
+from kilonova.operations.create.accept import NewServer, NewServers, create, create_many
+from kilonova.operations.create.plan import rehearse_create
 from kilonova.scheduler import promises
 from kilonova.scheduler.promises import Promise, Promises
 from tests.engine.conftest import SMALL

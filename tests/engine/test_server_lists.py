@@ -10,7 +10,7 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
-from kilonova.operations.new_servers import NewServer, create
+from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.submit import submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.store.server_lists import Wanted, page

@@ -13,9 +13,9 @@ from kilonova.domain.bulk import HostPlan
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor, from_json
 from kilonova.engine.limits import Limits
+from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.hosts import declare_down
-from kilonova.operations.new_servers import NewServer, create
 from kilonova.operations.rehearse_host import rehearse_host
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.invariants import check

@@ -11,9 +11,10 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas import flavors as forms
-from kilonova.api.compute.schemas.types import MAX_INT, is_true
+from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.services.compute.flavors import Flavor, NewFlavor
 
 MANAGE = "os_compute_api:os-flavor-manage:"

@@ -12,9 +12,9 @@ from kilonova.api.call import Call, answer
 from kilonova.api.compute.ids import Asked
 from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.schemas import services as forms
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.placement.amounts import Amount, read_amounts
 from kilonova.placement.classes import DISK_GB, MEMORY_MB, VCPU
 from kilonova.services.compute.hosts import (

@@ -9,12 +9,13 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import limit_of, next_links, time_of
-from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, Schema, closed, is_true, texts
+from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, Schema, closed, texts
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import flavor_from
+from kilonova.domain.words import is_true
 from kilonova.services.compute.migrations import Asked, find_move, read_moves
 from kilonova.world import Row
 

@@ -11,9 +11,10 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.projects import check_project
 from kilonova.api.compute.schemas import quotas as forms
 from kilonova.api.compute.schemas.queries import ANY
-from kilonova.api.compute.schemas.types import MAX_INT, is_true
+from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 
 RULE = "os_compute_api:os-quota-sets:"
 CLASS_RULE = "os_compute_api:os-quota-class-sets:"

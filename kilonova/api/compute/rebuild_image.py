@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kilonova.api.call import Call
-from kilonova.api.compute.server_disks import check_fit, check_memory, find_image, image_details
-from kilonova.api.compute.server_hardware import check_same_hardware
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import ServerVolume
+from kilonova.operations.checks.hardware import check_same_hardware
+from kilonova.operations.checks.images import check_fit, check_memory, find_image, image_details
 from kilonova.services.image.image import Image
 from kilonova.services.volume.creating import check_image, image_facts
 from kilonova.services.volume.volume import IN_USE
@@ -31,11 +31,11 @@ def root_volume(record: Record) -> ServerVolume | None:
 
 async def image_for(call: Call, record: Record, image_id: str, *, reimages: bool) -> RebuildImage:
     """`reimages`: as from 2.93 on."""
-    image, root = await find_image(call, image_id), root_volume(record)
+    image, root = await find_image(call.requester, image_id), root_volume(record)
     check_same_hardware(record.flavor, image)
     params = {"image": image.id, **image_details(image)}
     if root is None:
-        check_fit(call, record.flavor, image)
+        check_fit(call.requester, record.flavor, image)
         return RebuildImage("rebuild", params)
     check_memory(record.flavor, image)
     before = await _check_volume(call, root, image, reimages=reimages)

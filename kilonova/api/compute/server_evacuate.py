@@ -10,11 +10,11 @@ from starlette.responses import Response
 from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_actions as schemas
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server import server_of
 from kilonova.api.compute.server_create import new_password, shown_password
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
 from kilonova.operations.hosts import find_host
 from kilonova.operations.submit import submit

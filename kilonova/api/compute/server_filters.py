@@ -8,11 +8,11 @@ from typing import Any
 from kilonova.api.call import Call
 from kilonova.api.compute.paging import limit_of, time_of
 from kilonova.api.compute.patterns import matcher
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_view import zone_of
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
+from kilonova.domain.words import is_true
 from kilonova.store.server_lists import Wanted
 from kilonova.store.server_order import Key, Order, Page, column_key
 from kilonova.store.server_records import Record, find, find_partial

@@ -1,54 +1,21 @@
-"""What flavor and image of a server ask of a host's hardware, and /servers/{server}/topology: what it got."""
+"""/servers/{server}/topology: the hardware that a server got."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import server_of
 from kilonova.api.routes import Route
-from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HardwareWish, HostClaim
-from kilonova.domain.hardware_wish import check_same_wish, wish_of
 from kilonova.domain.numa import CellClaim, GuestCell
-from kilonova.domain.server import Flavor
-from kilonova.services.image.image import Image
 from kilonova.store.host_hardware import claim_of
 from kilonova.store.server_records import Record
 from kilonova.world import Tx
 
 RULE = "compute:server:topology:"
-
-
-def with_hardware(call: Call, flavor: Flavor, image: Image | None) -> Flavor:
-    """The flavor with what it and the image ask for; whatever is wrong with that is the caller's to put right."""
-    return with_properties(call, flavor, dict(image.properties) if image is not None else {})
-
-
-def with_properties(call: Call, flavor: Flavor, properties: dict[str, str]) -> Flavor:
-    """The same, with the properties of an image."""
-    with faults_of_the_caller():
-        wish = wish_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, properties, call.service.pci_aliases)
-    return msgspec.structs.replace(flavor, wish=wish)
-
-
-def check_same_hardware(flavor: Flavor, image: Image) -> None:
-    """A rebuild stays on its host, so the new image may not ask for anything else of it."""
-    with faults_of_the_caller():
-        check_same_wish(flavor, dict(image.properties), image.id)
-
-
-@contextlib.contextmanager
-def faults_of_the_caller() -> Iterator[None]:
-    try:
-        yield
-    except Refused as why:
-        raise Refused(400, why.message) from None
 
 
 async def show(call: Call) -> Response:

@@ -12,23 +12,16 @@ from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.rebuild_image import image_for, root_volume
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import servers as schemas
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server import check_unlocked, look_at_ports, server_of
-from kilonova.api.compute.server_create import (
-    check_files,
-    check_user_data,
-    find_key,
-    new_password,
-    plain_address,
-    sealed_files,
-    sealed_user_data,
-    shown_password,
-)
+from kilonova.api.compute.server_create import new_password, shown_password
 from kilonova.api.compute.server_unplaced import is_unplaced, retry
 from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones, groups_of
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
+from kilonova.operations.checks.contents import check_files, check_user_data, find_key, seal_files, seal_user_data
+from kilonova.operations.create.request import plain_address
 from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
 
@@ -50,7 +43,7 @@ async def rebuild(call: Call) -> Response:
     if wish.get("trusted_image_certificates") and root_volume(record) is not None:
         raise Refused(400, NO_CERTIFICATES)
     operation, params = await image_for(call, record, wish["imageRef"], reimages=call.at(*REIMAGES))
-    await check_files(call, wish)
+    await check_files(call.requester, wish.get("personality", []))
     params["details"] = await _details(call, wish)
     if is_true(wish.get("preserve_ephemeral", False)):
         params["preserve_ephemeral"] = True
@@ -94,11 +87,12 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
     }
     told = {name: wish[key] for key, name in names.items() if key in wish}
     if "key_name" in told:
-        told["public_key"] = msgspec.to_builtins(await find_key(call, wish["key_name"])) if wish["key_name"] else None
+        key = await find_key(call.requester, wish["key_name"]) if wish["key_name"] else None
+        told["public_key"] = msgspec.to_builtins(key)
     if "user_data" in told:
-        told["user_data"] = sealed_user_data(call, told["user_data"])
+        told["user_data"] = seal_user_data(call.engine, told["user_data"])
     if wish.get("personality"):
-        told["personality"] = sealed_files(call, wish)
+        told["personality"] = seal_files(call.engine, wish["personality"])
     addresses = {"accessIPv4": "access_ip_v4", "accessIPv6": "access_ip_v6"}
     return told | {name: plain_address(wish[key]) for key, name in addresses.items() if key in wish}
 

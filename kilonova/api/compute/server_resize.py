@@ -12,11 +12,11 @@ from kilonova.api.call import OPERATION_HEADER, Call, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import check_unlocked, server_of
-from kilonova.api.compute.server_disks import check_fit
-from kilonova.api.compute.server_hardware import with_properties
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
+from kilonova.operations.checks.hardware import with_properties
+from kilonova.operations.checks.images import check_fit
 from kilonova.operations.submit import submit
 from kilonova.services.image.image import Image
 from kilonova.store.server_records import Record
@@ -47,8 +47,8 @@ async def resize_params(call: Call, record: Record, flavor_id: str) -> dict[str,
         raise Refused(400, why.message) from None
     details = record.details
     if not (details.volume_backed or any(one.is_root for one in record.volumes)):
-        check_fit(call, flavor, await _image(call, record))
-    return {"flavor": msgspec.to_builtins(with_properties(call, flavor, details.image_properties))}
+        check_fit(call.requester, flavor, await _image(call, record))
+    return {"flavor": msgspec.to_builtins(with_properties(call.requester, flavor, details.image_properties))}
 
 
 async def _image(call: Call, record: Record) -> Image | None:

@@ -13,10 +13,6 @@ import msgspec
 from kilonova.api.call import Call
 from kilonova.api.compute.repeating import idempotency_key
 from kilonova.api.compute.server import owner_of
-from kilonova.api.compute.server_devices import wrong_source
-from kilonova.api.compute.server_disks import check_fit, find_image, image_details
-from kilonova.api.compute.server_hardware import with_hardware
-from kilonova.api.compute.server_networks import ATTACH_EXTERNAL
 from kilonova.api.routes import Version
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
@@ -24,6 +20,10 @@ from kilonova.domain.network import WantedPort
 from kilonova.domain.server import from_json
 from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Accepted, Ask
+from kilonova.operations.checks.hardware import with_hardware
+from kilonova.operations.checks.images import check_fit, find_image, image_details
+from kilonova.operations.create.devices import wrong_source
+from kilonova.operations.create.networks import ATTACH_EXTERNAL
 from kilonova.operations.retry import asked_before, rebuild_unplaced
 from kilonova.store.open import CELL0
 from kilonova.store.server_records import Record
@@ -69,10 +69,10 @@ async def rebuild_params(call: Call, record: Record, wish: dict[str, Any], detai
 
 async def _from_image(call: Call, record: Record, image_id: str) -> dict[str, Any]:
     """Nothing is there yet, so it may ask for other hardware than the image before."""
-    image = await find_image(call, image_id)
-    check_fit(call, record.flavor, image)
+    image = await find_image(call.requester, image_id)
+    check_fit(call.requester, record.flavor, image)
     about = image_details(image)
-    flavor = msgspec.to_builtins(with_hardware(call, record.flavor, image))
+    flavor = msgspec.to_builtins(with_hardware(call.requester, record.flavor, image))
     return {"image": image.id, "flavor": flavor, "details": about}
 
 
@@ -114,6 +114,6 @@ async def _check_volumes(call: Call, owner: Caller, volumes: list[WantedVolume])
             elif one.snapshot_id:
                 await call.service.volumes.snapshots.find(owner, one.snapshot_id)
             elif one.image_id:
-                await find_image(call, one.image_id)
+                await find_image(call.requester, one.image_id)
         except Refused as why:
             raise wrong_source(why) from None

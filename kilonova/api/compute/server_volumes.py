@@ -10,14 +10,14 @@ from starlette.responses import Response
 from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_volumes as schemas
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server import act, check_unlocked, owner_of, server_of
-from kilonova.api.compute.server_destination import check_zone_of_volume
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import ServerVolume
+from kilonova.domain.words import is_true
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
+from kilonova.operations.create.destination import check_zone_of_volume
 from kilonova.operations.steps.volumes import record_volumes
 from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
@@ -137,7 +137,7 @@ async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
         raise Refused(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
     state = await call.service.volumes.servers.check(owner_of(call.caller, record), volume_id)
     if record.host is not None:
-        check_zone_of_volume(call, (await call.service.zones.sync()).zone_of(record.host), state.zone)
+        check_zone_of_volume(call.requester, (await call.service.zones.sync()).zone_of(record.host), state.zone)
     if state.multiattach and not call.at(2, 60):
         raise Refused(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
 

@@ -22,7 +22,7 @@ from kilonova.api.compute.server import (
     placed,
     server_of,
 )
-from kilonova.api.compute.server_create import create, plain_address
+from kilonova.api.compute.server_create import create
 from kilonova.api.compute.server_view import (
     HOST_STATUS,
     HOST_STATUS_UNKNOWN,
@@ -36,6 +36,7 @@ from kilonova.api.routes import Route
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
+from kilonova.operations.create.request import plain_address
 from kilonova.operations.submit import remove
 from kilonova.store.server_lists import page
 from kilonova.store.server_records import Record

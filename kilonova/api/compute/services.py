@@ -10,11 +10,11 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing, tell_declared
 from kilonova.api.compute.ids import Asked
 from kilonova.api.compute.schemas import services as forms
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.status import UNKNOWN
+from kilonova.domain.words import is_true
 from kilonova.operations.forget_host import forget_host
 from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
 from kilonova.services.compute.hosts import (

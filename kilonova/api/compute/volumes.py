@@ -9,10 +9,10 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import volumes as schemas
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
+from kilonova.domain.words import is_true
 from kilonova.services.volume.creating import NewVolume
 from kilonova.services.volume.listing import Wanted
 from kilonova.services.volume.volume import ATTACHED, Snapshot, Volume

@@ -10,13 +10,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from kilonova.api.call import DEFAULTS
 from kilonova.api.consoles.meeting import Target
 from kilonova.api.consoles.origin import check_origin
 from kilonova.api.consoles.urls import base_url
 from kilonova.domain.console import CONNECT_PATH, HOST_PATH, TOKEN_HEADER
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.engine.console_tokens import redeem_console
+from kilonova.settings import DEFAULTS
 from kilonova.streams import relay
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
+from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.declare_gone import declare_gone
 from kilonova.operations.host_requests import Bulk, ask_for_hosts, is_asked_already, known_for_hosts
 from kilonova.operations.hosts import find_host
-from kilonova.operations.new_servers import NewServer, create
 from kilonova.operations.rehearse_host import rehearse_host
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.steps.bulk import misfit_sentence

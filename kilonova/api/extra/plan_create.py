@@ -13,10 +13,11 @@ import msgspec
 from kilonova.api.call import Call
 from kilonova.api.compute.manner import ComputeManner
 from kilonova.api.compute.schemas.servers import CREATE
-from kilonova.api.compute.server_create import checked
+from kilonova.api.compute.server_create import read
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
-from kilonova.operations.rehearse_create import rehearse_create
+from kilonova.operations.create.plan import rehearse_create
+from kilonova.operations.create.request import check
 from kilonova.quota.resources import UNLIMITED
 
 RULE, SEES_ALL = "os_compute_api:servers:create", "kilonova:plans"
@@ -32,7 +33,7 @@ async def plan_create(call: Call, engine: Engine, body: dict[str, Any]) -> dict[
     compute.require(RULE)
     compute.body = CREATE.check(asked, compute.version)
     try:
-        wanted, _ = await checked(compute, compute.body["server"], "", dry=True)
+        wanted = (await check(compute.requester, read(compute), dry=True)).servers
         told = await rehearse_create(engine, wanted, call.cause)
     except Refused as why:  # the status is the one of Compute's own API
         raise Refused(why.code, why.message, status=manner.status_of(why)) from None

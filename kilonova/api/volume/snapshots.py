@@ -7,7 +7,6 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.api.volume import forms
@@ -15,6 +14,7 @@ from kilonova.api.volume.query import Filter, Listed, listed, pairs, text
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.services.volume.volume import SNAPSHOT_STATES, USER, Snapshot
 
 RULE = "volume:"

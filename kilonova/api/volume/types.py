@@ -7,11 +7,11 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import FALSE, TRUE, next_links, page_of, pairs
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.services.volume.volume import VolumeType
 
 RULE = "volume_extension:"

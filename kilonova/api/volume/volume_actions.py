@@ -7,7 +7,6 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.forms import Forms
 from kilonova.api.routes import EVER, Handler, Route, Version
 from kilonova.api.volume import forms
@@ -16,6 +15,7 @@ from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import without
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.services.image.image import PRIVATE, PUBLIC, Image
 from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.services.volume.changing import Said

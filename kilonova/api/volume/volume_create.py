@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.api.call import Call
-from kilonova.api.compute.schemas.types import is_true
 from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import is_true
 from kilonova.services.image.image import Image
 from kilonova.services.image.listing import EQUAL, Condition, Wanted
 from kilonova.services.volume.creating import NewVolume, no_image

@@ -14,7 +14,7 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, to_json
 from kilonova.engine.accept import Accepted, Ask, Key
-from kilonova.operations.new_servers import NewServer, create
+from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.submit import submit
 from kilonova.store.statements import Sql
 from kilonova.store.tables.journal import operations

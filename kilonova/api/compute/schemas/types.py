@@ -64,13 +64,6 @@ HOST_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "patter
 FLAVOR_REF: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength": 255}
 DISK_CONFIG: Schema = {"type": "string", "enum": ["AUTO", "MANUAL"]}
 
-TRUE_WORDS = frozenset({True, "1", "t", "true", "on", "y", "yes"})
-
-
-def is_true(value: Any) -> bool:
-    """Of the many ways the API takes to say so."""
-    return (value.lower() if isinstance(value, str) else value) in TRUE_WORDS
-
 
 def closed(properties: Schema, *required: str) -> Schema:
     """An object that has these keys and no others."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kilonova.api.compute.server_disks import _image_in
 from kilonova.domain.volume import VolumeState
+from kilonova.operations.create.disks import _image_in
 from tests.unit.api.compute.cloud import Cloud, run
 from tests.unit.api.compute.test_server_volumes import address, new_volume, own, until, volumes, wish, written
 

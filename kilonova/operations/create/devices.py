@@ -6,6 +6,7 @@ The list that comes out names every disk of the server, the root disk too; what 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,22 +15,20 @@ from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 
-OLD, NEW = "block_device_mapping", "block_device_mapping_v2"
 BOTH = ("device_name", "delete_on_termination", "volume_size", "no_device")
 BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 ROOT = Details().root_device_name
 Device = dict[str, Any]
 
 
-def devices_of(wish: dict[str, Any]) -> list[Device]:
-    """In the newer form, whichever was sent. Without a device for it, the image becomes the root disk; the newer form
-    names that one too."""
-    if wish.get(OLD) and wish.get(NEW):
+def devices_of(image: str, old: Sequence[Device], new: Sequence[Device]) -> list[Device]:
+    """Return the devices in the newer form, whichever was sent. Without a device for it, the image becomes the root
+    disk; the newer form names that one too."""
+    if old and new:
         raise Refused(400, "Using different block_device_mapping syntaxes is not allowed in the same request.")
-    image = wish.get("imageRef", "")
-    if wish.get(NEW):
-        return [completed(dict(device), image) for device in wish[NEW] if not device.get("no_device")]
-    found = [newer(device) for device in wish.get(OLD, []) if not device.get("no_device")]
+    if new:
+        return [completed(dict(device), image) for device in new if not device.get("no_device")]
+    found = [newer(device) for device in old if not device.get("no_device")]
     root = {"source_type": "image", "destination_type": "local", "uuid": image, "boot_index": 0}
     return found if not image or any(is_root(device) for device in found) else [root, *found]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.compute.server_devices import Device, completed, is_root, newer, wrong
+from kilonova.domain.words import is_true
+from kilonova.operations.create.devices import Device, completed, is_root, newer, wrong
 
 MAPPING, NEWER = "block_device_mapping", "bdm_v2"
 MOST = 100  # devices

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.api.compute.image_devices import devices_in, merged
-from kilonova.api.compute.server_devices import is_root
 from kilonova.domain.errors import Refused
+from kilonova.operations.create.devices import is_root
+from kilonova.operations.create.image_devices import devices_in, merged
 
 IMAGE = "1a6e0000-0000-4000-8000-000000000001"
 ROOT = {"source_type": "snapshot", "snapshot_id": "snap1", "boot_index": 0, "device_name": "/dev/vda", "volume_size": 1}

@@ -1,30 +1,31 @@
-"""The networks that POST /servers asks for: who may have them, and whether there is room for their ports."""
+"""The networks of a new server: who may use them, and which ports it gets there."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
+from kilonova.operations.checks.requester import Requester
 
 ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
 ATTACH_EXTERNAL = "network:attach_external_network"
 CHOOSE_ADDRESS = "create_port:fixed_ips:ip_address"
+NetworkRequest = Literal["auto", "none"] | Sequence[dict[str, Any]] | None
 
 
-async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[WantedPort]:
-    """Of each of `count` servers; whether there is room for their ports is another question."""
-    given = wish.get("networks")
+async def networks_for(requester: Requester, given: NetworkRequest, count: int) -> list[WantedPort]:
+    """Return the ports of each of `count` servers; whether there is room for them is another question."""
     if given == "none":
         return []
-    networks = call.service.networks
+    networks = requester.services.networks
     if given == "auto":
-        return await networks.choose(call.caller, None, auto=True)
+        return await networks.choose(requester.caller, None, auto=True)
     if not given:
-        return await networks.choose(call.caller, None)
-    call.require(ATTACH_NETWORK)
+        return await networks.choose(requester.caller, None)
+    requester.require(ATTACH_NETWORK)
     if count > 1 and any(port.get("port") for port in given):
         raise Refused(400, "Unable to launch multiple instances with a single configured port ID.")
     if count > 1 and any(port.get("fixed_ip") for port in given):
@@ -32,8 +33,8 @@ async def networks_for(call: Call, wish: dict[str, Any], count: int) -> list[Wan
     wanted = [_wanted(port) for port in given]
     for port in wanted:
         if port.fixed_ip:
-            await _guard_address(call, port.network_id)
-    return await networks.choose(call.caller, wanted, external=call.allows(ATTACH_EXTERNAL))
+            await _guard_address(requester, port.network_id)
+    return await networks.choose(requester.caller, wanted, external=requester.allows(ATTACH_EXTERNAL))
 
 
 def _wanted(port: dict[str, Any]) -> WantedPort:
@@ -48,8 +49,8 @@ def _wanted(port: dict[str, Any]) -> WantedPort:
     return WantedPort(network_id=port["uuid"], fixed_ip=port.get("fixed_ip", ""), tag=port.get("tag", ""))
 
 
-async def _guard_address(call: Call, network_id: str) -> None:
+async def _guard_address(requester: Requester, network_id: str) -> None:
     """The port is made later and by nobody's token, so the rule of Network's own API is asked here."""
-    viewer = None if call.caller.is_admin else call.caller.project_id
-    network = await call.service.networks.networks.show(viewer, network_id)
-    call.require(CHOOSE_ADDRESS, project_id=network["project_id"])
+    viewer = None if requester.caller.is_admin else requester.caller.project_id
+    network = await requester.services.networks.networks.show(viewer, network_id)
+    requester.require(CHOOSE_ADDRESS, project_id=network["project_id"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.api.compute.server_devices import check_devices, devices_of, with_local_disks
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
+from kilonova.operations.create.devices import check_devices, devices_of, with_local_disks
 
 IMAGE, VOLUME = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 FLAVOR = Flavor(id="1", name="f", vcpus=1, memory_mb=64, disk_gb=1)
@@ -21,19 +21,19 @@ Devices = list[dict[str, Any]]
 
 
 def listed(devices: Devices, flavor: Flavor = FLAVOR, most: int = 3, image: str = IMAGE) -> Devices:
-    found = devices_of({"imageRef": image, "block_device_mapping_v2": devices})
+    found = devices_of(image, [], devices)
     check_devices(found, flavor, most)
     return found
 
 
 def older(devices: Devices, image: str = IMAGE) -> Devices:
-    found = devices_of({"imageRef": image, "block_device_mapping": devices})
+    found = devices_of(image, devices, [])
     check_devices(found, ROOMY, -1)
     return found
 
 
 def test_without_devices_the_image_is_the_root_disk() -> None:
-    assert devices_of({"imageRef": IMAGE}) == [ROOT]
+    assert devices_of(IMAGE, [], []) == [ROOT]
 
 
 def test_the_newer_form_is_taken_as_it_is() -> None:

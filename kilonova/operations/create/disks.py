@@ -10,19 +10,18 @@ from typing import Any
 
 import msgspec
 
-from kilonova.api.call import Call
-from kilonova.api.compute.schemas.types import is_true
-from kilonova.api.compute.server_devices import ROOT, Device, is_local, is_root, wrong, wrong_source
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import VolumeState, WantedVolume
+from kilonova.domain.words import is_true
 from kilonova.operations.attach_volume import free_device
+from kilonova.operations.checks.images import GIB, check_fit, check_memory, find_image
+from kilonova.operations.checks.requester import Requester
+from kilonova.operations.create.devices import ROOT, Device, is_local, is_root, wrong, wrong_source
 from kilonova.services.image.image import Image
 from kilonova.services.volume.volume import AVAILABLE
 
 ATTACH = "os_compute_api:servers:create:attach_volume"
-ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
-GIB = 1024**3
 
 
 class Disks(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,16 +31,19 @@ class Disks(msgspec.Struct, frozen=True, kw_only=True):
     volume_backed: bool
 
 
-async def disks_for(call: Call, devices: list[Device], image: Image | None, flavor: Flavor, most: int) -> Disks:
+async def disks_for(
+    requester: Requester, devices: list[Device], image: Image | None, flavor: Flavor, most: int, *, multiattach: bool
+) -> Disks:
+    """`multiattach`: the request may name volumes that several servers share."""
     remote = [device for device in devices if not is_local(device)]
     if remote:
-        call.require(ATTACH)
+        requester.require(ATTACH)
     if most > 1 and any(device["source_type"] == "volume" for device in remote):
         raise Refused(400, "Cannot attach one or more volumes to multiple instances")
-    sources = [await _source(call, device) for device in remote]
+    sources = [await _source(requester, device, multiattach=multiattach) for device in remote]
     root = next((one for device, one in zip(remote, sources, strict=True) if is_root(device)), None)
     if root is None:
-        check_fit(call, flavor, image)
+        check_fit(requester, flavor, image)
     else:
         image = root.image
         check_memory(flavor, image)
@@ -54,66 +56,23 @@ async def disks_for(call: Call, devices: list[Device], image: Image | None, flav
     )
 
 
-async def find_image(call: Call, image_id: str) -> Image:
-    try:
-        image = await call.service.images.find(call.caller, image_id)
-    except Refused:
-        raise Refused(400, f"Image {image_id} could not be found.") from None
-    if image.status != "active":
-        raise Refused(400, f"Image {image_id} is not active.")
-    return image
-
-
-def image_details(image: Image) -> dict[str, Any]:
-    """Return the details of the image that its server keeps (domain/details.py)."""
-    return {
-        "image_properties": dict(image.properties),
-        "image_format": image.disk_format or "",
-        "image_marker": image.marker or "",
-    }
-
-
-def check_fit(call: Call, flavor: Flavor, image: Image | None) -> None:
-    """A disk of 0 takes whatever size the image has, so it needs a right."""
-    check_memory(flavor, image)
-    if image is not None:
-        image.require_data()
-    if flavor.disk_gb == 0:
-        if image is not None and not call.allows(ZERO_DISK):
-            raise Refused(403, "Only volume-backed servers are allowed for flavors with zero disk.")
-        return
-    needed = image.disk_bytes if image is not None else 0
-    if needed > flavor.disk_gb * GIB:
-        text = f"Flavor's disk is too small for requested image: {flavor.disk_gb * GIB} bytes, the image has {needed}."
-        raise Refused(400, text)
-    if image is not None and flavor.disk_gb < image.min_disk:
-        text = f"Flavor's disk is smaller than the minimum size specified in image metadata: {flavor.disk_gb} GB, "
-        raise Refused(400, f"{text}minimum is {image.min_disk} GB.")
-
-
-def check_memory(flavor: Flavor, image: Image | None) -> None:
-    if image is not None and flavor.memory_mb < image.min_ram:
-        text = f"Flavor's memory is too small for requested image: {flavor.memory_mb} MB, it needs {image.min_ram} MB."
-        raise Refused(400, text)
-
-
 class _Source(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     image: Image | None = None
 
 
-async def _source(call: Call, device: Device) -> _Source:
+async def _source(requester: Requester, device: Device, *, multiattach: bool) -> _Source:
     """What a volume is made of, or is."""
-    source, named, made_in = device["source_type"], device.get("uuid", ""), call.service.volumes.zone
+    source, named, made_in = device["source_type"], device.get("uuid", ""), requester.services.volumes.zone
     try:
         if source == "volume":
-            state = await _free_volume(call, named, root=is_root(device))
+            state = await _free_volume(requester, named, root=is_root(device), multiattach=multiattach)
             return _Source(zone=state.zone, image=_image_in(state))
-        await _check_type(call, device.get("volume_type") or "")
+        await _check_type(requester, device.get("volume_type") or "")
         if source == "snapshot":
-            return _Source(zone=made_in, image=await _image_of_snapshot(call, device))
+            return _Source(zone=made_in, image=await _image_of_snapshot(requester, device))
         if source == "image":
-            return _Source(zone=made_in, image=await _image_with_room(call, device))
+            return _Source(zone=made_in, image=await _image_with_room(requester, device))
     except Refused as why:
         raise wrong_source(why) from None
     if _size(device) is None or is_root(device):
@@ -121,31 +80,31 @@ async def _source(call: Call, device: Device) -> _Source:
     return _Source(zone=made_in)
 
 
-async def _free_volume(call: Call, volume_id: str, *, root: bool) -> VolumeState:
-    state = await call.service.volumes.servers.check(call.caller, volume_id)
+async def _free_volume(requester: Requester, volume_id: str, *, root: bool, multiattach: bool) -> VolumeState:
+    state = await requester.services.volumes.servers.check(requester.caller, volume_id)
     if root:
         _check_bootable(state)
-    if state.multiattach and not call.at(2, 60):
+    if state.multiattach and not multiattach:
         raise Refused(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
     return state
 
 
-async def _image_of_snapshot(call: Call, device: Device) -> Image | None:
+async def _image_of_snapshot(requester: Requester, device: Device) -> Image | None:
     """A snapshot knows nothing of that; the volume that it was taken of does."""
-    snapshot = await call.service.volumes.snapshots.find(call.caller, device["uuid"])
+    snapshot = await requester.services.volumes.snapshots.find(requester.caller, device["uuid"])
     if snapshot.status != AVAILABLE:
         raise wrong(f"snapshot {snapshot.id} is {snapshot.status}, not {AVAILABLE}.")
     size = _size(device)
     if size is not None and size < snapshot.size:
         raise wrong(f"a volume from snapshot {snapshot.id} has at least {snapshot.size} GB, not {size}.")
-    origin = await call.service.volumes.servers.state(snapshot.volume_id)
+    origin = await requester.services.volumes.servers.state(snapshot.volume_id)
     if is_root(device):
         _check_bootable(origin)
     return _image_in(origin)
 
 
-async def _image_with_room(call: Call, device: Device) -> Image:
-    image, size = await find_image(call, device["uuid"]), _size(device)
+async def _image_with_room(requester: Requester, device: Device) -> Image:
+    image, size = await find_image(requester, device["uuid"]), _size(device)
     least = max(image.min_disk, -(-image.disk_bytes // GIB), 1)
     if size is None or size < least:
         raise wrong(f"a volume from image {image.id} needs a volume_size of at least {least} GB, not {size or 'none'}.")
@@ -175,10 +134,10 @@ def _number(text: str | None) -> int:
     return int(text) if text is not None and text.isdecimal() else 0
 
 
-async def _check_type(call: Call, name: str) -> None:
+async def _check_type(requester: Requester, name: str) -> None:
     try:
         if name:
-            await call.service.volumes.types.find(call.caller, name)
+            await requester.services.volumes.types.find(requester.caller, name)
     except Refused as why:
         raise Refused(400, why.message) from None
 

@@ -1,0 +1,1 @@
+"""What several operations check about a request before they are accepted."""

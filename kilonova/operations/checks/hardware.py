@@ -1,0 +1,42 @@
+"""Check what a flavor and an image ask of a host's hardware."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from kilonova.domain.errors import Refused
+from kilonova.domain.hardware_wish import check_same_wish, wish_of
+from kilonova.domain.server import Flavor
+from kilonova.operations.checks.requester import Requester
+from kilonova.services.image.image import Image
+
+
+def with_hardware(requester: Requester, flavor: Flavor, image: Image | None) -> Flavor:
+    """Return the flavor with what it and the image ask for."""
+    return with_properties(requester, flavor, image.properties if image is not None else {})
+
+
+def with_properties(requester: Requester, flavor: Flavor, properties: Mapping[str, str]) -> Flavor:
+    """The same, with the properties of an image."""
+    with faults_of_the_caller():
+        aliases = requester.services.pci_aliases
+        wish = wish_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, dict(properties), aliases)
+    return msgspec.structs.replace(flavor, wish=wish)
+
+
+def check_same_hardware(flavor: Flavor, image: Image) -> None:
+    """A rebuild stays on its host, so the new image may not ask for other hardware."""
+    with faults_of_the_caller():
+        check_same_wish(flavor, dict(image.properties), image.id)
+
+
+@contextlib.contextmanager
+def faults_of_the_caller() -> Iterator[None]:
+    """Answer 400: the caller can correct what is wrong."""
+    try:
+        yield
+    except Refused as why:
+        raise Refused(400, why.message) from None
