@@ -16,7 +16,7 @@ from kilonova.domain.volume import BootSource
 from kilonova.engine.context import Context
 from kilonova.engine.course import Problem
 from kilonova.engine.model import Target
-from kilonova.operations import place
+from kilonova.operations.create import place
 from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
