@@ -6,7 +6,8 @@ from kilonova.audit.run import audit
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.lost_cell import remake
 from kilonova.engine.restored import TURNS, begin_era
-from kilonova.operations import hosts, place
+from kilonova.operations import hosts
+from kilonova.operations.create import place
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.sim.rest import audited, come_to_rest
 from kilonova.store import rows
