@@ -8,7 +8,7 @@ from kilonova.placement.snapshot import Bools
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters.base import Filter
 from kilonova.scheduler.request import ResourceRequest
-from kilonova.scheduler.weighers.ratios import ratios
+from kilonova.scheduler.weighers import ratios
 
 
 class MetricsFilter(Filter):
