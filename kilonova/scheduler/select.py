@@ -14,7 +14,7 @@ import numpy as np
 from kilonova.placement.snapshot import Ints, Snapshot
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters import ALWAYS, enabled
-from kilonova.scheduler.filters.accepting import Accepting
+from kilonova.scheduler.filters.hosts import Accepting
 from kilonova.scheduler.hosts import Floats, Hosts
 from kilonova.scheduler.in_place import Held, ImageNeeds, judge_in_place
 from kilonova.scheduler.matrix import Matrix, capacity_stage
