@@ -21,7 +21,7 @@ from kilonova.scheduler.surroundings import NOBODY, Surroundings
 from kilonova.scheduler.verdict import Decision
 from kilonova.scheduler.weighers import WEIGHERS, WeighedHosts, Weigher
 from kilonova.services.compute.aggregates import Aggregate
-from kilonova.settings import FilterOptions, Settings
+from kilonova.settings import FilterOptions, SchedulerOptions, Settings
 
 FLAVOR = Flavor(name="m1", vcpus=2, memory_mb=4096, disk_gb=20)
 REQUEST = ResourceRequest(flavor=FLAVOR)
@@ -154,6 +154,14 @@ def choose(
         around=around,
         alternates=alternates,
     )
+
+
+def fitting(
+    hosts: Mapping[str, Host], request: ResourceRequest, aggregates: Sequence[Aggregate] = (), **options: bool
+) -> list[str]:
+    """Return the names of the hosts that are chosen or are alternates, by these options of [scheduler]."""
+    by = Settings(scheduler=SchedulerOptions(**options))
+    return sorted(choice.host for choice in choose(hosts, request, aggregates=aggregates, by=by).taken)
 
 
 def field_of(

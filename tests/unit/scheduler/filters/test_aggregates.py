@@ -9,12 +9,20 @@ from kilonova.scheduler.filters.aggregates import (
     AggregateInstanceExtraSpecsFilter,
     AggregateMultiTenancyIsolation,
     AggregateTypeAffinityFilter,
+    Reserved,
 )
 from kilonova.scheduler.request import Image
 from tests.unit.scheduler.worlds import REQUEST, aggregate, asked, big, passing, said, settings, with_specs
 
 HOSTS = {name: big() for name in ("a", "b", "c")}
 WITH_SPECS = [aggregate(1, "a", "b", ssd="yes", cores="8"), aggregate(2, "b", ssd="fast,faster")]
+
+
+def test_hosts_that_are_reserved_for_evacuations() -> None:
+    reserved = [aggregate(1, "a", **{"kilonova:reserved_for": "evacuation"}), aggregate(2, "b", ssd="yes")]
+    assert passing(Reserved, HOSTS, asked(), aggregates=reserved) == ["b", "c"]
+    assert passing(Reserved, HOSTS, asked(rescue=True), aggregates=reserved) == ["a", "b", "c"]
+    assert said(Reserved, HOSTS, asked(), "a", aggregates=reserved) == "it is reserved for evacuations"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from kilonova.scheduler.filters.hosts import AllHostsFilter, ComputeFilter, IsolatedHostsFilter
+from kilonova.scheduler.filters.hosts import (
+    Accepting,
+    AllHostsFilter,
+    ComputeFilter,
+    Excluded,
+    IsolatedHostsFilter,
+    WantedHost,
+)
 from kilonova.scheduler.request import Image
 from tests.unit.scheduler.worlds import REQUEST, asked, big, field_of, passing, said, settings
 
 TWO = {"a": big(), "b": big()}
+
+
+def test_the_host_that_is_asked_for() -> None:
+    assert passing(WantedHost, TWO, asked(wanted_host="b")) == passing(WantedHost, TWO, asked(forced_host="b")) == ["b"]
+    assert passing(WantedHost, TWO, asked(wanted_host="gone")) == []
+    assert passing(WantedHost, TWO, asked()) == ["a", "b"]
+    assert said(WantedHost, TWO, asked(wanted_host="b"), "a") == "host b was asked for"
+
+
+def test_hosts_that_are_excluded() -> None:
+    request = asked(excluded={"a": "it failed before", "gone": "it died"})
+    assert passing(Excluded, TWO, request) == ["b"]
+    assert [said(Excluded, TWO, request, host) for host in TWO] == ["it failed before", "not excluded"]
 
 
 @pytest.mark.parametrize(
@@ -48,3 +68,15 @@ def test_what_would_help() -> None:
     field = field_of(HOSTS)
     filter_ = ComputeFilter(None)  # type: ignore[arg-type]
     assert [filter_.remedy(field, REQUEST, at) for at in range(3)] == [None, "bring b back", "enable c"]
+
+
+def test_hosts_that_accept_claims() -> None:
+    hosts = {"a": big(), "b": big(accepting=False), "c": big(known=False), "d": big(accepting=False, state="down")}
+    assert passing(Accepting, hosts, REQUEST) == ["a"]
+    assert [said(Accepting, hosts, REQUEST, host) for host in "abc"] == [
+        "it accepts claims",
+        "it accepts no new claims",
+        "placement does not know this host",
+    ]
+    unknown = Accepting(settings()).unknown(field_of(hosts), REQUEST)
+    assert unknown is not None and unknown.tolist() == [True, True, False, False], "b may accept in a moment"
