@@ -9,10 +9,10 @@ import numpy as np
 
 from kilonova.placement.snapshot import Bools, Ints
 from kilonova.scheduler.field import Field
+from kilonova.scheduler.hosts import Floats
 from kilonova.scheduler.offers import NAME as CAPACITY
 from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.verdict import FilterCount, Verdict
-from kilonova.scheduler.weighers.base import Floats
 
 
 class Stage(NamedTuple):

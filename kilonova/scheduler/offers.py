@@ -15,7 +15,7 @@ from kilonova.placement.candidates.conditions import all_of
 from kilonova.placement.refusals import unit_fault
 from kilonova.placement.snapshot import Bools, Ints
 from kilonova.scheduler.field import Field
-from kilonova.scheduler.weighers.base import Floats
+from kilonova.scheduler.hosts import Floats
 
 UNITS = {"MEMORY_MB": "MB", "DISK_GB": "GB"}
 NAME = "capacity"

@@ -18,7 +18,7 @@ import numpy as np
 from kilonova.domain.bulk import MIDDLE
 from kilonova.placement.snapshot import Ints, Snapshot
 from kilonova.scheduler.field import Field
-from kilonova.scheduler.filters.server_group_affinity import POLICY as AFFINITY
+from kilonova.scheduler.filters.groups import AFFINITY
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.promises import Promise, fill, joined, take_hardware

@@ -14,8 +14,8 @@ import numpy as np
 from kilonova.placement.snapshot import Ints, Snapshot
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters import ALWAYS, enabled
-from kilonova.scheduler.filters.accepting import Accepting
-from kilonova.scheduler.hosts import Hosts
+from kilonova.scheduler.filters.hosts import Accepting
+from kilonova.scheduler.hosts import Floats, Hosts
 from kilonova.scheduler.in_place import Held, ImageNeeds, judge_in_place
 from kilonova.scheduler.matrix import Matrix, capacity_stage
 from kilonova.scheduler.nearest import largest_flavor, smallest_changes
@@ -23,12 +23,11 @@ from kilonova.scheduler.offers import Offers
 from kilonova.scheduler.prefilters import demands
 from kilonova.scheduler.promises import fill, take_hardware
 from kilonova.scheduler.request import ResourceRequest
+from kilonova.scheduler.scales import Scales, Weights
 from kilonova.scheduler.stages import cell_stage, demand_stage, filter_stage, home_stage
 from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
-from kilonova.scheduler.weighers import Scales, Weights, all_weighers
-from kilonova.scheduler.weighers.base import Floats
-from kilonova.scheduler.weighers.num_instances import NumInstancesWeigher
+from kilonova.scheduler.weighers import NUM_INSTANCES
 from kilonova.settings import Settings
 
 COUNTING = ("NumInstancesFilter", "AggregateNumInstancesFilter")
@@ -47,11 +46,10 @@ class Selector:
         self._always = [filter_(settings) for filter_ in ALWAYS]
         self._accepting = Accepting(settings)
         self._filters = enabled(settings)
-        self._weighers = all_weighers(settings)
 
     def counts_servers(self, request: ResourceRequest, hosts: Hosts) -> bool:
         """Somebody asks how many servers each host has: that is not read for nothing."""
-        by_weight = any(NumInstancesWeigher.option in one.metadata for one in hosts.aggregates.values())
+        by_weight = any(NUM_INSTANCES in one.metadata for one in hosts.aggregates.values())
         in_words = any(COUNTED in text for text in (*request.flavor.extra_specs, *request.hints.get("query", ())))
         asks = any(filter_.name in COUNTING for filter_ in self._filters)
         return asks or by_weight or in_words or bool(self.settings.filter_scheduler.num_instances_weight_multiplier)
@@ -114,7 +112,7 @@ class Selector:
         return matrix, offers
 
     def scales(self, field: Field, request: ResourceRequest, fitting: Ints) -> Scales:
-        return Scales(self._weighers, field, request, fitting)
+        return Scales(self.settings, field, request, fitting)
 
     def judge_in_place(
         self, snapshot: Snapshot, hosts: Hosts, request: ResourceRequest, needs: ImageNeeds, held: Held

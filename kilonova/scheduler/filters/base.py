@@ -1,4 +1,4 @@
-"""What a filter is: it judges all hosts at once and can say of each why, with the numbers."""
+"""Filter: the base class of all filters. A filter judges all hosts at once and says why, with the numbers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from kilonova.settings import Settings
 
 
 class Filter(ABC):
-    name: str  # as operators write it in [filter_scheduler] enabled_filters
+    """Judge all hosts for one request. Operators' own filters inherit from this class by this path."""
 
-    about_state = False  # it speaks of the host's state; what one such stage has said, the others do not repeat
-    for_rebuild = False  # it also judges the host of a server that is rebuilt there from another image
-    needs_cell = True  # it judges by what only the host's cell knows; False: by the request, placement or control
+    name: str  # as in [filter_scheduler] enabled_filters
+
+    about_state = False  # judges the host's state; if several such stages reject a host, only the first is reported
+    for_rebuild = False  # also judges the host of a server that is rebuilt there from another image
+    needs_cell = True  # needs facts that only the host's cell has; False: request, placement and control are enough
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     @abstractmethod
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
-        """One truth per host; None: all of them pass."""
+        """Return one truth per host; None: every host passes."""
 
     @abstractmethod
     def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
-        """Why host number `at` passes or not."""
+        """Say why host number `at` passes or not."""
 
     def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
-        """What would have to change for host number `at` to pass; None: nothing that anybody could do now."""
+        """Say what would let host number `at` pass; None: nobody could change it now."""
         return None
 
     def unknown(self, field: Field, request: ResourceRequest) -> Bools | None:
-        """Hosts about which it proves nothing that they do not pass; None: there are none."""
+        """Return the hosts for which a rejection proves nothing; None: there are none."""
         return None

@@ -13,8 +13,7 @@ from kilonova.domain.pci import DeviceClaim
 from kilonova.domain.server import Flavor, flavor_document, to_json
 from kilonova.placement.snapshot import Snapshot
 from kilonova.scheduler.field import Field
-from kilonova.scheduler.filters.numa_topology import NUMATopologyFilter
-from kilonova.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from kilonova.scheduler.filters.hardware import NUMATopologyFilter, PciPassthroughFilter
 from kilonova.scheduler.hardware import UNKNOWN, HardwareBook, HostFacts
 from kilonova.scheduler.hosts import Hosts, HostView
 from kilonova.scheduler.request import ResourceRequest

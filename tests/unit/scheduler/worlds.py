@@ -19,8 +19,9 @@ from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector
 from kilonova.scheduler.surroundings import NOBODY, Surroundings
 from kilonova.scheduler.verdict import Decision
+from kilonova.scheduler.weighers import WEIGHERS, WeighedHosts, Weigher
 from kilonova.services.compute.aggregates import Aggregate
-from kilonova.settings import FilterOptions, Settings
+from kilonova.settings import FilterOptions, SchedulerOptions, Settings
 
 FLAVOR = Flavor(name="m1", vcpus=2, memory_mb=4096, disk_gb=20)
 REQUEST = ResourceRequest(flavor=FLAVOR)
@@ -155,6 +156,14 @@ def choose(
     )
 
 
+def fitting(
+    hosts: Mapping[str, Host], request: ResourceRequest, aggregates: Sequence[Aggregate] = (), **options: bool
+) -> list[str]:
+    """Return the names of the hosts that are chosen or are alternates, by these options of [scheduler]."""
+    by = Settings(scheduler=SchedulerOptions(**options))
+    return sorted(choice.host for choice in choose(hosts, request, aggregates=aggregates, by=by).taken)
+
+
 def field_of(
     hosts: Mapping[str, Host], *, aggregates: Sequence[Aggregate] = (), around: Surroundings = NOBODY
 ) -> Field:
@@ -176,17 +185,19 @@ def said(filter_: type[Any], hosts: Mapping[str, Host], request: ResourceRequest
     return sentence
 
 
-def weights(
-    weigher: type[Any], hosts: Mapping[str, Host], request: ResourceRequest = REQUEST, **more: Any
-) -> list[float]:
-    """What a weigher gives to each host, multiplied, in the order of their names; 0 where all are alike."""
+def weigher(name: str) -> Weigher:
+    """Return a row of the table by its name."""
+    return {one.name: one for one in WEIGHERS}[name]
+
+
+def weights(name: str, hosts: Mapping[str, Host], request: ResourceRequest = REQUEST, **more: Any) -> list[float]:
+    """Return the share that a weigher gives to each host, in the order of their names; 0 where all are equal."""
     by = more.pop("by", None) or Settings()
-    field = field_of(hosts, **more)
-    one = weigher(by)
-    everyone = np.arange(len(field))
-    values = one.values(field, request, everyone)
+    field, one = field_of(hosts, **more), weigher(name)
+    weighed = WeighedHosts(by, field, request, np.arange(len(field)))
+    values = one.values(weighed)
     low, high = (0.0, 0.0) if values is None else (float(np.min(values)), float(np.max(values)))
     if values is None or low == high:
         return [0.0] * len(field)
-    multiplied = one.multipliers(field, everyone) * (np.asarray(values) - low) / (high - low)
+    multiplied = one.multipliers(weighed) * (np.asarray(values) - low) / (high - low)
     return [round(float(value), 6) for value in multiplied]
