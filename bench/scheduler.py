@@ -19,7 +19,7 @@ from bench.measure import Stopwatch
 from bench.providers import OFFERS, fill, uuid_of
 from bench.report import Report, median, rounds
 from kilonova.domain.server import Flavor
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.service import Scheduler
 from kilonova.store.open import OpenStores, open_stores

@@ -14,7 +14,7 @@ import pytest
 
 from kilonova.domain.errors import Halted, Unreachable
 from kilonova.engine.restored import begin_era
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
 from kilonova.store import rows
 from kilonova.store.badges import DirectoryBadge, Sighting, read_directory_badge, write_directory_badge
 from kilonova.store.marks import Marks, note_upkeep

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kilonova import app, parts
 from kilonova.api.extra.routes import ROUTES
 from kilonova.domain.errors import Refused
+from kilonova.roles import serve as app
+from kilonova.roles import wiring as parts
 from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
 from kilonova.world import World
 from tests.unit.api.embedded import Api, run

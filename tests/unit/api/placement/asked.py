@@ -11,13 +11,13 @@ from typing import Any
 
 import httpx
 
-from kilonova.alone import NOAUTH, Alone, Only, make_placement_app
 from kilonova.api.placement.noauth import Nobody
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.policy.enforcer import Policy
 from kilonova.policy.placement import rules_of
 from kilonova.policy.rules import DEFAULTS
-from kilonova.production import SystemClock, Uuids
+from kilonova.roles.placement import NOAUTH, Alone, Only, make_placement_app
+from kilonova.runtime import SystemClock, Uuids
 from kilonova.settings import Settings
 from kilonova.store.open import open_store
 from kilonova.world import World

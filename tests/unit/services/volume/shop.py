@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Failed, Refused
-from kilonova.production import SystemClock, Uuids
+from kilonova.runtime import SystemClock, Uuids
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.services.volume.creating import NewVolume

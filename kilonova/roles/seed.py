@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kilonova.domain.errors import StoreError
-from kilonova.services.identity.first import FirstCloud
 from kilonova.services.identity.login import Which
 from kilonova.services.identity.projects import DEFAULT_DOMAIN
+from kilonova.services.identity.seed import FirstCloud
 from kilonova.services.identity.service import Identity
 from kilonova.store.clouds import CLOUDS, CLOUDS_NAME, read_account
 from kilonova.store.directory import DataDirectory, read_secret

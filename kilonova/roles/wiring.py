@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kilonova.cli.database import SEAL_KEY_NAME as SEAL_KEY_NAME
 from kilonova.domain.errors import Refused, StoreError, WrongStore
-from kilonova.production import SystemClock, Uuids, new_key
+from kilonova.runtime import SystemClock, Uuids, new_key
 
 if TYPE_CHECKING:
     from kilonova.api.service import Service

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from kilonova.cli import database
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Halted, KilonovaError, Refused
-from kilonova.parts import (
+from kilonova.roles.wiring import (
     CONDUCTOR_NAME,
     MACHINES_NAME,
     SEAL_KEY_NAME,
@@ -41,7 +41,7 @@ from kilonova.parts import (
     stores_of,
     web_socket_door,
 )
-from kilonova.production import (
+from kilonova.runtime import (
     Uuids,
     new_key,
     new_password,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from kilonova.compute.drivers.hardware import Hardware
     from kilonova.compute.room import Room
     from kilonova.conductor.service import Conductor
-    from kilonova.real_host import RealHost
+    from kilonova.roles.real_host import RealHost
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
 
@@ -147,8 +147,8 @@ def placement(
     profile
         Who may do what; the others are those that Placement's own tests are run with.
     """
-    from kilonova.alone import refuse_noauth, serve_placement
     from kilonova.api.listening import listening
+    from kilonova.roles.placement import refuse_noauth, serve_placement
     from kilonova.settings import load
 
     settings = load(data, config, overrides or [])
@@ -234,7 +234,7 @@ async def _serve(path: Path, settings: Settings, listener: Listener, driver: Dri
 
 
 def _login_advice(settings: Settings, driver: Driver) -> str:
-    from kilonova.real_host import login_advice
+    from kilonova.roles.real_host import login_advice
 
     return login_advice(settings) if driver == LIBVIRT else ""
 
@@ -249,7 +249,7 @@ async def embedded(
     from kilonova.conductor.service import Conductor
     from kilonova.operations.hosts import fence_absent
     from kilonova.operations.image_bytes import DirectImageBytes
-    from kilonova.real_host import checked, make_real_host, own_name
+    from kilonova.roles.real_host import checked, make_real_host, own_name
 
     policy = make_policy(data.path)
     async with contextlib.AsyncExitStack() as closing:
@@ -354,9 +354,9 @@ async def _answer(
     from kilonova.api.app import make_app
     from kilonova.api.connections import Connections
     from kilonova.api.cors import with_cors
-    from kilonova.api.first import known_passwords
     from kilonova.api.seen import Seen
     from kilonova.api.web import serve_web
+    from kilonova.roles.seed import known_passwords
     from kilonova.store.clouds import welcome, write_clouds
 
     given = settings.identity.admin_password_file
@@ -383,8 +383,8 @@ async def _prepare(service: Service, data: DataDirectory, settings: Settings) ->
     if stores.halted:
         stores.marks.on_resume.append(partial(_prepare, service, data, settings))
         return
-    from kilonova.api.first import first_identity
-    from kilonova.services.identity.first import admin_project
+    from kilonova.roles.seed import first_identity
+    from kilonova.services.identity.seed import admin_project
 
     given = settings.identity.admin_password_file
     await first_identity(service.identity, data, admin_password_file=given, new_password=new_password)
@@ -485,8 +485,8 @@ async def _agent(host: str, path: Path, settings: Settings) -> None:
 
 async def _real_agent(host: str, path: Path, settings: Settings) -> None:
     from kilonova.bus.nats import NatsBus
-    from kilonova.disk_port import disk_port
-    from kilonova.real_host import agent_images, make_real_host
+    from kilonova.roles.disk_port import disk_port
+    from kilonova.roles.real_host import agent_images, make_real_host
     from kilonova.store.directory import DataDirectory
 
     stopping = stop_signal()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kilonova.cli import database
 from kilonova.domain.errors import KilonovaError, Refused
-from kilonova.parts import (
+from kilonova.roles.wiring import (
     MACHINES_NAME,
     POLICY_NAME,
     SEAL_KEY_NAME,
@@ -27,7 +27,7 @@ from kilonova.parts import (
     make_world,
     seal_of,
 )
-from kilonova.production import SystemClock, Uuids, new_key, new_password, say_once, stop_signal
+from kilonova.runtime import SystemClock, Uuids, new_key, new_password, say_once, stop_signal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -172,7 +172,7 @@ def _addresses(settings: Settings, path: Path, auth: str) -> dict[str, str]:
 
 
 async def _identity(data: DataDirectory, settings: Settings, world: World, stores: Mapping[str, Store]) -> Identity:
-    from kilonova.api.first import first_identity
+    from kilonova.roles.seed import first_identity
 
     seal = seal_of(settings) if settings.secrets.key_file else make_seal(data.secret(SEAL_KEY_NAME, new_key))
     identity = make_identity((stores["control"], world.clock, world.ids), settings, seal)
@@ -182,7 +182,7 @@ async def _identity(data: DataDirectory, settings: Settings, world: World, store
 
 
 async def _tell_how_to_log_in(identity: Identity, data: DataDirectory, settings: Settings, listener: Listener) -> None:
-    from kilonova.api.first import known_passwords
+    from kilonova.roles.seed import known_passwords
     from kilonova.store.clouds import write_clouds
 
     given = settings.identity.admin_password_file
