@@ -57,18 +57,18 @@ COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
             "Run a whole cloud in one process: SQLite files in DATA, simulated hosts or this machine, no other service "
             "needed.",
         ),
-        "api": ("kilonova.roles.serve:api", "Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."),
+        "api": ("kilonova.roles.api:api", "Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."),
         "conductor": (
-            "kilonova.roles.serve:conductor",
+            "kilonova.roles.conductor:conductor",
             "Run a conductor of a fleet. Any number may run; each takes over from one that dies.",
         ),
         "agent": (
-            "kilonova.roles.serve:agent",
+            "kilonova.roles.agent:agent",
             "Run the agent of one host of a fleet. It speaks to the bus, has images from an API, and never opens a "
             "database.",
         ),
         "placement": (
-            "kilonova.roles.serve:placement",
+            "kilonova.roles.placement:placement",
             "Run placement alone, at the root of its own port: on a SQLite file in DATA, or on the fleet's database.",
         ),
     },
