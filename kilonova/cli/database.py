@@ -60,8 +60,8 @@ def status(
     *, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None, form: Format = "table"
 ) -> None:
     """Show the schema revision of each database and the one that this program needs. Changes nothing."""
+    from kilonova.schema.revisions import role_of
     from kilonova.settings import load
-    from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
     settings = load(data, config, overrides or [])
@@ -325,7 +325,7 @@ def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:
 
 def _upgrade(name: str, url: str) -> bool:
     """Return whether the database was changed."""
-    from kilonova.store.revisions import role_of
+    from kilonova.schema.revisions import role_of
     from kilonova.store.upgrade import upgrade_blocking
 
     before = upgrade_blocking(url, role_of(name))
@@ -359,7 +359,7 @@ def _with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str
 
 def refuse_newer(urls: dict[str, str]) -> None:
     """Look at all of them before the first one is touched."""
-    from kilonova.store.revisions import role_of
+    from kilonova.schema.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
     for name, url in urls.items():
