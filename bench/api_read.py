@@ -18,7 +18,7 @@ from bench.http import Connection
 from bench.measure import Stopwatch, cpu_of
 from bench.report import Report, median, rounds
 from bench.served import Tenant, served, tenant
-from kilonova.app import embedded
+from kilonova.roles.serve import embedded
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.service import Identity
 from kilonova.settings import load

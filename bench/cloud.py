@@ -20,7 +20,7 @@ from kilonova.engine import run, silence
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
-from kilonova.production import SystemClock, Uuids
+from kilonova.runtime import SystemClock, Uuids
 from kilonova.store.instruments import Stats
 from kilonova.store.open import OpenStores, open_stores
 from kilonova.world import Store, World

@@ -14,8 +14,8 @@ from bench.cloud import Cloud, ParentalEngine, cloud
 from bench.load import CALLERS, Round, all_ended, load_alone, run_load, seed_servers
 from bench.operations import STEPS, InControl, OnHosts
 from bench.report import Report, median, rounds
+from kilonova.schema.tables.cell import hosts
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import hosts
 from kilonova.world import Store, Tx
 
 OPERATIONS = 2000

@@ -21,7 +21,7 @@ from bench.callers import CALLERS, Round, measured
 from bench.measure import cpu_of
 from bench.report import Report, median, rounds
 from bench.served import ROOM, Tenant, served, tenant
-from kilonova.production import new_key
+from kilonova.runtime import new_key
 from tests.support.program import Cloud, Http, Role, kilonova
 from tests.support.servers import Nats, NotAvailable, Postgres, free_port
 

@@ -26,10 +26,10 @@ from kilonova.domain.server import Flavor, flavor_document
 from kilonova.engine.limits import Limits
 from kilonova.operations.host_plan import Ground, plan_evacuation
 from kilonova.scheduler.service import Scheduler
+from kilonova.schema.tables.cell import hosts, servers
 from kilonova.store import rows
 from kilonova.store.open import OpenStores
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables.cell import hosts, servers
 from kilonova.world import Tx
 
 SIZES = ((1_000, 40, 1.0), (10_000, 400, 8.0))  # hosts, those that die, CPU seconds

@@ -98,7 +98,7 @@ def measure(scratch: Path) -> Report:
 
 
 def main() -> int:
-    if not PROGRAM.exists() or not (ROOT / "kilonova/app.py").exists():
+    if not PROGRAM.exists() or not (ROOT / "kilonova/roles/serve.py").exists():
         report = Report("idle")
         report.not_run("there is no `kilonova serve` yet")
         return report.finish()

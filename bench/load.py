@@ -16,10 +16,10 @@ from bench.operations import STEPS
 from kilonova.domain.cause import Cause
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, Flavor, flavor_document
 from kilonova.engine.accept import Ask, accept
+from kilonova.schema.tables.cell import servers
+from kilonova.schema.tables.journal import operations, steps
 from kilonova.store.instruments import Stats
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables.cell import servers
-from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Store, Tx
 
 CALLERS = 32

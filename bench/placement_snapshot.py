@@ -18,7 +18,7 @@ from bench.providers import AGGREGATES_EACH, TRAITS_EACH, fill, uuid_of
 from bench.report import Report, median, rounds
 from kilonova.placement.candidates import Group, Options, Query, find
 from kilonova.placement.snapshot import Snapshot
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
 from kilonova.store.open import open_store
 from kilonova.world import Store
 from tests.support.program import Role

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from kilonova.placement.names import standard_traits
+from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables import placement as tables
 from kilonova.world import Store, Tx
 
 OFFERS = {"VCPU": 128, "MEMORY_MB": 524288, "DISK_GB": 8000}

@@ -19,12 +19,12 @@ from bench.measure import Stopwatch
 from bench.providers import OFFERS, fill, uuid_of
 from bench.report import Report, median, rounds
 from kilonova.domain.server import Flavor
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.service import Scheduler
+from kilonova.schema.tables.cell import hosts
 from kilonova.store.open import OpenStores, open_stores
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables.cell import hosts
 from kilonova.world import Tx
 
 LIMITS = {10_000: 3.0, 100_000: 20.0}  # ms of CPU for one decision

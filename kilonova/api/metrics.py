@@ -18,10 +18,10 @@ from kilonova.api.service import Checks
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.host import HOST_STATES
 from kilonova.measures import REGISTRY
+from kilonova.schema.tables.journal import steps
+from kilonova.schema.tables.placement import inventories, resource_classes
 from kilonova.services.compute.hosts import read_hosts
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import steps
-from kilonova.store.tables.placement import inventories, resource_classes
 from kilonova.world import Row, Store, Stores, Tx
 
 HERE = networks(LOOPBACK)

@@ -14,11 +14,11 @@ from kilonova.domain.errors import StoreError
 from kilonova.domain.owned import left_by, owned_by
 from kilonova.domain.server import from_json
 from kilonova.placement.books import Held, by_consumer, read_allocations
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations
+from kilonova.schema.tables.placement import claim_fence, consumers, ledger
 from kilonova.store.findings import OPEN as OPEN_FINDINGS
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations
-from kilonova.store.tables.placement import claim_fence, consumers, ledger
 from kilonova.world import Row, Store, Stores, Tx
 
 _SERVERS = Sql(select(*cell.servers.c["id", "host", "flavor", "claimed", "turn", "deleted", "project_id", "user_id"]))

@@ -14,8 +14,8 @@ from kilonova.placement.history import Origin
 from kilonova.placement.inventories import LOCK_PROVIDER
 from kilonova.placement.ledger import ConsumerChange, Rows
 from kilonova.placement.refusals import ClaimRefused, LostRace
+from kilonova.schema.tables.placement import claim_fence, resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import claim_fence, resource_providers
 from kilonova.world import Store, Tx
 
 VERB = "audit"

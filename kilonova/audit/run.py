@@ -11,9 +11,9 @@ from kilonova.audit.repair import recount, repair
 from kilonova.audit.surroundings import AskHost, find_differences
 from kilonova.placement.books import balance
 from kilonova.quota import usage
+from kilonova.schema.tables.control import audits
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import audits
 from kilonova.world import Clock, Stores, Tx
 
 MOST_KEPT = 100

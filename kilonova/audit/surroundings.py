@@ -11,11 +11,11 @@ from kilonova.audit.differences import Difference, Records, compare
 from kilonova.domain.errors import StoreError
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.server import SOFT_DELETED
+from kilonova.schema.tables import cell, control, network, volume
+from kilonova.schema.tables.journal import operations
 from kilonova.store.findings import OPEN as OPEN_FINDINGS
 from kilonova.store.restored_at import is_soft_deleted_before, restored_at
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control, network, volume
-from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Store, Stores, Tx
 
 AskHost = Callable[[str, str], Awaitable[Sequence[CopyReport] | None]]  # cell, host → copies; None: no answer

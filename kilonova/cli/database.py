@@ -60,8 +60,8 @@ def status(
     *, data: Data = DEFAULT_DATA, config: Config = None, overrides: Overrides = None, form: Format = "table"
 ) -> None:
     """Show the schema revision of each database and the one that this program needs. Changes nothing."""
+    from kilonova.schema.revisions import role_of
     from kilonova.settings import load
-    from kilonova.store.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
     settings = load(data, config, overrides or [])
@@ -122,7 +122,7 @@ def restored(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ove
 
 async def _restored(settings: Settings, data: Path) -> None:
     from kilonova.engine.restored import begin_era
-    from kilonova.production import SystemClock
+    from kilonova.runtime import SystemClock
     from kilonova.store.open import open_stores
 
     _set_up_logs(settings)
@@ -180,7 +180,7 @@ def lost(
 
 async def _lost(settings: Settings, data: Path, name: str, url: str, reason: str) -> None:
     from kilonova.engine.lost_cell import remake
-    from kilonova.production import SystemClock, Uuids
+    from kilonova.runtime import SystemClock, Uuids
     from kilonova.store.lost import refuse_while_conductors_work, replace_lost
     from kilonova.store.open import open_stores
 
@@ -250,7 +250,7 @@ def purge(
 
 
 async def _purge(settings: Settings, data: Path, days: float, form: Form) -> None:
-    from kilonova.production import SystemClock
+    from kilonova.runtime import SystemClock
     from kilonova.store.open import open_stores
     from kilonova.store.purge import log_purge
     from kilonova.store.purge import purge as purge_stores
@@ -302,7 +302,7 @@ def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:
     import asyncio
 
     from kilonova.domain.errors import StoreError
-    from kilonova.production import SystemClock, Uuids
+    from kilonova.runtime import SystemClock, Uuids
     from kilonova.store.open import claim_all
     from kilonova.store.roll import call_roll
 
@@ -325,7 +325,7 @@ def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path) -> None:
 
 def _upgrade(name: str, url: str) -> bool:
     """Return whether the database was changed."""
-    from kilonova.store.revisions import role_of
+    from kilonova.schema.revisions import role_of
     from kilonova.store.upgrade import upgrade_blocking
 
     before = upgrade_blocking(url, role_of(name))
@@ -350,7 +350,7 @@ def _with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str
     """Those of the configuration, and the cells that were made since; only control knows these."""
     import asyncio
 
-    from kilonova.production import SystemClock
+    from kilonova.runtime import SystemClock
     from kilonova.store.open import made_cells
 
     made = made_cells(urls["control"], data, address_opener(settings, data), SystemClock())
@@ -359,7 +359,7 @@ def _with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str
 
 def refuse_newer(urls: dict[str, str]) -> None:
     """Look at all of them before the first one is touched."""
-    from kilonova.store.revisions import role_of
+    from kilonova.schema.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 
     for name, url in urls.items():

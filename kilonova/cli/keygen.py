@@ -31,7 +31,7 @@ def keygen(
 
     Nothing that exists is replaced: a new seal.key would make every secret that the old one sealed unreadable.
     """
-    from kilonova.production import new_key, new_password
+    from kilonova.runtime import new_key, new_password
     from kilonova.store.directory import write_secret
 
     names = tuple(tls_name or ())

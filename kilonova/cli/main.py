@@ -53,22 +53,22 @@ COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
     },
     ROLES: {
         "serve": (
-            "kilonova.app:serve",
+            "kilonova.roles.serve:serve",
             "Run a whole cloud in one process: SQLite files in DATA, simulated hosts or this machine, no other service "
             "needed.",
         ),
-        "api": ("kilonova.app:api", "Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."),
+        "api": ("kilonova.roles.api:api", "Run the HTTP API of a fleet, on PostgreSQL and NATS as configured."),
         "conductor": (
-            "kilonova.app:conductor",
+            "kilonova.roles.conductor:conductor",
             "Run a conductor of a fleet. Any number may run; each takes over from one that dies.",
         ),
         "agent": (
-            "kilonova.app:agent",
+            "kilonova.roles.agent:agent",
             "Run the agent of one host of a fleet. It speaks to the bus, has images from an API, and never opens a "
             "database.",
         ),
         "placement": (
-            "kilonova.app:placement",
+            "kilonova.roles.placement:placement",
             "Run placement alone, at the root of its own port: on a SQLite file in DATA, or on the fleet's database.",
         ),
     },

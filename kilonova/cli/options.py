@@ -23,6 +23,11 @@ Overrides = Annotated[
     list[str] | None,
     Parameter(name="--set", negative=(), help="Set one option, as section.option=value; repeatable."),
 ]
+Listen = Annotated[str, Parameter(help="Address and port of the HTTP API.")]
+PublicUrl = Annotated[
+    str, Parameter(help="URL of the API for clients, used in the catalog. Without it: made from --listen.")
+]
+Driver = Literal["simulated", "libvirt"]
 Url = Annotated[
     str,
     Parameter(group=CLOUD, env_var="KILONOVA_URL", help="Address of the cloud. Without it: the one in clouds.yaml."),
@@ -50,6 +55,8 @@ Unfenced = Annotated[bool, Parameter(help="Go on though only silence proves that
 
 DEFAULT_DATA = Path("./var")
 DEFAULT_LISTEN = "127.0.0.1:8774"
+SIMULATED: Driver = "simulated"
+LIBVIRT: Driver = "libvirt"
 DEFAULT_CLOUD = "kilonova"
 DEFAULT_WAIT = 3600.0
 

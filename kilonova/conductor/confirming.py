@@ -17,8 +17,8 @@ from kilonova.domain.server import RESIZED
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
+from kilonova.schema.tables.cell import migrations, servers
 from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.cell import migrations, servers
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -29,9 +29,9 @@ from kilonova.engine.course import Problem
 from kilonova.engine.passing import answer_with
 from kilonova.engine.take import Guard, open_for_host, take_for_host
 from kilonova.logs import OPERATION
+from kilonova.schema.tables.cell import hosts
 from kilonova.store.badges import Sighting
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import hosts
 from kilonova.world import Row, Store, Tx
 
 log = logging.getLogger(__name__)

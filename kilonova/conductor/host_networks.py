@@ -21,9 +21,9 @@ from kilonova.engine.connections import with_ports
 from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.server_secrets import server_secrets
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
 
 _STANDING = Sql(select(*cell.hosts.c["session", "epoch"]).where(cell.hosts.c.name == bindparam("host")))

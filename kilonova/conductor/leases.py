@@ -9,11 +9,11 @@ from sqlalchemy import Float, bindparam, delete, or_, select, update
 
 from kilonova.engine.core import Engine
 from kilonova.measures import LEASES
+from kilonova.schema.tables.control import workers
+from kilonova.schema.tables.journal import STEP_IS_OPEN, steps
 from kilonova.store import rows
 from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql, database_time, in_list
-from kilonova.store.tables.control import workers
-from kilonova.store.tables.journal import STEP_IS_OPEN, steps
 from kilonova.world import Store, Tx
 
 # Further ahead than a lease can be: the database's clock was set back, and nobody may live on that (law 16).

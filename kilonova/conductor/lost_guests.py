@@ -23,9 +23,9 @@ from kilonova.domain.server import (
     STOPPED,
     to_json,
 )
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
 from kilonova.world import Row, Tx
 
 _LOST = Sql(

@@ -10,10 +10,10 @@ from sqlalchemy import bindparam, delete, select, update
 
 from kilonova.domain.errors import KilonovaError
 from kilonova.engine.core import Engine
+from kilonova.schema.tables.cell import hosts, observers
 from kilonova.store import rows
 from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import hosts, observers
 from kilonova.world import Row, Store, Tx
 
 _SEEN = Sql(

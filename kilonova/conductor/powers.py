@@ -16,8 +16,8 @@ from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_D
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

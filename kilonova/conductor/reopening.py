@@ -16,11 +16,11 @@ from kilonova.domain.host import judge
 from kilonova.domain.server import from_json
 from kilonova.engine.core import Engine
 from kilonova.placement.inventories import closed_providers
+from kilonova.schema.tables.cell import debts, hosts
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.hosts import facts_of, raise_epoch
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import debts, hosts
-from kilonova.store.tables.journal import operations
 from kilonova.world import Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -27,6 +27,7 @@ from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, newest_registration, set_by_registration
 from kilonova.placement.reporting import take_report
 from kilonova.placement.traits import DISABLED, set_disabled
+from kilonova.schema.tables import cell, control
 from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
 from kilonova.store.gone_hosts import find_gone, sentence_of
@@ -34,7 +35,6 @@ from kilonova.store.host_hardware import note_hardware, touch
 from kilonova.store.hosts import UNKNOWN_IDENTITY
 from kilonova.store.quarantine import end_quarantine, note_quarantine
 from kilonova.store.restored_at import restored_at
-from kilonova.store.tables import cell, control
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

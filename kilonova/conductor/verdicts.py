@@ -17,11 +17,11 @@ from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Verdict
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING, RESIZED, SOFT_DELETED, STOPPED
 from kilonova.engine.context import ServerRow, guest_spec
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.quarantine import open_quarantine
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
-from kilonova.store.tables.stores import this_store
 from kilonova.world import Row, Tx
 
 _OLD_COPIES = Sql(

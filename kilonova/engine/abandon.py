@@ -26,9 +26,9 @@ from kilonova.engine.journal import Op
 from kilonova.engine.model import Step
 from kilonova.engine.notifications import standing_of
 from kilonova.placement.books import by_consumer, read_allocations
+from kilonova.schema.tables.journal import steps
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
-from kilonova.store.tables.journal import steps
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

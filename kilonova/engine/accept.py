@@ -25,11 +25,11 @@ from kilonova.engine.notifications import Teller
 from kilonova.engine.secrets import forget, keep_sealed
 from kilonova.engine.settled import refuse_unless_settled
 from kilonova.engine.waiting import standing
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.journal import idempotency_keys, operations
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
-from kilonova.store.tables.journal import idempotency_keys, operations
 from kilonova.world import Body, Store, Tx
 
 _OPEN_MIGRATION = Sql(

@@ -8,8 +8,8 @@ from kilonova.domain.errors import Superseded
 from kilonova.domain.operation import FORWARD
 from kilonova.engine import journal as log
 from kilonova.engine.core import Engine
+from kilonova.schema.tables.journal import steps
 from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.journal import steps
 from kilonova.world import Row, Store, Tx
 
 SOON = 0.05  # seconds: children that end in that time cost their parent one look, not one each

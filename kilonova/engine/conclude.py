@@ -25,9 +25,9 @@ from kilonova.engine.notifications import Stood, Teller, standing_of
 from kilonova.engine.orders import may_run, order_for
 from kilonova.engine.secrets import forget
 from kilonova.engine.waiting import standing, stuck_sentence
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
-from kilonova.store.tables import cell
 from kilonova.world import Store, Tx
 
 LONG = ("decision", "plan")  # results that stay in the row of their step

@@ -24,9 +24,9 @@ from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
 from kilonova.placement.fence import Fence
 from kilonova.scheduler.service import Scheduler
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.host_hardware import claim_document, touch
-from kilonova.store.tables import cell
 from kilonova.world import Claims, Driver, Row, Store, Tx, Uploads, World
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from kilonova.engine.lookout import Lookout
 from kilonova.engine.model import Operation, Registry, Target
 from kilonova.engine.secrets import Seal
 from kilonova.scheduler.service import Scheduler
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Body, Store, Tx, World
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.server import to_json
+from kilonova.schema.tables.cell import debts
 from kilonova.store import rows
 from kilonova.store.hosts import call_back
-from kilonova.store.tables.cell import debts
 from kilonova.world import Tx
 
 

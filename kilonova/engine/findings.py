@@ -10,9 +10,9 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.core import has_servers
 from kilonova.engine.course import Go
 from kilonova.engine.journal import Op
+from kilonova.schema.tables.journal import findings, interventions, steps
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
-from kilonova.store.tables.journal import findings, interventions, steps
 from kilonova.world import Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from kilonova.domain.server import from_json, to_json
 from kilonova.engine.course import Course, Go
 from kilonova.engine.model import Step, Target
 from kilonova.measures import operations_of
+from kilonova.schema.tables.journal import operations, steps
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Row, Tx
 
 logger = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from kilonova.engine.restored import TURNS
 from kilonova.engine.restored_hosts import record_hosts
 from kilonova.engine.restored_records import record_missing
 from kilonova.quota.usage import count_server
+from kilonova.schema.tables.control import server_mappings
+from kilonova.schema.tables.journal import operations
 from kilonova.store.lost import admit_replacement
 from kilonova.store.open import OpenStores
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import server_mappings
-from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Tx
 
 logger = logging.getLogger(__name__)

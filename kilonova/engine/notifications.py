@@ -18,10 +18,10 @@ from kilonova.engine.course import INHERIT, Course, End, Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Notification, Operation
 from kilonova.engine.notification_payloads import Payload, compute_task_payload, instance_payload, service_payload
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.new_server import new_server
 from kilonova.store.notifications import put_notification
-from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
 
 START, END, FAILURE = "start", "end", "error"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 FAULT_LENGTH = 255

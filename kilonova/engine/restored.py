@@ -32,15 +32,15 @@ from kilonova.engine.restored_records import (
 )
 from kilonova.engine.restored_volumes import keep_volumes_in_control, keep_volumes_of_servers
 from kilonova.engine.secrets import forget
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations, steps
+from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.badges import read_badge
 from kilonova.store.lost import latest_era
 from kilonova.store.open import OpenStores
 from kilonova.store.roll import CONTROL
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations, steps
-from kilonova.store.tables.stores import this_store
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -12,6 +12,8 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
+from kilonova.schema.tables.image import image_files_to_remove, images
+from kilonova.schema.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.services.image.image import QUEUED, SAVING
 from kilonova.services.volume.volume import (
     AVAILABLE,
@@ -28,8 +30,6 @@ from kilonova.services.volume.volume import (
 )
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.image import image_files_to_remove, images
-from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Row, Tx
 
 _CHECK = "its file was left as it is; check it, then reset the state, or delete the"

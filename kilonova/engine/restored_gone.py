@@ -10,13 +10,13 @@ from typing import Any
 from sqlalchemy import select
 
 from kilonova.domain.server import ERROR
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.placement import resource_providers
 from kilonova.store import rows
 from kilonova.store.gone_hosts import sentence_of
 from kilonova.store.hosts import UNKNOWN_IDENTITY
 from kilonova.store.open import OpenStores
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.placement import resource_providers
 from kilonova.world import Row, Tx
 
 _GONE = Sql(select(control.gone_hosts).order_by(control.gone_hosts.c.said_at))

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, select
 
 from kilonova.placement.traits import DISABLED
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.placement import provider_traits, resource_providers, traits
 from kilonova.store import rows
 from kilonova.store.hosts import UNKNOWN_IDENTITY
 from kilonova.store.open import OpenStores
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.placement import provider_traits, resource_providers, traits
 from kilonova.world import Row, Tx
 
 _MAPPED = Sql(select(control.host_mappings.c.host).where(control.host_mappings.c.cell == bindparam("cell")))

@@ -27,14 +27,14 @@ from kilonova.domain.server import (
 from kilonova.domain.volume import ServerVolume, server_volumes
 from kilonova.placement.books import Held, by_consumer, read_allocations
 from kilonova.quota.usage import count_server, map_server, set_size, unmap_server
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.placement import allocations, ledger
+from kilonova.schema.tables.volume import attachments
 from kilonova.services.network.servers import vifs_of
 from kilonova.store import rows
 from kilonova.store.new_server import new_server
 from kilonova.store.open import CELL0, OpenStores
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.placement import allocations, ledger
-from kilonova.store.tables.volume import attachments
 from kilonova.world import Row, Tx
 
 MISSING = "The record of the server was lost, and was made again of what was asked for."

@@ -13,10 +13,10 @@ from sqlalchemy import select
 
 from kilonova.domain.server import from_json, to_json
 from kilonova.domain.volume import server_volumes
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.volume import attachments, volumes
 from kilonova.world import Row, Tx
 
 _SERVERS = Sql(

@@ -31,8 +31,8 @@ from kilonova.engine.model import ControlWork
 from kilonova.engine.passing import find_begun, pass_on
 from kilonova.engine.secrets import sealed
 from kilonova.engine.take import take_control
+from kilonova.schema.tables.journal import steps
 from kilonova.store import rows
-from kilonova.store.tables.journal import steps
 from kilonova.world import Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ import msgspec
 from cryptography.fernet import Fernet, InvalidToken
 
 from kilonova.domain.errors import Failed
+from kilonova.schema.tables.journal import secrets
 from kilonova.store import rows
-from kilonova.store.tables.journal import secrets
 from kilonova.world import Tx
 
 

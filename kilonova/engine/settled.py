@@ -8,10 +8,10 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import POWER_RUNNING
 from kilonova.engine.context import ServerRow
 from kilonova.engine.model import Operation
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.restored_at import restored_at
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 HARMLESS = frozenset({"adopt", "delete", "soft_delete"})  # these start no guest of the older copy

@@ -18,10 +18,10 @@ from kilonova.engine.journal import Op
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import DEBT, FAIL, WAIT, Step
 from kilonova.engine.passing import pass_on
+from kilonova.schema.tables.journal import STEP_IS_OPEN, operations, steps
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import STEP_IS_OPEN, operations, steps
 from kilonova.world import Row, Store, Tx
 
 _OPEN_ON_HOSTS = Sql(

@@ -17,9 +17,9 @@ from kilonova.engine.journal import Op
 from kilonova.engine.model import Step
 from kilonova.engine.orders import may_run, order_for
 from kilonova.engine.waiting import standing
+from kilonova.schema.tables.journal import STEP_IS_OPEN, steps
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import STEP_IS_OPEN, steps
 from kilonova.world import Row, Store, Tx
 
 Guard = Callable[[Tx], Awaitable[None]]

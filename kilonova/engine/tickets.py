@@ -14,8 +14,8 @@ import msgspec
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
 from kilonova.engine.secrets import Seal
+from kilonova.schema.tables.journal import operations, steps
 from kilonova.store import rows
-from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Tx
 
 PURPOSE = "upload of an image"

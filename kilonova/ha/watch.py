@@ -24,11 +24,11 @@ from kilonova.engine.core import Engine
 from kilonova.operations.failures import Look, Silent, look
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.hosts import fence
+from kilonova.schema.tables.cell import hosts
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.failures import begin_failure, disarm, is_armed, may_fence, note_failure, set_back, take_failure
 from kilonova.store.hosts import judge_host
-from kilonova.store.tables.cell import hosts
-from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Tx
 
 logger = logging.getLogger(__name__)

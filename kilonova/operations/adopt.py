@@ -25,10 +25,10 @@ from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source
 from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host, raise_epoch
 from kilonova.store.quarantine import add_to_quarantine, end_quarantine
-from kilonova.store.tables import cell
 from kilonova.world import Store, Tx, World
 
 # On the host where the server is by the records it holds what it needs already.

@@ -14,10 +14,10 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import find_host
 from kilonova.placement.aggregates import join_aggregate, leave_aggregate
+from kilonova.schema.tables.cell import servers
 from kilonova.services.compute.aggregate_book import AggregateBook
 from kilonova.services.compute.aggregates import ZONE, Aggregate, Aggregates, no_such_host
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import servers
 from kilonova.world import Tx
 
 _INHABITED = Sql(

@@ -22,10 +22,10 @@ from kilonova.operations.forget_host import HOST, WAITS_FOR_SOURCE, refuse_unles
 from kilonova.operations.host_gone import count_left, is_reverted
 from kilonova.operations.host_requests import accept_for_host, require_dead
 from kilonova.operations.hosts import find_host
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

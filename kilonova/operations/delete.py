@@ -29,13 +29,13 @@ from kilonova.operations.steps.ports import release_ports
 from kilonova.operations.steps.unplaced import places_of, take_request
 from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
 from kilonova.quota.usage import unmap_server
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 _COPIES = Sql(

@@ -16,10 +16,10 @@ from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.fenced import FenceKey, write_in_cell
 from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
 from kilonova.quota.usage import unmap_server
+from kilonova.schema.tables import cell, control
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
-from kilonova.store.tables import cell, control
 from kilonova.world import Tx
 
 

@@ -20,9 +20,9 @@ from kilonova.operations.drain_plan import arriving, plan_drain
 from kilonova.operations.host_plan import ground_of, planned_hosts
 from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, with_misfits_judged
 from kilonova.placement.inventories import set_accepting
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
-from kilonova.store.tables import cell
 from kilonova.world import Row, Tx
 
 BEFORE = "drained_before"  # the fact: hosts that were closed by an earlier drain

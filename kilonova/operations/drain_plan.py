@@ -13,8 +13,8 @@ from kilonova.operations.host_plan import CHUNK, Found, Ground, Seated, choice_o
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.stop import Stop
 from kilonova.placement.reading import of_provider
+from kilonova.schema.tables.cell import hosts, migrations, servers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import hosts, migrations, servers
 from kilonova.world import Row, Tx
 
 WAITS_FOR_OWNER = "it was resized or migrated away; what is left of it goes when its owner confirms or reverts that"

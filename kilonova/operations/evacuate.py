@@ -31,9 +31,9 @@ from kilonova.operations.steps.ports import bind_to_destination, bind_to_source
 from kilonova.operations.steps.select import choose, remember_tried
 from kilonova.operations.steps.volumes import connect_to_destination, connect_to_source, has_volumes
 from kilonova.placement import claims
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 # Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.

@@ -14,12 +14,12 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.failure_watch import KNOWN, Decision, Disarmed, Sight, Use, decide, pause_after
 from kilonova.domain.host import HostState, Observation, judge, longest
 from kilonova.engine.core import Engine
+from kilonova.schema.tables.cell import hosts, observers, servers
 from kilonova.services.compute.hosts import read_by_cell
 from kilonova.store.failures import arm, disarm, disarmed, fenced_lately, is_ahead, newest_failures, open_failures
 from kilonova.store.hosts import facts_of
 from kilonova.store.restored_at import restored_at
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import hosts, observers, servers
 from kilonova.world import Row, Store, Tx
 
 LONGEST_DISARM = 30 * 24 * 3600.0

@@ -19,14 +19,14 @@ from kilonova.operations.hosts import find_host
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.removal import remove_provider
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import STEP_IS_OPEN, steps
 from kilonova.services.compute.aggregates import forget_host as leave_aggregates
 from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import STEP_IS_OPEN, steps
 from kilonova.world import Body, Row, Store, Tx, World
 
 Write = Callable[[Store, Body[None]], Awaitable[None]]  # of a transaction; whether it repeats one that failed, it knows

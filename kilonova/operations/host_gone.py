@@ -30,9 +30,9 @@ from kilonova.operations.steps.bulk import CHILDREN, child_id
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.removal import remove_provider
+from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
 from kilonova.world import Body, Row, Store, Tx
 
 _RESIZED_AWAY = Sql(

@@ -31,10 +31,10 @@ from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.planner import Seat
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.service import Scheduler
+from kilonova.schema.tables.cell import hosts, servers
+from kilonova.schema.tables.journal import operations
 from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import hosts, servers
-from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Store, Tx
 
 CHUNK = 500  # ids in one statement

@@ -20,10 +20,10 @@ from kilonova.operations.host_plan import planned_hosts
 from kilonova.operations.hosts import find_host
 from kilonova.operations.steps.former_host import require_proof
 from kilonova.operations.submit import fresh
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host
-from kilonova.store.tables import cell
-from kilonova.store.tables.journal import operations
 from kilonova.world import Store, Tx
 
 Prepare = Callable[[Tx, Op], Awaitable[None]]

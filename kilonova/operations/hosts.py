@@ -19,11 +19,11 @@ from kilonova.engine.core import Engine
 from kilonova.engine.notifications import new_message_id, tell_service
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.hosts import all_hosts, raise_epoch
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Fence, Row, Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -19,12 +19,12 @@ from kilonova.engine.debts import owe_removal
 from kilonova.operations.adopt import proof_against
 from kilonova.operations.hosts import find_host
 from kilonova.operations.submit import find_mapping, submit
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.journal import fences, operations
+from kilonova.schema.tables.placement import claim_fence
 from kilonova.store import rows
 from kilonova.store.quarantine import open_quarantine
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
-from kilonova.store.tables.journal import fences, operations
-from kilonova.store.tables.placement import claim_fence
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

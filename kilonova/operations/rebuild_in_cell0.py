@@ -18,11 +18,11 @@ from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.unplaced import kept_spec, put_request
 from kilonova.operations.steps.volumes import hold_named, release_held
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.open import CELL0
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 # The reasons for a burial that may be gone by now: the Compute API rebuilds these. Our own REST tries any again.

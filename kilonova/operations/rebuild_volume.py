@@ -19,8 +19,8 @@ from kilonova.engine.model import Facts, Place, Step, Target
 from kilonova.operations.rebuild import REPLACED, REPLACING, Rebuild, check_image, plan_copy, rebuild_facts
 from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.volumes import fence_of, service_of
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 REIMAGING = Place("control", lambda facts: [Target("")] if facts["reimage"] else [])

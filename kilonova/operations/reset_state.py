@@ -18,8 +18,8 @@ from kilonova.engine.context import ServerRow, Subject
 from kilonova.engine.core import Engine
 from kilonova.engine.model import Facts, Operation
 from kilonova.operations.submit import find_mapping
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 logger = logging.getLogger(__name__)

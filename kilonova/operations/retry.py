@@ -11,8 +11,8 @@ from kilonova.engine.core import Engine
 from kilonova.operations.held import held_in_placement
 from kilonova.operations.submit import submit
 from kilonova.quota.check import NOTHING, exceeded
+from kilonova.schema.tables import control
 from kilonova.store import rows
-from kilonova.store.tables import control
 from kilonova.world import Row, Tx
 
 ANY_FAILURE = {"any_failure": True}  # the parameter of a retry by our own REST: also after a build that failed

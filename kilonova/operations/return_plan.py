@@ -11,9 +11,9 @@ from kilonova.engine.context import ServerRow
 from kilonova.operations.host_plan import CHUNK, Found, Ground, choice_of, read_servers, seat_all, whole_plan
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.start import Start
+from kilonova.schema.tables.cell import migrations, servers
+from kilonova.schema.tables.journal import operations
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import migrations, servers
-from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Tx
 
 LEFT = ("confirmed", "done", "completed")  # states of a migration after which the server is at its destination

@@ -15,10 +15,10 @@ from kilonova.engine.journal import Op, without_sealed
 from kilonova.engine.notifications import REQUESTED
 from kilonova.operations.steps.unplaced import take_request
 from kilonova.operations.usage_growth import check_growth
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.open import CELL0
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Row, Tx
 
 NOT_SOFTLY = ("busy", "invalid_state", "not_ready", "host_down")

@@ -14,9 +14,9 @@ from kilonova.engine.context import ServerRow
 from kilonova.engine.core import Engine
 from kilonova.operations.rebuild_in_cell0 import PASSING, request_of
 from kilonova.operations.rehearse_retry import plan_place
+from kilonova.schema.tables import cell, control
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import cell, control
 from kilonova.world import Row, Tx
 
 _PAGE = Sql(

@@ -14,9 +14,9 @@ from kilonova.engine.core import Engine
 from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps.counting import growth, size_of
 from kilonova.quota.check import exceeded_by
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
-from kilonova.store.tables import cell
 from kilonova.world import Row, Tx
 
 

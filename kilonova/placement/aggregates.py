@@ -9,8 +9,8 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.placement import ledger, providers
 from kilonova.placement.providers import Provider
+from kilonova.schema.tables.placement import aggregates, provider_aggregates
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import aggregates, provider_aggregates
 from kilonova.world import Store, Tx
 
 READ_IDS = Sql(select(aggregates.c.id, aggregates.c.uuid).where(in_list(aggregates.c.uuid, "uuids")))

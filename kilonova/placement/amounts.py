@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import select
 
+from kilonova.schema.tables.placement import inventories, resource_classes, resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import inventories, resource_classes, resource_providers
 from kilonova.world import Row, Store, Tx
 
 READ = Sql(

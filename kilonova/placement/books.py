@@ -8,8 +8,8 @@ import msgspec
 from sqlalchemy import BigInteger, and_, func, select
 from sqlalchemy import cast as sql_cast
 
+from kilonova.schema.tables.placement import allocations, inventories, resource_classes, resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import allocations, inventories, resource_classes, resource_providers
 from kilonova.world import Tx
 
 _ALLOCATIONS = (

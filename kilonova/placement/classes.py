@@ -9,8 +9,8 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.domain.errors import Conflict, Refused
 from kilonova.placement.names import is_standard_class, standard_classes, unknown_classes
+from kilonova.schema.tables.placement import inventories, resource_classes, resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import inventories, resource_classes, resource_providers
 from kilonova.world import Row, Store, Tx
 
 VCPU = "VCPU"

@@ -8,8 +8,8 @@ import msgspec
 from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
+from kilonova.schema.tables.placement import consumer_types, consumers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import consumer_types, consumers
 from kilonova.world import Store, Tx
 
 UNKNOWN = "unknown"  # the type of a consumer that never said one

@@ -22,10 +22,10 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.domain.errors import Superseded
 from kilonova.placement.refusals import ClaimRefused, LostRace
+from kilonova.schema.tables.control import server_mappings
+from kilonova.schema.tables.placement import claim_fence
 from kilonova.store.fences import MAPPED_SECONDS, MappingTooOld, no_mapping
 from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.control import server_mappings
-from kilonova.store.tables.placement import claim_fence
 from kilonova.world import Row, Store, Tx
 
 NEVER = -1

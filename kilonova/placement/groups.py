@@ -13,8 +13,8 @@ import msgspec
 from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
+from kilonova.schema.tables.placement import group_use, groups, resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import group_use, groups, resource_providers
 from kilonova.world import Tx
 
 LOCK_GROUP = Sql(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import bindparam, or_, select
 
+from kilonova.schema.tables.placement import ledger, resource_classes, resource_providers
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables.placement import ledger, resource_classes, resource_providers
 from kilonova.world import Store, Tx
 
 Entry = tuple[str, list[list[int | str]]]  # consumer; provider, class, holder, amount of each row

@@ -17,8 +17,8 @@ from kilonova.domain.errors import Conflict
 from kilonova.placement import ledger
 from kilonova.placement.classes import class_ids
 from kilonova.placement.refusals import NoSuchProvider
+from kilonova.schema.tables.placement import allocations, inventories, resource_classes, resource_providers
 from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import allocations, inventories, resource_classes, resource_providers
 from kilonova.world import Row, Store, Tx
 
 _OFFER = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "capacity")

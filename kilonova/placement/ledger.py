@@ -21,8 +21,8 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
 from kilonova.placement.history import UNTOLD, Entry, Origin, record
 from kilonova.placement.refusals import LostRace, NoSuchProvider, NotAccepting, OverCapacity, WrongUnit, unit_fault
+from kilonova.schema.tables.placement import allocations, consumers, inventories, resource_classes, resource_providers
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.placement import allocations, consumers, inventories, resource_classes, resource_providers
 from kilonova.world import Row, Tx
 
 Key = tuple[int, int, str]  # provider, class, holder

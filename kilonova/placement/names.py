@@ -13,8 +13,8 @@ from functools import cache
 from sqlalchemy import select
 
 from kilonova.domain.traits import OWN_TRAITS
+from kilonova.schema.tables.placement import resource_classes, traits
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import resource_classes, traits
 from kilonova.world import Tx
 
 CUSTOM = "CUSTOM_"

@@ -15,8 +15,8 @@ from kilonova.placement.classes import class_ids, known_ids
 from kilonova.placement.inventories import READ_OFFERS, Offer, capacity, write_offers
 from kilonova.placement.names import in_order, unknown_classes
 from kilonova.placement.providers import Provider
+from kilonova.schema.tables.placement import inventories, resource_classes
 from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import inventories, resource_classes
 from kilonova.world import Row, Store, Tx
 
 DEFAULTS: Offer = {

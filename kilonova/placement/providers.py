@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 from kilonova.domain.errors import Conflict, Refused
 from kilonova.placement import tree
 from kilonova.placement.inventories import LOCK_PROVIDER
+from kilonova.schema.tables.placement import resource_providers
 from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import resource_providers
 from kilonova.world import Row, Store, Tx
 
 _PARENT = resource_providers.alias("parent")

@@ -10,9 +10,9 @@ from kilonova.placement import consumers
 from kilonova.placement.consumers import Consumer
 from kilonova.placement.ledger import CONSUMER
 from kilonova.placement.providers import Provider, find
+from kilonova.schema.tables import placement as tables
+from kilonova.schema.tables.placement import allocations, resource_classes, resource_providers
 from kilonova.store.statements import Sql
-from kilonova.store.tables import placement as tables
-from kilonova.store.tables.placement import allocations, resource_classes, resource_providers
 from kilonova.world import Row, Store, Tx
 
 _ALLOCATIONS = (

@@ -13,9 +13,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_else
 from kilonova.domain.errors import Refused
 from kilonova.placement.inventories import LOCK_PROVIDER
 from kilonova.placement.snapshot_reading import ALL
-from kilonova.store import rows
-from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import (
+from kilonova.schema.tables.placement import (
     allocations,
     inventories,
     provider_aggregates,
@@ -23,6 +21,8 @@ from kilonova.store.tables.placement import (
     removed_providers,
     resource_providers,
 )
+from kilonova.store import rows
+from kilonova.store.statements import Sql
 from kilonova.world import Store, Tx
 
 KEPT = 1000  # records; a few dozen bytes each

@@ -12,8 +12,8 @@ from kilonova.placement.groups import Standing
 from kilonova.placement.ledger import CONSUMER, Rows, Slot
 from kilonova.placement.outcomes import Refusal
 from kilonova.placement.refusals import over_capacity, unit_fault
+from kilonova.schema.tables.placement import inventories, resource_classes, resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import inventories, resource_classes, resource_providers
 from kilonova.world import Tx
 
 READ_ROOMS = Sql(

@@ -10,8 +10,7 @@ from sqlalchemy import Column, ScalarSelect, Table, Text, bindparam, exists, or_
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
-from kilonova.store.statements import Sql, watermark
-from kilonova.store.tables.placement import (
+from kilonova.schema.tables.placement import (
     aggregates,
     inventories,
     provider_aggregates,
@@ -21,6 +20,7 @@ from kilonova.store.tables.placement import (
     resource_providers,
     traits,
 )
+from kilonova.store.statements import Sql, watermark
 from kilonova.world import Row, Store, Tx
 
 ALL = ""  # as the uuid of a removed provider: records up to its mark were cleared away

@@ -12,8 +12,8 @@ from kilonova.placement import ledger, providers
 from kilonova.placement.inventories import LOCK_PROVIDER
 from kilonova.placement.names import is_standard_trait, standard_traits, unknown_traits
 from kilonova.placement.providers import Provider
+from kilonova.schema.tables.placement import provider_traits, resource_providers, traits
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import provider_traits, resource_providers, traits
 from kilonova.world import Store, Tx
 
 DISABLED = "COMPUTE_STATUS_DISABLED"

@@ -8,8 +8,8 @@ from typing import Final
 from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.placement import resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import resource_providers
 from kilonova.world import Tx
 
 

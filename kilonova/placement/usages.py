@@ -9,8 +9,8 @@ from sqlalchemy import BigInteger, and_, bindparam, func, or_, select
 from sqlalchemy import cast as sql_cast
 
 from kilonova.placement.consumers import UNKNOWN
+from kilonova.schema.tables.placement import allocations, consumer_types, consumers, resource_classes
 from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import allocations, consumer_types, consumers, resource_classes
 from kilonova.world import Row, Store, Tx
 
 ALL = "all"  # asked for as a type: everything in one

@@ -13,10 +13,10 @@ from sqlalchemy import Table, bindparam, literal, select, union_all
 
 from kilonova.quota.resources import COUNTED, EVERYTHING, UNLIMITED, Limits
 from kilonova.quota.usage import used
+from kilonova.schema.tables.quotas import quota_classes, quotas
 from kilonova.store import rows
 from kilonova.store.quota_locks import lock_project_quota
 from kilonova.store.statements import Sql
-from kilonova.store.tables.quotas import quota_classes, quotas
 from kilonova.world import Tx
 
 DEFAULT_CLASS = "default"

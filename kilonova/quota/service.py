@@ -11,9 +11,9 @@ from kilonova.domain.errors import Refused
 from kilonova.quota.check import DEFAULT_CLASS, Given, exceeded, given, put_limit, set_limit
 from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, Limits, filled
 from kilonova.quota.usage import used
+from kilonova.schema.tables.quotas import quota_classes, quotas
+from kilonova.schema.tables.server_groups import server_groups
 from kilonova.store import rows
-from kilonova.store.tables.quotas import quota_classes, quotas
-from kilonova.store.tables.server_groups import server_groups
 from kilonova.world import Row, Store, Tx
 
 

@@ -14,10 +14,10 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as insert_or_else
 
 from kilonova.quota.resources import COUNTED
+from kilonova.schema.tables.control import server_mappings
+from kilonova.schema.tables.quotas import quota_usages
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import server_mappings
-from kilonova.store.tables.quotas import quota_usages
 from kilonova.world import Row, Tx
 
 Amounts = Mapping[str, int]  # by resource

@@ -19,9 +19,9 @@ from kilonova.domain.host import judge
 from kilonova.domain.server import BUILDING
 from kilonova.placement.snapshot import Snapshot
 from kilonova.scheduler.hosts import UP, Hosts, HostView, Odd
+from kilonova.schema.tables.cell import hosts, servers
 from kilonova.store.hosts import facts_of, observation
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import hosts, servers
 from kilonova.world import Body, Row, Stores, Tx
 
 LATE = 60.0  # seconds; one that registered may be committed so much later than it says

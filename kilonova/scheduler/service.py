@@ -26,10 +26,10 @@ from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector, select_many
 from kilonova.scheduler.surroundings import Surroundings, look_around
 from kilonova.scheduler.verdict import Decision
+from kilonova.schema.tables.control import host_mappings
 from kilonova.services.compute.aggregate_book import AggregateBook
 from kilonova.settings import Settings
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import host_mappings
 from kilonova.world import Clock, Stores, Tx
 
 HOSTS_MAY_BE_OLD = 1.0  # seconds; a claim checks `accepting` anyway, and a silent host is silent for longer

@@ -10,9 +10,9 @@ from sqlalchemy import bindparam, select
 from kilonova.domain.errors import StoreError
 from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.request import ResourceRequest
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.placement import group_use, resource_providers
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.placement import group_use, resource_providers
 from kilonova.world import Row, Stores, Tx
 
 NEIGHBOURS = ("same_host", "different_host")  # hints that name servers

@@ -35,6 +35,7 @@ from kilonova.notifications.sender import Sender
 from kilonova.notifications.target import Target
 from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
+from kilonova.schema.revisions import role_of
 from kilonova.services.image.servers import ServerImages
 from kilonova.services.network.service import Networks
 from kilonova.services.volume.files import NoBytes
@@ -49,7 +50,6 @@ from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_di
 from kilonova.store.cell_store import CellStore
 from kilonova.store.marks import Marks, keep_marks
 from kilonova.store.open import OpenStores
-from kilonova.store.revisions import role_of
 from kilonova.store.roll import Roll
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade_blocking

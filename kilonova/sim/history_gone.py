@@ -12,11 +12,11 @@ from kilonova.engine.core import Engine
 from kilonova.operations import hosts
 from kilonova.operations.declare_gone import declare_gone
 from kilonova.operations.quarantine import remove_quarantined
+from kilonova.schema.tables import cell, control
 from kilonova.sim.acts import Act
 from kilonova.sim.cloud import SimCloud
 from kilonova.store import rows
 from kilonova.store.quarantine import open_quarantine
-from kilonova.store.tables import cell, control
 from kilonova.world import Row, Tx
 
 SILENT = 90.0  # seconds after which its silence proves that it is dead

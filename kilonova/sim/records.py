@@ -9,11 +9,11 @@ from sqlalchemy import Table, select
 
 from kilonova.domain.network import Vif
 from kilonova.placement.books import Held, Imbalance, balance, by_consumer, read_allocations
+from kilonova.schema.tables import cell, control, failures, image, journal, network, quotas, server_groups, volume
+from kilonova.schema.tables import placement as books
 from kilonova.services.network.servers import vifs_of
 from kilonova.sim.cloud import SimCloud
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control, failures, image, journal, network, quotas, server_groups, volume
-from kilonova.store.tables import placement as books
 from kilonova.world import Row, Stores, Tx
 
 JOURNAL = (journal.operations, journal.steps, journal.secrets, journal.findings, journal.notifications)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kilonova.domain.caller import Caller, Named
+from kilonova.schema.tables.server_groups import server_groups
 from kilonova.services.image.image import ACTIVE, PUBLIC, Image
 from kilonova.services.image.records import insert_image
 from kilonova.services.volume.creating import NewVolume
@@ -15,7 +16,6 @@ from kilonova.services.volume.service import Volumes
 from kilonova.services.volume.volume import VolumeType
 from kilonova.sim.network import PROJECT
 from kilonova.store import rows
-from kilonova.store.tables.server_groups import server_groups
 from kilonova.world import Store, Tx
 
 OWNER = Caller(user=Named("demo", "demo"), project=Named(PROJECT, PROJECT))

@@ -13,12 +13,12 @@ from kilonova.engine.findings import settle
 from kilonova.operations.declare_gone import declare_gone
 from kilonova.operations.forget_host import forget_host
 from kilonova.operations.hosts import find_host
+from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.changing import Said
 from kilonova.sim.network import PROJECT
 from kilonova.sim.story_requests import Answer, Requests
 from kilonova.store import rows
 from kilonova.store.findings import all_findings, journal_of
-from kilonova.store.tables.volume import attachments
 from kilonova.world import Tx
 
 ADMIN = Caller(user=Named("admin", "admin"), project=Named(PROJECT, PROJECT), roles=("admin",))

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import and_, bindparam, or_, select, update
 
 from kilonova.domain.failure_watch import OPEN_STATES, Disarmed, WatchRules
+from kilonova.schema.tables.failures import failure_watch, host_failures
+from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.failures import failure_watch, host_failures
-from kilonova.store.tables.stores import this_store
 from kilonova.world import Row, Tx
 
 SHOWN = 20  # records that a status tells of besides those that are open

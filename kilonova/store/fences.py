@@ -15,10 +15,10 @@ from sqlalchemy import BigInteger, ColumnElement, Float, Integer, Text, and_, bi
 from sqlalchemy.dialects.postgresql import insert as insert_or_change  # both engines understand its text
 
 from kilonova.domain.errors import Superseded
+from kilonova.schema.tables.control import server_mappings
+from kilonova.schema.tables.journal import fences
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.control import server_mappings
-from kilonova.store.tables.journal import fences
 from kilonova.world import Tx
 
 # So long a mapping that was seen is believed to be there. It stays for a day after the server's last operation ended,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Unreachable
+from kilonova.schema.tables.journal import findings, interventions
 from kilonova.store.operations import Journaled
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import findings, interventions
 from kilonova.world import Row, Store, Stores, Tx
 
 OPEN = Sql(select(findings).where(findings.c.open == 1).order_by(findings.c.created_at, findings.c.id))

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select, tuple_
 
+from kilonova.schema.tables.failures import failure_watch, host_failures
+from kilonova.schema.tables.journal import idempotency_keys
+from kilonova.schema.tables.placement import consumers, ledger
 from kilonova.store.statements import Sql, database_time, in_list
-from kilonova.store.tables.failures import failure_watch, host_failures
-from kilonova.store.tables.journal import idempotency_keys
-from kilonova.store.tables.placement import consumers, ledger
 from kilonova.world import Store, Tx
 
 DAY = 86400.0

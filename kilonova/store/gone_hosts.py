@@ -6,8 +6,8 @@ import time
 
 from sqlalchemy import bindparam, select
 
+from kilonova.schema.tables.control import gone_hosts
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import gone_hosts
 from kilonova.world import Row, Tx
 
 LENGTH = 255  # of a disabled_reason in Nova

@@ -11,9 +11,9 @@ from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.hardware import HostClaim
+from kilonova.schema.tables.cell import copies, host_hardware, migrations, servers
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import copies, host_hardware, migrations, servers
 from kilonova.world import Row, Tx
 
 _TOUCH = Sql(

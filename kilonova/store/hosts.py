@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.host import HostFacts, HostState, Observation, judge, longest
+from kilonova.schema.tables.cell import hosts, observers
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import hosts, observers
 from kilonova.world import Row, Tx
 
 UNKNOWN_IDENTITY = ""  # its record was made again on an operator's word: the key of the next registration is the host's

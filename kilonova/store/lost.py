@@ -12,6 +12,8 @@ import logging
 from sqlalchemy import func, select
 
 from kilonova.domain.errors import Refused, StoreError, Unreachable
+from kilonova.schema.tables.control import lost_stores, workers
+from kilonova.schema.tables.stores import known_stores, this_store
 from kilonova.store import rows
 from kilonova.store.badges import Badge, Known, Look, look_at, stamp
 from kilonova.store.cell_store import CellStore
@@ -19,8 +21,6 @@ from kilonova.store.instruments import ReadsClock
 from kilonova.store.open import OpenStores, open_store
 from kilonova.store.roll import CONTROL, NewId
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import lost_stores, workers
-from kilonova.store.tables.stores import known_stores, this_store
 from kilonova.store.upgrade import upgrade
 from kilonova.store.vacancy import refuse_unless_vacant
 from kilonova.world import Row, Store, Tx

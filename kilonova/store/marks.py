@@ -19,6 +19,8 @@ import msgspec
 from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from kilonova.domain.errors import Halted, KilonovaError, StoreError, Unreachable
+from kilonova.schema.tables.cell import hosts
+from kilonova.schema.tables.stores import known_stores, this_store
 from kilonova.store import rows
 from kilonova.store.badges import (
     Badge,
@@ -34,8 +36,6 @@ from kilonova.store.lost_found import keep_longer
 from kilonova.store.open import OpenStores
 from kilonova.store.roll import NEVER
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import hosts
-from kilonova.store.tables.stores import known_stores, this_store
 from kilonova.world import Clock, Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 
+from kilonova.schema.tables.journal import notifications
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.journal import notifications
 from kilonova.world import Row, Tx
 
 LONGEST_PAUSE = 60.0  # seconds between two tries

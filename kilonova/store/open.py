@@ -13,14 +13,14 @@ from typing import Any
 from sqlalchemy import select
 
 from kilonova.domain.errors import StoreError, Unreachable, WrongStore
+from kilonova.schema.revisions import role_of
+from kilonova.schema.tables.control import cells
 from kilonova.store.badges import Known, read_known
 from kilonova.store.cell_store import CellStore, DroppableStore, Outage
 from kilonova.store.instruments import ReadsClock
-from kilonova.store.revisions import role_of
 from kilonova.store.roll import NewId, Roll, call_roll
 from kilonova.store.sqlite import Checkpoint, SqliteStore
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import cells
 from kilonova.store.upgrade import status, upgrade
 from kilonova.store.url import SqliteUrl, parse_url
 from kilonova.world import Row, Store, Tx

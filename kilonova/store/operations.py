@@ -16,10 +16,10 @@ from sqlalchemy import Integer, and_, bindparam, or_, select
 
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import from_json
+from kilonova.schema.tables.cell import action_events, actions
+from kilonova.schema.tables.journal import operations, steps
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import action_events, actions
-from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Row, Store, Stores, Tx
 
 _STEPS = Sql(select(steps).where(steps.c.operation_id == bindparam("id")).order_by(steps.c.ordinal))

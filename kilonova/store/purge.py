@@ -18,12 +18,8 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, select, union
 
-from kilonova.store import rows
-from kilonova.store.findings import OPEN as OPEN_FINDINGS
-from kilonova.store.forgetting import AGO, DAY, LEAST_DAYS, forget_failures, forget_keys, forget_ledger
-from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import cell, control, placement
-from kilonova.store.tables.journal import (
+from kilonova.schema.tables import cell, control, placement
+from kilonova.schema.tables.journal import (
     fences,
     findings,
     idempotency_keys,
@@ -32,7 +28,11 @@ from kilonova.store.tables.journal import (
     secrets,
     steps,
 )
-from kilonova.store.tables.network import changed_ports
+from kilonova.schema.tables.network import changed_ports
+from kilonova.store import rows
+from kilonova.store.findings import OPEN as OPEN_FINDINGS
+from kilonova.store.forgetting import AGO, DAY, LEAST_DAYS, forget_failures, forget_keys, forget_ledger
+from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Stores, Tx
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.guest import CopyReport
+from kilonova.schema.tables.cell import quarantine
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import quarantine
 from kilonova.world import Row, Tx
 
 _OPEN = Sql(

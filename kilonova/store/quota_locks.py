@@ -6,8 +6,8 @@ from __future__ import annotations
 from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import insert as insert_or_else
 
+from kilonova.schema.tables.quotas import quota_usages
 from kilonova.store.statements import Sql
-from kilonova.store.tables.quotas import quota_usages
 from kilonova.world import Tx
 
 _LOCK = Sql(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.domain.details import details_from
+from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
-from kilonova.store.tables.stores import this_store
 from kilonova.world import Row, Tx
 
 

@@ -11,9 +11,9 @@ from kilonova.domain.details import Details, details_from
 from kilonova.domain.network import Vif
 from kilonova.domain.server import Flavor, flavor_from, from_json
 from kilonova.domain.volume import ServerVolume, server_volumes
+from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import cell, control
 from kilonova.world import Row, Stores, Tx
 
 SCHEDULING = "scheduling"

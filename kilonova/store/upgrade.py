@@ -7,7 +7,7 @@ import sqlite3
 from typing import Any
 
 from kilonova.domain.errors import StoreError
-from kilonova.store.revisions import SchemaStatus
+from kilonova.schema.revisions import SchemaStatus
 from kilonova.store.sqlite_connection import connect, connect_to_look, remove_database, why_not
 from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url
 
@@ -72,7 +72,7 @@ def _upgrade_sqlite(place: SqliteUrl, role: str) -> SchemaStatus:
     before.refuse_newer()
     if before.is_current:
         return before
-    from kilonova.store.schema.render import render_upgrade
+    from kilonova.schema.render import render_upgrade
 
     existed = place.path.exists()
     try:
@@ -114,8 +114,8 @@ async def _upgrade_postgres(connection: Any, place: PostgresUrl, role: str) -> S
     before.refuse_newer()
     if before.is_current:
         return before
+    from kilonova.schema.render import render_upgrade
     from kilonova.store.postgres_connections import run_script
-    from kilonova.store.schema.render import render_upgrade
 
     script = render_upgrade(role, "postgresql", before.current)
     if place.schema:

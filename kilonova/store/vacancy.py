@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import func, select
 
 from kilonova.domain.errors import StoreError
+from kilonova.schema.tables.cell import hosts, servers
+from kilonova.schema.tables.journal import operations
 from kilonova.store.instruments import ReadsClock
 from kilonova.store.sqlite_connection import connect_to_look, why_not
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import hosts, servers
-from kilonova.store.tables.journal import operations
 from kilonova.store.upgrade import status
 from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url
 from kilonova.world import Tx

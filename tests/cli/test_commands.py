@@ -336,7 +336,7 @@ def test_help_is_quick() -> None:
 
 @pytest.mark.parametrize("modules", ["main", "main, operations, host, server, doctor, rest, output, progress"])
 def test_a_small_command_loads_nothing_heavy(modules: str) -> None:
-    heavy = "('sqlalchemy', 'numpy', 'uvicorn', 'nats', 'asyncio', 'rich', 'kilonova.app')"
+    heavy = "('sqlalchemy', 'numpy', 'uvicorn', 'nats', 'asyncio', 'rich', 'kilonova.roles')"
     script = f"import sys; from kilonova.cli import {modules}; print([m for m in sys.modules if m in {heavy}])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,8 +9,6 @@ from typing import Literal, get_args, get_origin
 
 from cyclopts import App
 
-from kilonova import app as roles
-from kilonova.api.first import PASSWORD_NAMES
 from kilonova.audit.differences import KINDS
 from kilonova.audit.findings import Kind
 from kilonova.cli import exits
@@ -18,7 +16,9 @@ from kilonova.cli.audit import COUNTED
 from kilonova.cli.database import EMBEDDED, SEAL_KEY_NAME
 from kilonova.cli.main import COMMANDS, ROLES, app
 from kilonova.domain.host import HOST_STATES
-from kilonova.parts import MACHINES_NAME
+from kilonova.roles.placement import placement
+from kilonova.roles.seed import PASSWORD_NAMES
+from kilonova.roles.stores import MACHINES_NAME
 from kilonova.settings import FILE_NAME
 from kilonova.store.clouds import CLOUDS_NAME, OPENRC_NAME
 from tests.docs.markdown import ROOT, code, links, table
@@ -35,7 +35,7 @@ def test_every_chapter_is_in_the_index() -> None:
 
 def test_every_option_of_placement_alone_is_told() -> None:
     told = " ".join(row["option"] for row in table(GUIDE, "option", "what it says"))
-    parameters = inspect.signature(roles.placement, eval_str=True).parameters
+    parameters = inspect.signature(placement, eval_str=True).parameters
     names = {"overrides": "set"}  # where the option has another name than the parameter
     for name, parameter in parameters.items():
         assert f"--{names.get(name, name).replace('_', '-')} " in told, name

@@ -14,12 +14,12 @@ from kilonova.operations.host_requests import evacuate_host
 from kilonova.operations.hosts import find_host
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.operations.submit import submit
+from kilonova.schema.tables import cell
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.crash_scenarios import EVERYTHING, NETWORKED, SCENARIOS, SERVER, created, creating, host_dies
 from kilonova.sim.crashes import Scenario, play
 from kilonova.sim.records import Records, read_records
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from tests.docs.markdown import code, table
 from tests.docs.test_operations import COLUMNS, SHOWN
 

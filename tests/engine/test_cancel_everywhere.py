@@ -16,6 +16,8 @@ from kilonova.operations import REGISTRY
 from kilonova.operations.host_requests import evacuate_host
 from kilonova.operations.hosts import disable, find_host
 from kilonova.operations.quarantine import adopt_quarantined
+from kilonova.schema.tables.cell import servers
+from kilonova.schema.tables.journal import operations
 from kilonova.sim import crash_scenarios as scenes
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.crash_scenarios import (
@@ -35,8 +37,6 @@ from kilonova.sim.invariants import violations
 from kilonova.sim.records import is_idle, read_records
 from kilonova.sim.rest import come_to_rest
 from kilonova.store import rows
-from kilonova.store.tables.cell import servers
-from kilonova.store.tables.journal import operations
 
 ALWAYS = "as soon as it is accepted"
 # The step from which on an operation can only go on; None: it can be undone until its end.

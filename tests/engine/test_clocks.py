@@ -10,10 +10,10 @@ from kilonova.conductor.leases import give_back, renew
 from kilonova.domain.host import HostFacts, Observation, judge, longest
 from kilonova.engine.core import Engine
 from kilonova.engine.take import ready_operations
+from kilonova.schema.tables.control import workers
+from kilonova.schema.tables.journal import operations, steps
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.store import rows
-from kilonova.store.tables.control import workers
-from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Tx
 
 DOWN_AFTER = 60.0

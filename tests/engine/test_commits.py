@@ -8,9 +8,9 @@ from kilonova.domain.errors import CommitFailed, CommitUnknown, Superseded
 from kilonova.engine.conclude import _found
 from kilonova.engine.journal import load
 from kilonova.operations import REGISTRY
+from kilonova.schema.tables.journal import steps
 from kilonova.sim.invariants import check
 from kilonova.store import rows
-from kilonova.store.tables.journal import steps
 
 SOON = 6.0  # seconds; a lease lasts 30
 

@@ -13,11 +13,11 @@ from kilonova.operations import REGISTRY
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.rebuild import Rebuild
+from kilonova.schema.tables.cell import hosts, servers
+from kilonova.schema.tables.control import host_mappings
+from kilonova.schema.tables.placement import resource_providers
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import hosts, servers
-from kilonova.store.tables.control import host_mappings
-from kilonova.store.tables.placement import resource_providers
 from tests.engine.speaking import Speaker
 
 PROVIDERS = Sql(select(resource_providers.c.name, resource_providers.c.accepting))

@@ -16,10 +16,10 @@ from kilonova.operations.host_requests import evacuate_host
 from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.submit import submit
+from kilonova.schema.tables.cell import servers
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.invariants import check
 from kilonova.store import rows
-from kilonova.store.tables.cell import servers
 
 from .conftest import SMALL
 

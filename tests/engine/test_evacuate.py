@@ -3,8 +3,8 @@
 import pytest
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.cell import servers
 from kilonova.store import rows
-from kilonova.store.tables.cell import servers
 from tests.engine.speaking import Speaker
 
 

@@ -8,11 +8,11 @@ from kilonova.engine.limits import Limits
 from kilonova.operations.failures import arm_watch, disarm_watch, watch_status
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.hosts import declare_down
+from kilonova.schema.tables.journal import operations
+from kilonova.schema.tables.stores import this_store
 from kilonova.sim.faults import Weather
 from kilonova.sim.invariants import check
 from kilonova.store import rows
-from kilonova.store.tables.journal import operations
-from kilonova.store.tables.stores import this_store
 
 AUTOMATIC = WatchRules(automatic=True)
 DOWN = 60.0

@@ -1,8 +1,8 @@
 """The failure watch holds while it cannot see all hosts: also those of a cell that this process could not open."""
 
+from kilonova.schema.tables.control import cells, host_mappings
 from kilonova.services.compute.hosts import read_away
 from kilonova.store import rows
-from kilonova.store.tables.control import cells, host_mappings
 from tests.engine.test_failure_watch import LATER, SOON, decisions, kill, status, watched
 
 __all__ = ["watched"]  # the fixture

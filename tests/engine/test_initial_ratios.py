@@ -6,8 +6,8 @@ from sqlalchemy import select, update
 
 from kilonova.domain.traits import BY_KVM, BY_TCG
 from kilonova.placement.traits import has_trait
+from kilonova.schema.tables.placement import inventories
 from kilonova.store.statements import Sql
-from kilonova.store.tables.placement import inventories
 from tests.engine.speaking import INVENTORY, Speaker
 
 RATIOS = Sql(select(inventories.c.allocation_ratio).distinct().where(inventories.c.total == 7))

@@ -7,9 +7,9 @@ from kilonova.domain.errors import Superseded
 from kilonova.engine import journal as log
 from kilonova.engine.core import context_for
 from kilonova.engine.model import Target
+from kilonova.schema.tables.cell import servers
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
-from kilonova.store.tables.cell import servers
-from kilonova.store.tables.journal import operations
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from kilonova.engine.restored import TURNS, begin_era
 from kilonova.operations import hosts
 from kilonova.operations.create import place
 from kilonova.operations.quarantine import adopt_quarantined
+from kilonova.schema.tables import cell
 from kilonova.sim.rest import audited, come_to_rest
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
-from kilonova.store.tables import cell
 from tests.engine.test_quarantine import held
 from tests.engine.test_restored_records import status
 

@@ -11,10 +11,10 @@ from kilonova.conductor import reopening
 from kilonova.operations import drain_host, hosts
 from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.placement.inventories import set_accepting
+from kilonova.schema.tables.cell import debts
+from kilonova.schema.tables.cell import hosts as records
 from kilonova.sim.loop import Process, current_process
 from kilonova.store import rows
-from kilonova.store.tables.cell import debts
-from kilonova.store.tables.cell import hosts as records
 
 BETWEEN = 120.0  # seconds between two looks
 LONG = 3 * BETWEEN

@@ -4,9 +4,9 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.operations.reset_state import reset_state
+from kilonova.schema.tables import cell
 from kilonova.sim.rest import audited
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from tests.engine.conftest import SMALL
 
 

@@ -16,11 +16,11 @@ from kilonova.engine.context import ServerRow
 from kilonova.engine.restored import _protect_servers
 from kilonova.engine.settled import refuse_unless_settled
 from kilonova.operations import REGISTRY
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.badges import Badge, stamp
 from kilonova.store.open import open_store
-from kilonova.store.tables import cell
-from kilonova.store.tables.stores import this_store
 from kilonova.world import Tx
 from tests.store.conftest import WallClock
 

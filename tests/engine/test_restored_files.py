@@ -12,12 +12,12 @@ import pytest
 
 from kilonova.engine.restored import begin_era
 from kilonova.engine.restored_files import end_file_work
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.image import image_files_to_remove, images
+from kilonova.schema.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REVERT, UNDER_WAY, UPLOAD
 from kilonova.store import rows
 from kilonova.store.open import open_store
-from kilonova.store.tables import cell
-from kilonova.store.tables.image import image_files_to_remove, images
-from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Tx
 from tests.engine.test_restored import zeros
 from tests.engine.test_restored_records import restore

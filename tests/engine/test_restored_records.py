@@ -8,8 +8,8 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.restored import begin_era
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
+from kilonova.schema.tables import cell, control
 from kilonova.store import rows
-from kilonova.store.tables import cell, control
 from tests.engine.test_quarantine import held
 from tests.engine.test_restored_soft_deleted import put_back
 

@@ -10,10 +10,10 @@ from kilonova.conductor.verdicts import correct_copies, judge_copies, may_be_gon
 from kilonova.domain.host import judge
 from kilonova.engine.debts import owe_removal
 from kilonova.operations.steps.burial import close_server
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.journal import findings
 from kilonova.store import rows
 from kilonova.store.hosts import facts_of
-from kilonova.store.tables import cell
-from kilonova.store.tables.journal import findings
 from kilonova.world import Tx
 from tests.engine.test_restored import report, server, zeros
 from tests.engine.test_restored import run as run

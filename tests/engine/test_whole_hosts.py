@@ -14,9 +14,9 @@ from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.hosts import declare_down, disable
 from kilonova.operations.steps import bulk
 from kilonova.operations.submit import submit
+from kilonova.schema.tables.journal import operations, steps
 from kilonova.sim.invariants import check
 from kilonova.store import rows
-from kilonova.store.tables.journal import operations, steps
 
 
 def dead(cloud, *hosts):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
 from kilonova.store.open import open_stores
 from tests.support.books import accounting, guests_in, misplaced, servers_of
 from tests.support.program import Connect, Http, Role, kilonova, until

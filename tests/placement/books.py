@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from kilonova.placement import books as records
 from kilonova.placement import claims, inventories, writing
 from kilonova.placement.claims import Candidate, Fence, GroupRule
+from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql, watermark
-from kilonova.store.tables import placement as tables
 from kilonova.world import Store, Tx
 
 SMALL = {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}

@@ -20,8 +20,8 @@ from kilonova.placement import ledger
 from kilonova.placement.claims import GroupRule
 from kilonova.placement.ledger import ConsumerChange
 from kilonova.placement.refusals import ClaimRefused, LostRace
+from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql
-from kilonova.store.tables import placement as tables
 from kilonova.world import Tx
 from tests.placement.books import Books
 

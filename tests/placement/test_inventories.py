@@ -13,8 +13,8 @@ from kilonova.domain.errors import Conflict
 from kilonova.placement import inventories
 from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.placement.refusals import NoSuchProvider
+from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql
-from kilonova.store.tables import placement as tables
 from kilonova.world import Tx
 from tests.placement.books import LARGE, PROVIDERS, SMALL, USED, Books, provider_of
 

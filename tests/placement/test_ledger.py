@@ -12,8 +12,8 @@ from kilonova.placement import books as records
 from kilonova.placement import ledger
 from kilonova.placement.ledger import ConsumerChange
 from kilonova.placement.refusals import LostRace, NoSuchProvider, NotAccepting, OverCapacity, WrongUnit
+from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql
-from kilonova.store.tables import placement as tables
 from kilonova.world import Tx
 from tests.placement.books import Books, provider_of
 

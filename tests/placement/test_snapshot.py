@@ -17,8 +17,8 @@ from kilonova.placement.candidates import Group, Options, Query, find
 from kilonova.placement.removal import remove_provider
 from kilonova.placement.snapshot import Snapshot
 from kilonova.placement.snapshot_reading import Changes
+from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql
-from kilonova.store.tables import placement as tables
 from kilonova.world import Tx
 from tests.placement.books import Books, provider_of
 from tests.placement.conftest import open_store

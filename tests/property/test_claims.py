@@ -22,10 +22,10 @@ from kilonova.domain.errors import CommitFailed, Conflict, Superseded
 from kilonova.placement import ledger
 from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.placement.groups import GroupRule
+from kilonova.schema.tables.placement import consumers, inventories
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.placement import consumers, inventories
 from kilonova.store.upgrade import upgrade
 from tests.placement.books import OWNER, Books, WallClock, provider_of
 from tests.placement.interleavings import RAISED, Act, Script, Stage, check, scripts, watched

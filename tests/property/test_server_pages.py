@@ -21,14 +21,14 @@ from kilonova.api.compute.server_filters import ALL_ALIKE, SORT, key_of
 from kilonova.domain.details import Details, details_document
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import Flavor, flavor_document, to_json
-from kilonova.store import server_lists
+from kilonova.schema.tables import cell, control
+from kilonova.services.compute import server_lists
+from kilonova.services.compute.server_lists import Wanted, page
+from kilonova.services.compute.server_order import Order, Page
 from kilonova.store.cell_store import CellStore, Outage
 from kilonova.store.open import open_stores
-from kilonova.store.server_lists import Wanted, page
-from kilonova.store.server_order import Order, Page
 from kilonova.store.server_records import SCHEDULING, Record, find, find_partial
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables import cell, control
 from kilonova.world import Store, Tx
 from tests.placement.books import WallClock
 

@@ -14,10 +14,10 @@ import pytest
 
 from kilonova.audit.reading import read_all
 from kilonova.domain.errors import Unreachable, WrongStore
+from kilonova.schema.tables.control import server_mappings
 from kilonova.store import rows
 from kilonova.store.badges import DirectoryBadge, look_at, write_directory_badge
 from kilonova.store.open import OpenStores, open_stores
-from kilonova.store.tables.control import server_mappings
 from kilonova.store.upgrade import upgrade
 from kilonova.world import Tx
 from tests.store.conftest import WallClock

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import text
 
 from kilonova.domain.errors import Superseded
+from kilonova.schema.tables.journal import fences
 from kilonova.store import rows
 from kilonova.store.fences import MAPPED_SECONDS, MappingTooOld, pass_fence, pass_fence_in_control
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import fences
 from kilonova.world import Store, Tx
 from tests.store.conftest import Workbench
 

@@ -11,12 +11,12 @@ import pytest
 
 from kilonova.domain.errors import Refused, WrongStore
 from kilonova.engine.lost_cell import remake
+from kilonova.schema.tables import cell, control
 from kilonova.store import lost, rows
 from kilonova.store.badges import look_at
 from kilonova.store.lost import refuse_while_conductors_work, replace_lost
 from kilonova.store.marks import Marks
 from kilonova.store.open import OpenStores
-from kilonova.store.tables import cell, control
 from kilonova.store.upgrade import upgrade
 from kilonova.world import Row, Tx
 from tests.store.conftest import WallClock

@@ -14,13 +14,13 @@ import pytest
 
 from kilonova.domain.errors import Halted, Unreachable
 from kilonova.engine.restored import begin_era
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
+from kilonova.schema.tables.cell import hosts, servers
+from kilonova.schema.tables.control import audits
 from kilonova.store import rows
 from kilonova.store.badges import DirectoryBadge, Sighting, read_directory_badge, write_directory_badge
 from kilonova.store.marks import Marks, note_upkeep
 from kilonova.store.open import OpenStores, open_stores
-from kilonova.store.tables.cell import hosts, servers
-from kilonova.store.tables.control import audits
 from kilonova.world import Tx
 from tests.store.conftest import WallClock
 from tests.support.servers import Postgres

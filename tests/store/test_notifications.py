@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
+from kilonova.schema.tables.journal import notifications
 from kilonova.store import rows
 from kilonova.store.notifications import (
     LONGEST_PAUSE,
@@ -15,7 +16,6 @@ from kilonova.store.notifications import (
     take_notifications,
 )
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import notifications
 from kilonova.world import Store, Tx
 from tests.store.conftest import Workbench
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Conflict
+from kilonova.schema.tables import placement
 from kilonova.store import rows
-from kilonova.store.tables import placement
 from kilonova.world import Store, Tx
 from tests.store.conftest import Workbench
 from tests.store.scratch import things

@@ -18,9 +18,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, create_engine, create_mock_engine
 
 from kilonova.domain.errors import StoreError
-from kilonova.store.revisions import REVISIONS, ROLES, role_of
-from kilonova.store.schema.draft import metadata_of
-from kilonova.store.schema.render import configure
+from kilonova.schema.draft import metadata_of
+from kilonova.schema.render import configure
+from kilonova.schema.revisions import REVISIONS, ROLES, role_of
 from kilonova.store.upgrade import status, status_blocking, upgrade, upgrade_blocking
 from tests.store.conftest import WallClock
 

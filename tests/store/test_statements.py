@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select, update
 
+from kilonova.schema.tables import cell, control
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables import cell, control
 from tests.store.scratch import things
 
 

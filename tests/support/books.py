@@ -16,10 +16,10 @@ from kilonova.compute.drivers.hardware import Guest
 from kilonova.compute.drivers.storage import Disk
 from kilonova.domain.owned import owned_by
 from kilonova.placement.books import balance, by_consumer, read_allocations
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.open import open_stores
-from kilonova.store.tables import cell
 from kilonova.world import Stores, Tx
 
 DATABASES = ("control", "placement", "cell0", "cell1")

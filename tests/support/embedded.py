@@ -26,11 +26,11 @@ from kilonova.api.face import Face
 from kilonova.api.port import Port
 from kilonova.api.routes import Handler, Route
 from kilonova.api.service import Service
-from kilonova.app import embedded
+from kilonova.roles.serve import embedded
+from kilonova.schema.tables import cell, control, placement
 from kilonova.settings import load
 from kilonova.store.directory import DataDirectory, read_secret
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control, placement
 from kilonova.world import Tx
 
 URL = "http://cloud"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kilonova.schema.tables.control import server_mappings
 from kilonova.store import rows
-from kilonova.store.tables.control import server_mappings
 from kilonova.world import Store, Tx
 
 _COLUMNS = {"user_id": "u", "vcpus": 1, "memory_mb": 1, "queued_for_delete": 0, "counted": 1}

@@ -7,7 +7,7 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.limits import Limits
-from kilonova.parts import limits_of
+from kilonova.roles.wiring import limits_of
 from kilonova.settings import load
 
 

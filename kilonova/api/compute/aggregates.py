@@ -20,9 +20,9 @@ from kilonova.domain.image_bytes import ImageOrder
 from kilonova.domain.messages import CacheOrder
 from kilonova.engine.tickets import issue_for_cache
 from kilonova.operations import aggregates as hosting
+from kilonova.schema.tables.control import host_mappings
 from kilonova.services.compute.aggregates import ZONE, Aggregate
 from kilonova.store import rows
-from kilonova.store.tables.control import host_mappings
 from kilonova.world import Tx
 
 RULE = "os_compute_api:os-aggregates:"

@@ -14,9 +14,9 @@ from kilonova.api.compute.server_view import host_id, microseconds
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.server_records import Record
-from kilonova.store.tables import cell
 from kilonova.world import Row, Tx
 
 RULE = "os_compute_api:os-instance-actions:"

@@ -19,10 +19,10 @@ from kilonova.domain.server import LEAVING
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
 from kilonova.operations.submit import submit
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host
 from kilonova.store.server_records import Record, find, find_partial, read_one
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 Submit = Callable[[Engine, Ask], Awaitable[Accepted]]

@@ -13,8 +13,8 @@ from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
 from kilonova.domain.words import is_true
-from kilonova.store.server_lists import Wanted
-from kilonova.store.server_order import Key, Order, Page, column_key
+from kilonova.services.compute.server_lists import Wanted
+from kilonova.services.compute.server_order import Key, Order, Page, column_key
 from kilonova.store.server_records import Record, find, find_partial
 
 Getter = Callable[[Record], Any]

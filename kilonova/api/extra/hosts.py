@@ -18,11 +18,11 @@ from kilonova.domain.host import HostState
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import declare_down, declare_up, disable, enable, fence, find_host
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
+from kilonova.schema.tables import cell
 from kilonova.services.compute.hosts import read_by_cell
 from kilonova.store import rows
 from kilonova.store.hosts import all_hosts, judge_all
 from kilonova.store.quarantine import all_quarantine
-from kilonova.store.tables import cell
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import limit_of
 from kilonova.domain.errors import Refused
-from kilonova.store.servers import FILTERS, ServerView, find_server, list_servers
+from kilonova.services.compute.servers import FILTERS, ServerView, find_server, list_servers
 from kilonova.world import Stores
 
 

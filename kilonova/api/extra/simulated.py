@@ -16,7 +16,7 @@ from kilonova.domain.errors import NoAnswer, Refused
 from kilonova.domain.machine import FailOrder, GuestPower, MachineAnswer, MachineOrder, PlantOrder, WriteOrder
 from kilonova.engine.core import Engine
 from kilonova.operations.hosts import cell_of_host, find_host
-from kilonova.store.servers import ServerView
+from kilonova.services.compute.servers import ServerView
 
 ANSWER_SECONDS = 5.0
 ROOT = "root"

@@ -19,10 +19,10 @@ from kilonova.operations.steps.volumes import named
 from kilonova.operations.submit import fresh
 from kilonova.quota.check import Held, exceeded, given, room
 from kilonova.quota.usage import map_server
+from kilonova.schema.tables import control
+from kilonova.schema.tables.journal import operations
 from kilonova.services.compute.server_groups import join
 from kilonova.store import rows
-from kilonova.store.tables import control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 

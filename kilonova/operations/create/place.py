@@ -35,12 +35,12 @@ from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
 from kilonova.placement import claims
 from kilonova.quota.check import exceeded
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.new_server import new_server
 from kilonova.store.open import CELL0
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Store, Tx
 
 SCHEDULING = "scheduling"

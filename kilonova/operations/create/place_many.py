@@ -23,9 +23,9 @@ from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
 from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.scheduler.verdict import Decision
+from kilonova.schema.tables import control
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
-from kilonova.store.tables import control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 FIRST_TURN = 1

@@ -6,10 +6,10 @@ from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import NotYet
 from kilonova.engine.context import Context
+from kilonova.schema.tables import cell
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell
-from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 
 _RUNNING_THERE = Sql(

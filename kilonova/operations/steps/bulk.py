@@ -20,8 +20,8 @@ from kilonova.domain.server import from_json
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Step
 from kilonova.operations.host_plan import plan_from
+from kilonova.schema.tables.journal import operations, steps
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.journal import operations, steps
 from kilonova.world import Row, Tx
 
 PLAN = "plan_moves"

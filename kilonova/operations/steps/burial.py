@@ -15,11 +15,11 @@ from kilonova.engine.course import Problem
 from kilonova.engine.model import Facts, Place, Target
 from kilonova.operations.steps import history
 from kilonova.operations.steps.fenced import FenceKey, write_in_cell
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import findings
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence, pass_fence_in_control
 from kilonova.store.open import CELL0
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import findings
 from kilonova.world import Row, Tx
 
 LEAVES = Place("control", lambda facts: [Target("")] if facts.get("leaves") else [])

@@ -12,10 +12,10 @@ from kilonova.engine.model import Facts, Place, Target
 from kilonova.operations.held import held_in_placement
 from kilonova.quota import usage
 from kilonova.quota.check import exceeded, exceeded_by
+from kilonova.schema.tables import control
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.quota_locks import lock_project_quota
-from kilonova.store.tables import control
 from kilonova.world import Tx
 
 OLD, NEW = "old_flavor", "new_flavor"  # facts of a resize: documents

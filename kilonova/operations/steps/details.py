@@ -6,8 +6,8 @@ from typing import Any
 
 from kilonova.domain.server import from_json, to_json
 from kilonova.engine.model import Facts
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 

@@ -14,9 +14,9 @@ from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.host import SILENCE, HostState
 from kilonova.engine.context import Context
 from kilonova.engine.model import Facts
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 

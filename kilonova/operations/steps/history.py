@@ -11,9 +11,9 @@ from kilonova.engine.context import Context
 from kilonova.engine.course import Problem
 from kilonova.engine.records import FAULT_LENGTH, event_position
 from kilonova.operations.steps.fault import FaultText
+from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.open import CELL0
-from kilonova.store.tables import cell
 from kilonova.world import Row, Tx
 
 CREATED, REBUILT = "conductor_schedule_and_build_instances", "conductor_rebuild_instance_in_cell0"

@@ -8,8 +8,8 @@ from kilonova.domain.cause import Cause
 from kilonova.engine.context import Context, ServerRow
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Facts
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 

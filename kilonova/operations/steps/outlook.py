@@ -18,8 +18,8 @@ from kilonova.domain.volume import server_volumes
 from kilonova.engine.context import Context, ServerRow, Subject
 from kilonova.engine.model import Facts
 from kilonova.operations.steps.claim import claimed_by_name
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 
 SHARES_STORAGE = "shares_storage"  # the fact: the destination sees the source's disks

@@ -10,9 +10,9 @@ from kilonova.engine.accept import supersede
 from kilonova.engine.course import ENDING
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Operation
+from kilonova.schema.tables import control
 from kilonova.store import rows
 from kilonova.store.open import CELL0
-from kilonova.store.tables import control
 from kilonova.world import Row, Tx
 
 # Only a server that has no host yet needs these, and its files; its operation carries them (law 6).

@@ -15,8 +15,8 @@ from kilonova.domain.server import to_json
 from kilonova.domain.volume import Attached, BootSource, ServerVolume, WantedVolume, server_volumes
 from kilonova.engine.context import Context, HostContext
 from kilonova.engine.model import Facts, Place, Target
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import GuestVolume, Tx, Volume
 
 WITH_DEVICES = Place("control", lambda facts: [Target("")] if facts.get("devices") else [])

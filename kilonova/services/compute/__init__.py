@@ -1,1 +1,1 @@
-"""Compute's small resources: flavors, key pairs, and what is told of hosts."""
+"""Compute's small resources (flavors, key pairs, aggregates, groups), and views of hosts and servers over all cells."""

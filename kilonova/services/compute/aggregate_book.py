@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
+from kilonova.schema.tables.host_aggregates import aggregate_version
 from kilonova.services.compute.aggregates import Aggregate, read_all
 from kilonova.store.statements import Sql
-from kilonova.store.tables.host_aggregates import aggregate_version
 from kilonova.world import Store, Tx
 
 _VERSION = Sql(select(aggregate_version.c.version))

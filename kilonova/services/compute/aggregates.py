@@ -14,9 +14,9 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_else
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json, to_json
+from kilonova.schema.tables.host_aggregates import aggregate_hosts, aggregate_version, host_aggregates
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.host_aggregates import aggregate_hosts, aggregate_version, host_aggregates
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 ZONE = "availability_zone"  # the key of metadata that makes an aggregate a zone

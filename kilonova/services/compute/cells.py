@@ -18,13 +18,13 @@ from sqlalchemy import func, select
 
 from kilonova.bus import CELLS_CHANGED
 from kilonova.domain.errors import KilonovaError, Refused, StoreError, Unreachable
+from kilonova.schema.tables.control import cells, host_mappings, server_mappings
+from kilonova.schema.tables.stores import known_stores
 from kilonova.store import rows
 from kilonova.store.badges import list_store
 from kilonova.store.open import CELL0, OpenStores, file_url
 from kilonova.store.roll import NEVER
 from kilonova.store.statements import Sql
-from kilonova.store.tables.control import cells, host_mappings, server_mappings
-from kilonova.store.tables.stores import known_stores
 from kilonova.store.upgrade import upgrade
 from kilonova.store.url import parse_url
 from kilonova.store.vacancy import refuse_unless_vacant

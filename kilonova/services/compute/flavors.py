@@ -12,9 +12,9 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor as Shape
 from kilonova.domain.server import from_json, to_json
+from kilonova.schema.tables.flavors import flavor_projects, flavor_seeds, flavors
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.flavors import flavor_projects, flavor_seeds, flavors
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 SEED = "classic"

@@ -14,11 +14,11 @@ from sqlalchemy import bindparam, case, delete, func, select
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.guest import Hypervisor
 from kilonova.domain.host import HostState, Observation, judge
+from kilonova.schema.tables.cell import servers
+from kilonova.schema.tables.control import host_mappings, workers
 from kilonova.store.hosts import all_hosts, facts_of, observation
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.cell import servers
-from kilonova.store.tables.control import host_mappings, workers
 from kilonova.world import Body, Row, Store, Stores, Tx
 
 T = TypeVar("T")

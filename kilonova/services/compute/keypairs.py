@@ -9,11 +9,11 @@ import msgspec
 from sqlalchemy import Integer, bindparam, func, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.keypairs import keypairs
 from kilonova.services.compute.keys import SSH, Pair, fingerprint_of, make_pair
 from kilonova.store import rows
 from kilonova.store.quota_locks import lock_user_quota
 from kilonova.store.statements import Sql
-from kilonova.store.tables.keypairs import keypairs
 from kilonova.threads import KEYS
 from kilonova.world import Clock, Row, Store, Tx
 

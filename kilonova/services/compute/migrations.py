@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import and_, bindparam, or_, select
 
+from kilonova.schema.tables.cell import migrations
 from kilonova.services.compute.hosts import read_by_cell
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import migrations
 from kilonova.world import Row, Store, Stores, Tx
 
 _MOVES = migrations.c

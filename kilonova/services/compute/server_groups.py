@@ -8,10 +8,10 @@ import msgspec
 from sqlalchemy import Integer, bindparam, delete, func, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.server_groups import server_group_members, server_groups
 from kilonova.store import rows
 from kilonova.store.quota_locks import lock_project_quota
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.server_groups import server_group_members, server_groups
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 ANTI_AFFINITY = "anti-affinity"

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import projects, role_assignments, roles, user_group_members
 from kilonova.services.identity.groups import GROUP
 from kilonova.services.identity.projects import DOMAIN, PROJECT, fetch_as
 from kilonova.services.identity.records import Record, Records, fetch, to_record
@@ -21,7 +22,6 @@ from kilonova.services.identity.tokens import PROJECT as ON_PROJECT
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import projects, role_assignments, roles, user_group_members
 from kilonova.world import Row, Tx
 
 BY_USER, BY_GROUP = "user", "group"

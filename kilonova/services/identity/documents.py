@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import KilonovaError, Refused
+from kilonova.schema.tables.identity import credentials, policies
 from kilonova.services.identity.keys import Sealing
 from kilonova.services.identity.records import Kind, Record, Records
 from kilonova.services.identity.shelf import Shelf
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
-from kilonova.store.tables.identity import credentials, policies
 from kilonova.world import Tx
 
 EC2 = "ec2"

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import role_assignments, user_group_members, user_groups, users
 from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
     Kind,
@@ -22,7 +23,6 @@ from kilonova.services.identity.records import (
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import role_assignments, user_group_members, user_groups, users
 from kilonova.world import Row, Tx
 
 GROUP = Kind(

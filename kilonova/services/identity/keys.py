@@ -16,10 +16,10 @@ from typing import Protocol
 from sqlalchemy import bindparam, delete, update
 
 from kilonova.domain.errors import KilonovaError
+from kilonova.schema.tables.identity import token_keys
 from kilonova.services.identity.tokens import KEY_ID_BYTES, Claims
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import token_keys
 from kilonova.world import Row, Tx
 
 logger = logging.getLogger(__name__)

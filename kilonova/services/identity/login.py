@@ -8,12 +8,12 @@ from hashlib import sha256
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import projects, users
 from kilonova.services.identity.snapshot import Snapshot
 from kilonova.services.identity.standing import Standing, stand
 from kilonova.services.identity.tokens import ALL, DOMAIN, PROJECT, SYSTEM, UNSCOPED, Scope
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import projects, users
 from kilonova.world import Row, Tx
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Table, select
 
 from kilonova.domain.caller import Named
+from kilonova.schema.tables.identity import projects, roles, user_groups, users
 from kilonova.services.identity.records import Records
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.identity import projects, roles, user_groups, users
 from kilonova.world import Row, Tx
 
 _domain = projects.alias("domain")

@@ -8,6 +8,16 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import (
+    credentials,
+    implied_roles,
+    projects,
+    role_assignments,
+    roles,
+    user_group_members,
+    user_groups,
+    users,
+)
 from kilonova.services.identity.records import (
     Kind,
     Record,
@@ -22,16 +32,6 @@ from kilonova.services.identity.records import (
 )
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import (
-    credentials,
-    implied_roles,
-    projects,
-    role_assignments,
-    roles,
-    user_group_members,
-    user_groups,
-    users,
-)
 from kilonova.world import Row, Tx
 
 DEFAULT_DOMAIN = "default"

@@ -15,9 +15,9 @@ import msgspec
 from sqlalchemy import Integer, Table, Text, bindparam, select, update
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import identity_state
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import identity_state
 from kilonova.world import Body, Ids, Row, Store, Tx
 
 T = TypeVar("T")

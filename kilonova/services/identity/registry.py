@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import catalog_endpoints, catalog_regions, catalog_services
 from kilonova.services.identity.catalog import REGION, own_endpoints, own_regions, own_services
 from kilonova.services.identity.records import Kind, Record, missing
 from kilonova.services.identity.shelf import Shelf
 from kilonova.store import rows
-from kilonova.store.tables.identity import catalog_endpoints, catalog_regions, catalog_services
 from kilonova.world import Row, Tx
 
 

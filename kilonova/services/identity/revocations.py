@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete
 
+from kilonova.schema.tables.identity import revoked_tokens
 from kilonova.services.identity.tokens import Claims
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import revoked_tokens
 from kilonova.world import Tx
 
 KEPT_SECONDS = 120.0  # beyond the token's own end: clocks differ

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import implied_roles, role_assignments, roles
 from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
     Kind,
@@ -20,7 +21,6 @@ from kilonova.services.identity.records import (
 )
 from kilonova.services.identity.snapshot import reach
 from kilonova.store import rows
-from kilonova.store.tables.identity import implied_roles, role_assignments, roles
 from kilonova.world import Row, Tx
 
 ROLE = Kind("role", roles, settable=frozenset({"name", "description", "options"}), filters=("name", "domain_id"))

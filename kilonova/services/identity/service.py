@@ -18,7 +18,6 @@ from kilonova.domain.errors import KilonovaError, Refused, StoreError
 from kilonova.services.identity import tokens
 from kilonova.services.identity.assignments import Assignments
 from kilonova.services.identity.documents import Credentials, Policies
-from kilonova.services.identity.first import FirstCloud, FirstKey, seed
 from kilonova.services.identity.groups import Groups
 from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.keys import Sealing, add_key, forget_keys, list_keys, signer
@@ -37,6 +36,7 @@ from kilonova.services.identity.records import Records
 from kilonova.services.identity.registry import Endpoints, Regions, Services
 from kilonova.services.identity.revocations import revoke
 from kilonova.services.identity.roles import Roles
+from kilonova.services.identity.seed import FirstCloud, FirstKey, seed
 from kilonova.services.identity.snapshot import Snapshot, take, version_and_time
 from kilonova.services.identity.standing import Standing, stands_by
 from kilonova.services.identity.tokens import Claims

@@ -10,12 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy import select
 
-from kilonova.services.identity import tokens
-from kilonova.services.identity.keys import Key, Sealing, open_keys
-from kilonova.services.identity.tokens import Claims
-from kilonova.store import rows
-from kilonova.store.statements import Sql, database_time
-from kilonova.store.tables.identity import (
+from kilonova.schema.tables.identity import (
     catalog_endpoints,
     catalog_services,
     identity_state,
@@ -23,6 +18,11 @@ from kilonova.store.tables.identity import (
     roles,
     token_keys,
 )
+from kilonova.services.identity import tokens
+from kilonova.services.identity.keys import Key, Sealing, open_keys
+from kilonova.services.identity.tokens import Claims
+from kilonova.store import rows
+from kilonova.store.statements import Sql, database_time
 from kilonova.world import Row, Tx
 
 VERSION = Sql(select(identity_state.c.version, database_time().label("now")).where(identity_state.c.id == 1))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sqlalchemy import Table, bindparam, or_, select
 
 from kilonova.domain.caller import Caller, Named
+from kilonova.schema.tables.identity import projects, revoked_tokens, role_assignments, user_group_members, users
 from kilonova.services.identity.snapshot import Role, Snapshot
 from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, UNSCOPED, Claims, Scope
 from kilonova.store.statements import Sql
-from kilonova.store.tables.identity import projects, revoked_tokens, role_assignments, user_group_members, users
 from kilonova.world import Row, Tx
 
 _domain = projects.alias("domain")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import credentials, projects, role_assignments, user_group_members, users
 from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.passwords import Passwords
 from kilonova.services.identity.projects import DOMAIN, fetch_as
@@ -20,7 +21,6 @@ from kilonova.services.identity.records import (
     to_record,
 )
 from kilonova.store import rows
-from kilonova.store.tables.identity import credentials, projects, role_assignments, user_group_members, users
 from kilonova.world import Row, Tx
 
 USER = Kind(

@@ -9,13 +9,13 @@ from sqlalchemy import Integer, and_, bindparam, exists, func, or_
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.image import image_members, image_properties, image_tags, images
 from kilonova.services.image.image import COMMUNITY, MOST_SHOWN, PUBLIC, SHARED, Image
 from kilonova.services.image.records import IMAGE_ROW, fetch_image, with_details
 from kilonova.services.ordering import Order as Order
 from kilonova.services.ordering import complete
 from kilonova.store import keyset
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.image import image_members, image_properties, image_tags, images
 from kilonova.world import Tx
 
 EQUAL, AT_LEAST, AT_MOST, BELOW, ONE_OF, OUTSIDE = "=", ">=", "<=", "<", "in", "outside"

@@ -6,10 +6,10 @@ import msgspec
 from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.image import image_members, images
 from kilonova.services.image.image import MOST_MEMBERS, MOST_SHOWN, PENDING, Member, no_such_image
 from kilonova.store import rows
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables.image import image_members, images
 from kilonova.world import Clock, Row, Store, Tx
 
 _COUNT = Sql(

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, func, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.image import image_limits, images
 from kilonova.services.image.image import ACTIVE, DEACTIVATED
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.image import image_limits, images
 from kilonova.world import Store, Tx
 
 UNLIMITED = -1

@@ -8,10 +8,7 @@ from typing import Any
 from sqlalchemy import and_, bindparam, exists, literal_column, select, union_all
 
 from kilonova.domain.errors import Refused
-from kilonova.services.image.image import MOST_PROPERTIES, MOST_TAGS, Image
-from kilonova.store import rows
-from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.image import (
+from kilonova.schema.tables.image import (
     image_files_to_remove,
     image_ids,
     image_members,
@@ -19,6 +16,9 @@ from kilonova.store.tables.image import (
     image_tags,
     images,
 )
+from kilonova.services.image.image import MOST_PROPERTIES, MOST_TAGS, Image
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.world import Row, Tx
 
 # Whether the caller's project is a member travels with the row: who may see it can be judged without another question.

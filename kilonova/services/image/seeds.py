@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
+from kilonova.schema.tables.image import image_seeds, images
 from kilonova.services.image.files import BATCH, Facts, Files
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, PUBLIC, Image
 from kilonova.services.image.inspection import QCOW2, inspect
 from kilonova.services.image.records import insert_image
 from kilonova.store import rows
-from kilonova.store.tables.image import image_seeds, images
 from kilonova.threads import FILES
 from kilonova.world import Clock, Store, Tx
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.image_bytes import ImageContent
+from kilonova.schema.tables.image import image_ids
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image
 from kilonova.services.image.records import fetch_image, insert_unless_known, remove_image, save_image
 from kilonova.store import rows
-from kilonova.store.tables.image import image_ids
 from kilonova.world import Clock, Store, Tx
 
 NO_BYTES = {  # size and checksums of nothing

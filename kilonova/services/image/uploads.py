@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 
 from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
+from kilonova.schema.tables.image import image_files_to_remove, images
 from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, Files
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
 from kilonova.services.image.inspection import inspect
@@ -22,7 +23,6 @@ from kilonova.services.image.quotas import UNLIMITED, ImageQuotas
 from kilonova.services.image.seeds import IDS as SEEDS
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.image import image_files_to_remove, images
 from kilonova.world import Clock, Ids, Store, Tx
 
 _OF_FILES = Sql(select(images.c.id, images.c.status, images.c.file).where(in_list(images.c.file, "names")))

@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Select, bindparam, select
 from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
+from kilonova.schema.tables.network import changed_ports, port_groups, ports
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import changed_ports, port_groups, ports
 from kilonova.world import Tx
 
 _AMONG = Sql(select(changed_ports.c.server_id).where(in_list(changed_ports.c.server_id, "ids")))

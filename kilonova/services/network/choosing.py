@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, or_, select
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
+from kilonova.schema.tables.network import fixed_ips, networks, security_groups
 from kilonova.services.network.addresses import address_of, hosts_of, net_of
 from kilonova.services.network.fixed import subnets_of, taken_by
 from kilonova.services.network.groups import DEFAULT, Groups
@@ -17,7 +18,6 @@ from kilonova.services.network.listing import find_one
 from kilonova.services.network.nouns import Parts
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import fixed_ips, networks, security_groups
 from kilonova.world import Tx
 
 _AVAILABLE = Sql(

@@ -9,12 +9,12 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import fixed_ips, subnets
 from kilonova.services.network import ranges
 from kilonova.services.network.addresses import Address, address_of, from_mac, hosts_of, invalid, is_in_pools, net_of
 from kilonova.services.network.kinds import SUBNET
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import fixed_ips, subnets
 from kilonova.world import Row, Tx
 
 MOST_PER_PORT = 5

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import fixed_ips, floating_ips, free_ranges, ports, routers, subnets
 from kilonova.services.network.addresses import address_of
 from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.fixed import taken_by
@@ -20,7 +21,6 @@ from kilonova.services.network.owners import FLOATING_IP as OWNER
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.network import fixed_ips, floating_ips, free_ranges, ports, routers, subnets
 from kilonova.world import Row, Tx
 
 NOBODY = {"port_id": "", "fixed_address": "", "router_id": "", "status": "DOWN"}

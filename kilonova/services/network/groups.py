@@ -10,13 +10,13 @@ from typing import Any
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import port_groups, projects, security_group_rules, security_groups, tags
 from kilonova.services.network.changed import mark_group
 from kilonova.services.network.kinds import GROUP, RULE, Thing
 from kilonova.services.network.locks import lock_project
 from kilonova.services.network.nouns import Noun, Wish, put_tags_on
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.network import port_groups, projects, security_group_rules, security_groups, tags
 from kilonova.world import Row, Tx
 
 DEFAULT = "default"

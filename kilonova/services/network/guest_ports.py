@@ -10,10 +10,7 @@ from sqlalchemy import select
 
 from kilonova.domain.guest_ports import AddressPair, GuestPort, HostRoute, PortAddress, PortRule
 from kilonova.domain.server import from_json
-from kilonova.services.network.addresses import covering
-from kilonova.services.network.nouns import Parts
-from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import (
+from kilonova.schema.tables.network import (
     fixed_ips,
     networks,
     port_groups,
@@ -22,6 +19,9 @@ from kilonova.store.tables.network import (
     security_groups,
     subnets,
 )
+from kilonova.services.network.addresses import covering
+from kilonova.services.network.nouns import Parts
+from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
 # A group changes with every server in it. Reading its members costs a few percent of a processor at most, however many

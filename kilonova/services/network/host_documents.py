@@ -11,13 +11,7 @@ from sqlalchemy import bindparam, or_, select
 from kilonova.domain.guest_ports import HostRoute
 from kilonova.domain.host_network import FloatingAddress, HostPort, HostRouter, NetworkDocument, RouterLeg
 from kilonova.domain.server import from_json
-from kilonova.services.network.addresses import covering
-from kilonova.services.network.guest_ports import GuestPorts, read_members
-from kilonova.services.network.nouns import Parts
-from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
-from kilonova.store import rows
-from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import (
+from kilonova.schema.tables.network import (
     STANDS_FOR_A_PORT,
     fixed_ips,
     floating_ips,
@@ -27,6 +21,12 @@ from kilonova.store.tables.network import (
     routers,
     subnets,
 )
+from kilonova.services.network.addresses import covering
+from kilonova.services.network.guest_ports import GuestPorts, read_members
+from kilonova.services.network.nouns import Parts
+from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
+from kilonova.store import rows
+from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
 _SERVERS = Sql(

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import fixed_ips, floating_ips, ports
 from kilonova.services.network.addresses import address_of, net_of
 from kilonova.services.network.fixed import subnet_of, take_away, taken_by
 from kilonova.services.network.kinds import PORT, SUBNET, Thing
@@ -20,7 +21,6 @@ from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.services.network.routers import Routers, connected
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.network import fixed_ips, floating_ips, ports
 from kilonova.world import Body, Row, Tx
 
 _FLOATING_BEHIND = Sql(

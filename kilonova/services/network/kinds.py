@@ -13,7 +13,7 @@ from sqlalchemy import Table, bindparam, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.domain.errors import Refused
-from kilonova.store.tables import network as tables
+from kilonova.schema.tables import network as tables
 from kilonova.world import Row
 
 Thing = dict[str, Any]  # one of them, by the names of its attributes

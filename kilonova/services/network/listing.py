@@ -14,11 +14,11 @@ from sqlalchemy import Integer, bindparam, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import fixed_ips, port_groups, tags
 from kilonova.services.network.addresses import shown
 from kilonova.services.network.kinds import KINDS, VIEWER, Kind
 from kilonova.store import keyset
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import fixed_ips, port_groups, tags
 from kilonova.world import Row, Tx
 
 TAG_FILTERS = ("tags", "tags-any", "not-tags", "not-tags-any")

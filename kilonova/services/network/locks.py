@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import insert as insert_unless_there
 
+from kilonova.schema.tables.network import networks, projects
 from kilonova.services.network.kinds import NETWORK
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.network import networks, projects
 from kilonova.world import Row, Tx
 
 _LOCK_PROJECT = Sql(

@@ -12,12 +12,12 @@ import msgspec
 from sqlalchemy import bindparam, delete, select, update
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import STANDS_FOR_A_PORT, floating_ips, port_groups, ports, tags
 from kilonova.services.network.addresses import macs_for
 from kilonova.services.network.fixed import Addressing, Fixed, refuse_gateways, subnets_of, take_away, taken_by
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.network import STANDS_FOR_A_PORT, floating_ips, port_groups, ports, tags
 from kilonova.world import Row, Tx
 
 VIF_TYPE = "ovs"

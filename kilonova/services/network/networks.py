@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, exists, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import floating_ips, free_ranges, networks, ports, routers, subnets, tags
 from kilonova.services.network.addresses import invalid
 from kilonova.services.network.changed import mark_network
 from kilonova.services.network.kinds import NETWORK, Thing
@@ -17,7 +18,6 @@ from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import DHCP, FLOATING_IP
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import floating_ips, free_ranges, networks, ports, routers, subnets, tags
 from kilonova.world import Row, Tx
 
 MTU = 1500

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from kilonova.schema.tables.network import tags
 from kilonova.services.network.kinds import Kind, Thing
 from kilonova.services.network.listing import ALL, Search, find, find_by_ids, find_one
 from kilonova.services.network.locks import lock_project
@@ -17,7 +18,6 @@ from kilonova.services.network.quotas import Quotas
 from kilonova.services.network.wakeups import Wakeups
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.network import tags
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 Wish = Mapping[str, Any]  # attributes by name, of the right types

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import port_groups, ports
 from kilonova.services.network.addresses import address_of, invalid, mac_of, net_of
 from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.fixed import addresses_of
@@ -28,7 +29,6 @@ from kilonova.services.network.nouns import Noun, Parts, Wish
 from kilonova.services.network.owners import OF_ROUTERS, OF_THE_NETWORK, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import port_groups, ports
 from kilonova.world import Row, Tx
 
 DOMAIN = "openstacklocal."

@@ -9,11 +9,11 @@ from functools import cache
 from sqlalchemy import Integer, bindparam, func, literal, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import limits
 from kilonova.services.network.kinds import KINDS
 from kilonova.services.network.locks import lock_project
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.network import limits
 from kilonova.world import Row, Store, Tx
 
 DEFAULTS = {

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from sqlalchemy import bindparam, select
 
+from kilonova.schema.tables.network import free_ranges
 from kilonova.services.network.addresses import Address, Range, from_key, key_of, moved
 from kilonova.store import rows
 from kilonova.store.statements import Sql, insert_row
-from kilonova.store.tables.network import free_ranges
 from kilonova.world import Tx
 
 _OF_SUBNET = select(free_ranges.c.first, free_ranges.c.last).where(free_ranges.c.subnet_id == bindparam("subnet_id"))

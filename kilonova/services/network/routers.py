@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import fixed_ips, floating_ips, ports, routers, subnets
 from kilonova.services.network.addresses import address_of, net_of
 from kilonova.services.network.fixed import addresses_of
 from kilonova.services.network.kinds import NETWORK, ROUTER, Thing
@@ -20,7 +21,6 @@ from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.network import fixed_ips, floating_ips, ports, routers, subnets
 from kilonova.world import Row, Tx
 
 GATEWAY_INFO = "external_gateway_info"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import security_group_rules
 from kilonova.services.network.addresses import net_of, shown
 from kilonova.services.network.groups import groups_of, rule_row
 from kilonova.services.network.kinds import GROUP, RULE
@@ -12,7 +13,6 @@ from kilonova.services.network.listing import find_one
 from kilonova.services.network.locks import lock_project
 from kilonova.services.network.nouns import Noun, Wish
 from kilonova.store import rows
-from kilonova.store.tables.network import security_group_rules
 from kilonova.world import Tx
 
 WITH_PORTS = frozenset({"tcp", "udp", "sctp", "dccp", "udplite", "6", "17", "132", "33", "136"})

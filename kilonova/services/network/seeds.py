@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kilonova.schema.tables.network import seeds
 from kilonova.services.network.networks import NetworkRecords
 from kilonova.services.network.nouns import Parts
 from kilonova.services.network.subnets import Subnets
 from kilonova.store import rows
-from kilonova.store.tables.network import seeds
 from kilonova.world import Tx
 
 SEED = "first networks"

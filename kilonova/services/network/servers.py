@@ -10,6 +10,15 @@ from sqlalchemy import and_, bindparam, select, union_all, update
 
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.network import Vif, VifAddress, WantedPort
+from kilonova.schema.tables.network import (
+    STANDS_FOR_A_PORT,
+    fixed_ips,
+    floating_ips,
+    networks,
+    port_groups,
+    ports,
+    security_groups,
+)
 from kilonova.services.network.changed import marked_among, unmark
 from kilonova.services.network.groups import Groups, NoDefaultGroup, groups_of
 from kilonova.services.network.kinds import NETWORK, PORT
@@ -20,15 +29,6 @@ from kilonova.services.network.owners import of_a_server
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.network import (
-    STANDS_FOR_A_PORT,
-    fixed_ips,
-    floating_ips,
-    networks,
-    port_groups,
-    ports,
-    security_groups,
-)
 from kilonova.world import Body, Row, Tx
 
 FenceKey = tuple[str, int, int]  # server, turn, ordinal

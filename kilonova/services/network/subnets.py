@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import fixed_ips, free_ranges, ports, subnets
 from kilonova.services.network import ranges
 from kilonova.services.network.addresses import (
     Address,
@@ -36,7 +37,6 @@ from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import DHCP, OF_ROUTERS, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.network import fixed_ips, free_ranges, ports, subnets
 from kilonova.world import Row, Tx
 
 MODE_PREFIX = 64  # what a device can give itself an address in

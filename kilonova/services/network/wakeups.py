@@ -13,9 +13,9 @@ from sqlalchemy import or_, select
 
 from kilonova.bus import in_cell, network_subject
 from kilonova.domain.errors import KilonovaError
+from kilonova.schema.tables.control import host_mappings
+from kilonova.schema.tables.network import hosts, port_groups, ports
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.control import host_mappings
-from kilonova.store.tables.network import hosts, port_groups, ports
 from kilonova.world import Bus, Clock, Row, Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.backends import pool_of
 from kilonova.services.volume.parts import Parts, Seal, change_volume
 from kilonova.services.volume.records import fetch_attachment, fetch_volume, insert
@@ -30,7 +31,6 @@ from kilonova.services.volume.volume import (
     places,
 )
 from kilonova.store import rows
-from kilonova.store.tables.volume import attachments
 from kilonova.world import Tx
 
 _HELD = (RESERVED, ATTACHING, IN_USE, DETACHING)

@@ -7,6 +7,8 @@ from typing import Any
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.control import server_mappings
+from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching, listing
 from kilonova.services.volume.parts import Parts, change_volume, visible_volume
 from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
@@ -26,8 +28,6 @@ from kilonova.services.volume.volume import (
     require_status,
 )
 from kilonova.store import rows
-from kilonova.store.tables.control import server_mappings
-from kilonova.store.tables.volume import attachments
 from kilonova.world import Tx
 
 Both = tuple[Volume, Attachment]

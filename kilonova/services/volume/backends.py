@@ -7,10 +7,10 @@ import msgspec
 from sqlalchemy import Table, bindparam, func, select
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.volume import snapshots, volume_backends, volumes
 from kilonova.store import rows
 from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql
-from kilonova.store.tables.volume import snapshots, volume_backends, volumes
 from kilonova.world import Row, Store, Tx
 
 SILENT_AFTER = 60.0  # seconds; as Cinder's service_down_time

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.caller import Caller
+from kilonova.schema.tables.volume import attachments, snapshots
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import insert_image
 from kilonova.services.volume import attaching
@@ -40,7 +41,6 @@ from kilonova.services.volume.volume import (
     require_status,
 )
 from kilonova.store import rows
-from kilonova.store.tables.volume import attachments, snapshots
 from kilonova.world import Body, Tx
 
 

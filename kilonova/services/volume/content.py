@@ -13,13 +13,13 @@ import msgspec
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import Content
+from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching
 from kilonova.services.volume.attaching import connection_closed
 from kilonova.services.volume.parts import Parts, change_volume
 from kilonova.services.volume.records import attachment_of, fetch_volume
 from kilonova.services.volume.volume import READ_ONLY
 from kilonova.store import rows
-from kilonova.store.tables.volume import attachments
 from kilonova.world import Bus, Tx
 
 SUBJECT = "volume.content"

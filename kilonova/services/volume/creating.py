@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.volume import volume_types, volumes
 from kilonova.services.image.image import ACTIVE, Image
 from kilonova.services.image.inspection import QCOW2
 from kilonova.services.volume.files import PLAIN_FORMATS
@@ -29,7 +30,6 @@ from kilonova.services.volume.volume import (
     require_status,
 )
 from kilonova.store.statements import Sql
-from kilonova.store.tables.volume import volume_types, volumes
 from kilonova.world import Tx
 
 GIBIBYTE = 1024**3

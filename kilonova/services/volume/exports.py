@@ -25,6 +25,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.volume_opening import GrownVolume, OpenedVolume, VolumeOpening
+from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.services.volume.attaching import connection_closed, secret_of
 from kilonova.services.volume.export_requests import CLOSE, GROWN, OPEN, escaped, name_of, write_private
 from kilonova.services.volume.nbd import KEYS, SOCKET, Nbd, Served
@@ -34,7 +35,6 @@ from kilonova.services.volume.volume import DELETE, DETACHING, READ_ONLY, REIMAG
 from kilonova.store import rows
 from kilonova.store.reserve import LOOK_SECONDS, VOLUMES, DiskReserve
 from kilonova.store.statements import Sql
-from kilonova.store.tables.volume import attachments, volumes
 from kilonova.threads import FILES
 from kilonova.world import Bus, Store, Tx
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, select, update
 
 from kilonova.domain.errors import KilonovaError
+from kilonova.schema.tables.image import images
+from kilonova.schema.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.files import UNFINISHED, Backing
@@ -28,8 +30,6 @@ from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REV
 from kilonova.services.volume.works import Works
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.image import images
-from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Bus, Clock, Store, Tx
 
 logger = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from sqlalchemy import Integer, Table, and_, bindparam, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.volume import attachments, snapshots, volume_metadata, volumes
 from kilonova.services.ordering import Order as Order
 from kilonova.services.ordering import complete
 from kilonova.services.volume.volume import MOST_SHOWN, USER
 from kilonova.store import keyset, rows
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.volume import attachments, snapshots, volume_metadata, volumes
 from kilonova.world import Row, Tx
 
 EQUAL, OTHER, ABOVE, AT_LEAST, BELOW, AT_MOST, LIKE, HAS = "eq", "neq", "gt", "gte", "lt", "lte", "like", "has"

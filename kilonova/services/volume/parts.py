@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kilonova.domain.caller import Caller
+from kilonova.schema.tables.volume import snapshots, volumes
 from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.quotas import Quotas
 from kilonova.services.volume.records import fetch_snapshot, fetch_volume
 from kilonova.services.volume.types import Types
 from kilonova.services.volume.volume import Snapshot, Volume, no_such_snapshot, no_such_volume
 from kilonova.store import rows
-from kilonova.store.tables.volume import snapshots, volumes
 from kilonova.world import Clock, Ids, Store, Tx
 
 Closing = list[tuple[str, str]]  # backends and volumes

@@ -14,9 +14,9 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert as insert_or_add  # both engines understand its text
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.volume import volume_class_limits, volume_limits, volume_types, volume_usage
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.volume import volume_class_limits, volume_limits, volume_types, volume_usage
 from kilonova.world import Store, Tx
 
 VOLUMES, SNAPSHOTS, GIGABYTES = COUNTED = ("volumes", "snapshots", "gigabytes")

@@ -8,6 +8,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Table, bindparam, func, or_, select
 
+from kilonova.schema.tables.volume import (
+    attachments,
+    snapshots,
+    volume_files_to_remove,
+    volume_metadata,
+    volume_types,
+    volumes,
+)
 from kilonova.services.volume.volume import (
     CREATE,
     IMAGE,
@@ -22,14 +30,6 @@ from kilonova.services.volume.volume import (
 )
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
-from kilonova.store.tables.volume import (
-    attachments,
-    snapshots,
-    volume_files_to_remove,
-    volume_metadata,
-    volume_types,
-    volumes,
-)
 from kilonova.world import Row, Tx
 
 _FLAGS = frozenset({"bootable", "multiattach", "readonly", "goes_with_server"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.volume import SnapshotState
+from kilonova.schema.tables.volume import attachments, snapshots
 from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
 from kilonova.services.volume.records import fetch_snapshot, fetch_volume, insert
@@ -12,7 +13,6 @@ from kilonova.services.volume.snapshots import new_snapshot
 from kilonova.services.volume.volume import DELETE, DELETING, IN_USE, no_such_attachment, require_status
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
-from kilonova.store.tables.volume import attachments, snapshots
 from kilonova.world import Body, T, Tx
 
 FenceKey = tuple[str, int, int]  # server, turn, ordinal

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import Attached, BootSource, VolumeState
+from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
 from kilonova.services.volume import attaching
@@ -43,7 +44,6 @@ from kilonova.services.volume.volumes import accept_delete
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables.volume import attachments, volumes
 from kilonova.world import Row, Tx
 
 # Only those that compute made: a client may have made one in the server's name, and that one is the client's business.

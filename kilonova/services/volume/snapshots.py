@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller
+from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
 from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
@@ -24,7 +25,6 @@ from kilonova.services.volume.volume import (
     require_status,
 )
 from kilonova.services.volume.volumes import Edit
-from kilonova.store.tables.volume import snapshots
 from kilonova.world import Tx
 
 

@@ -10,16 +10,16 @@ from sqlalchemy import and_, bindparam, func, or_, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.services.volume.volume import DEFAULT_TYPE, IS_TRUE, VolumeType, no_such_type
-from kilonova.store import rows
-from kilonova.store.statements import Sql
-from kilonova.store.tables.volume import (
+from kilonova.schema.tables.volume import (
     volume_default_types,
     volume_seeds,
     volume_type_projects,
     volume_types,
     volumes,
 )
+from kilonova.services.volume.volume import DEFAULT_TYPE, IS_TRUE, VolumeType, no_such_type
+from kilonova.store import rows
+from kilonova.store.statements import Sql
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 _GRANTED = and_(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller
+from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
 from kilonova.services.volume.creating import NewVolume, create_volume
 from kilonova.services.volume.parts import Parts, change_volume, snapshot_work, visible_volume
@@ -29,7 +30,6 @@ from kilonova.services.volume.volume import (
     require_status,
 )
 from kilonova.store import rows
-from kilonova.store.tables.volume import snapshots
 from kilonova.world import Tx
 
 Edit = Callable[[dict[str, str]], dict[str, str]]

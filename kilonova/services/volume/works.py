@@ -9,6 +9,7 @@ from typing import Any
 
 from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Failed, KilonovaError, Refused
+from kilonova.schema.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.services.image.image import QUEUED
 from kilonova.services.image.inspection import RAW
 from kilonova.services.image.service import Images
@@ -34,7 +35,6 @@ from kilonova.services.volume.volume import (
     file_of,
 )
 from kilonova.store import rows
-from kilonova.store.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.world import Clock, Store, Tx
 
 

@@ -23,10 +23,10 @@ from kilonova.domain.host_network import (
     version_of,
 )
 from kilonova.domain.network import WantedPort
+from kilonova.schema.tables.control import host_mappings
 from kilonova.services.network.wakeups import Wakeups
 from kilonova.store import rows
 from kilonova.store.sqlite import SqliteStore
-from kilonova.store.tables.control import host_mappings
 from kilonova.store.upgrade import upgrade
 from tests.guests.network.conftest import Play
 from tests.guests.network.lab import Guest, Host, Lab

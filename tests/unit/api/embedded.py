@@ -12,7 +12,7 @@ import httpx
 
 from kilonova.api.app import make_app
 from kilonova.api.service import Service
-from kilonova.app import embedded
+from kilonova.roles.serve import embedded
 from kilonova.services.identity.login import Login, Which
 from kilonova.settings import load
 from kilonova.store.directory import DataDirectory, read_secret

@@ -12,9 +12,9 @@ from cryptography.fernet import Fernet
 from kilonova.cli.database import address_opener
 from kilonova.domain.errors import StoreError
 from kilonova.engine.secrets import Seal
+from kilonova.schema.tables import control
 from kilonova.settings import load
 from kilonova.store import rows
-from kilonova.store.tables import control
 from tests.support.outages import breakable
 from tests.unit.api.embedded import Api, run
 

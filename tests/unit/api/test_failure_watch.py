@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.parts import make_fence
+from kilonova.roles.wiring import make_fence
 from kilonova.settings import load
 from tests.unit.api.embedded import Api, run
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kilonova import app, parts
 from kilonova.api.extra.routes import ROUTES
 from kilonova.domain.errors import Refused
+from kilonova.roles import serve, simulated_hosts, wiring
 from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
 from kilonova.world import World
 from tests.unit.api.embedded import Api, run
 
-_make_world = parts.make_world
+_make_world = wiring.make_world
 FLAT = {"Content-Type": "application/octet-stream"}
 
 
@@ -36,8 +36,8 @@ def _world(disk: Disk, given: Any, named: Any) -> World:
 
 def test_a_full_disk_refuses_writes_and_lets_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk()
-    monkeypatch.setattr(parts, "make_world", lambda *given, **named: _world(disk, given, named))
-    monkeypatch.setattr(app, "make_world", parts.make_world)
+    for module in (serve, simulated_hosts):
+        monkeypatch.setattr(module, "make_world", lambda *given, **named: _world(disk, given, named))
 
     async def story(api: Api) -> None:
         web = api.client
@@ -89,8 +89,8 @@ OPEN = {
 
 def test_own_rest_writes_only_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk()
-    monkeypatch.setattr(parts, "make_world", lambda *given, **named: _world(disk, given, named))
-    monkeypatch.setattr(app, "make_world", parts.make_world)
+    for module in (serve, simulated_hosts):
+        monkeypatch.setattr(module, "make_world", lambda *given, **named: _world(disk, given, named))
 
     async def story(api: Api) -> None:
         server = await api.created()

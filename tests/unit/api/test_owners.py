@@ -11,8 +11,8 @@ import httpx
 from kilonova.domain.cause import Cause
 from kilonova.engine.accept import Ask
 from kilonova.operations.submit import submit
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 from tests.unit.api.compute.cloud import Cloud, run
 from tests.unit.api.compute.test_servers import made, new_server

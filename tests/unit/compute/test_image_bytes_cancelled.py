@@ -13,7 +13,7 @@ import pytest
 
 from kilonova.compute.image_bytes import HttpImageBytes
 from kilonova.domain.image_bytes import ImageContent, ImageOrder, UploadOrder
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n"
 CLOSING = b"Connection: close\r\n"

@@ -25,7 +25,7 @@ from kilonova.domain.guest import GuestSpec, GuestVolume
 from kilonova.domain.guest_contents import GuestContents
 from kilonova.domain.image_bytes import ImageContent, ImageOrder
 from kilonova.domain.traits import BY_KVM, BY_TCG
-from kilonova.real_host import let_qemu_pass
+from kilonova.roles.real_host import let_qemu_pass
 from kilonova.settings import load
 
 SPEC = GuestSpec(server="s", copy=1, name="two\nlines", vcpus=1, memory_mb=64, disk_gb=1, image="i")

@@ -18,7 +18,7 @@ from kilonova.domain.errors import Refused
 from kilonova.notifications.bus import BusTarget
 from kilonova.notifications.target import Message, NotSent
 from kilonova.notifications.webhook import LONGEST_LINE, Webhook, read_secret
-from kilonova.parts import make_sender
+from kilonova.roles.wiring import make_sender
 from kilonova.settings import load
 from tests.unit.api.embedded import Api, run
 from tests.unit.api.test_tls import write_certificate

@@ -6,8 +6,8 @@ import uuid
 from typing import Any
 
 from kilonova.placement.inventories import ensure_provider, set_inventory
+from kilonova.schema.tables import cell, control
 from kilonova.store import rows
-from kilonova.store.tables import cell, control
 from kilonova.world import Tx
 
 

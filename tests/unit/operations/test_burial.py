@@ -6,9 +6,9 @@ import base64
 from pathlib import Path
 from typing import Any
 
+from kilonova.cli.database import SEAL_KEY_NAME
 from kilonova.domain.server import from_json
 from kilonova.engine.secrets import Seal
-from kilonova.parts import SEAL_KEY_NAME
 from kilonova.store.directory import read_secret
 from tests.support.embedded import Embedded
 from tests.support.people import Person, administrator

@@ -14,9 +14,9 @@ from kilonova.engine.accept import Accepted
 from kilonova.engine.cancel import cancel
 from kilonova.operations.declare_gone import declare_gone, rehearse_gone
 from kilonova.operations.host_gone import remove_host
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import operations
 from kilonova.world import Tx
 from tests.unit.operations.cloud_rows import add_host, add_row, add_server
 from tests.unit.operations.test_forget_host import copy_of_a_busy_server, engine_of, left, moving, step_there

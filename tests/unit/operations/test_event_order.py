@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import bindparam, update
 
+from kilonova.schema.tables.cell import action_events
 from kilonova.store.statements import Sql
-from kilonova.store.tables.cell import action_events
 from kilonova.world import Tx
 from tests.support.embedded import Embedded
 from tests.support.people import administrator

@@ -17,12 +17,12 @@ from kilonova.engine.secrets import Seal
 from kilonova.operations import REGISTRY, forget_host
 from kilonova.placement.claims import Candidate, Fence, claim
 from kilonova.placement.inventories import ensure_provider
+from kilonova.schema.tables import cell, control
+from kilonova.schema.tables.journal import steps
+from kilonova.schema.tables.placement import inventories, resource_providers
 from kilonova.store import rows
 from kilonova.store.host_hardware import versions
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
-from kilonova.store.tables.journal import steps
-from kilonova.store.tables.placement import inventories, resource_providers
 from kilonova.world import Tx, World
 from tests.unit.control import Clock, Ids
 from tests.unit.operations.cloud_rows import add_host, add_row, add_server

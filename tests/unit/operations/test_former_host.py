@@ -12,8 +12,8 @@ from kilonova.domain.host import FENCE, FORCED_DOWN, SILENCE, HostState
 from kilonova.domain.server import Flavor, flavor_document
 from kilonova.engine.context import ServerRow
 from kilonova.operations.steps.former_host import _leave_from, require_dead
+from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from tests.unit.operations.cloud_rows import add_server
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from kilonova.domain.details import Details, details_document
 from kilonova.domain.server import Flavor, to_json
-from kilonova.store import rows, server_lists
-from kilonova.store.server_lists import CHUNK, Wanted, page
-from kilonova.store.server_order import Key, Order, Page
-from kilonova.store.tables.cell import servers
+from kilonova.schema.tables.cell import servers
+from kilonova.services.compute import server_lists
+from kilonova.services.compute.server_lists import CHUNK, Wanted, page
+from kilonova.services.compute.server_order import Key, Order, Page
+from kilonova.store import rows
 from kilonova.world import Tx
 
 Run = Callable[[Any], None]

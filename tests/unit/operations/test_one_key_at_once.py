@@ -16,8 +16,8 @@ from kilonova.domain.server import Flavor, to_json
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.submit import submit
+from kilonova.schema.tables.journal import operations
 from kilonova.store.statements import Sql
-from kilonova.store.tables.journal import operations
 from tests.unit.operations.cloud_rows import add_host, add_mapping, add_server
 from tests.unit.operations.test_forget_host import engine_of
 

@@ -21,11 +21,11 @@ from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.placement import claims
 from kilonova.placement.batch import Member, claim_many
 from kilonova.placement.claims import Candidate, Claimed, Fence
+from kilonova.schema.tables import cell, control, placement
+from kilonova.schema.tables.journal import findings, idempotency_keys, operations
 from kilonova.store import forgetting, rows
 from kilonova.store import purge as purging
 from kilonova.store.forgetting import forget_keys, forget_ledger
-from kilonova.store.tables import cell, control, placement
-from kilonova.store.tables.journal import findings, idempotency_keys, operations
 from kilonova.world import Store, Tx
 from tests.support.embedded import Embedded
 from tests.support.people import administrator

@@ -12,13 +12,13 @@ from sqlalchemy import bindparam, update
 
 from kilonova.cli.database import purge as purge_command
 from kilonova.domain.errors import Refused, StoreError
+from kilonova.schema.tables import control, placement
+from kilonova.schema.tables.failures import host_failures
+from kilonova.schema.tables.journal import idempotency_keys, operations
 from kilonova.store import rows
 from kilonova.store.failures import arm, disarm
 from kilonova.store.purge import purge
 from kilonova.store.statements import Sql
-from kilonova.store.tables import control, placement
-from kilonova.store.tables.failures import host_failures
-from kilonova.store.tables.journal import idempotency_keys, operations
 from kilonova.world import Store, Tx
 from tests.support.embedded import Embedded
 from tests.support.people import Person, administrator

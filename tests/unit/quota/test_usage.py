@@ -7,8 +7,8 @@ from typing import Any
 
 from kilonova.quota import usage
 from kilonova.quota.check import NOTHING, exceeded, exceeded_by, set_limit
+from kilonova.schema.tables.quotas import quota_usages
 from kilonova.store.statements import Sql
-from kilonova.store.tables.quotas import quota_usages
 from kilonova.world import Tx
 
 Run = Callable[[Any], None]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.production import SystemClock, Uuids
+from kilonova.runtime import SystemClock, Uuids
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.service import Scheduler
 from kilonova.services.compute.aggregates import Aggregates

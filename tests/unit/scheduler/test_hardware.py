@@ -17,10 +17,10 @@ from kilonova.scheduler.filters.hardware import NUMATopologyFilter, PciPassthrou
 from kilonova.scheduler.hardware import UNKNOWN, HardwareBook, HostFacts
 from kilonova.scheduler.hosts import Hosts, HostView
 from kilonova.scheduler.request import ResourceRequest
+from kilonova.schema.tables import cell as tables
 from kilonova.settings import Settings
 from kilonova.store import rows
 from kilonova.store.host_hardware import claim_document, claim_of, note_hardware, touch
-from kilonova.store.tables import cell as tables
 from kilonova.world import Store, Tx
 from tests.unit.domain.machines import cell, host, pinned
 

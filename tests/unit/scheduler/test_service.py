@@ -16,9 +16,9 @@ from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
 from kilonova.scheduler import service
 from kilonova.scheduler.request import Image
+from kilonova.schema.tables import cell
 from kilonova.settings import FilterOptions, Settings
 from kilonova.store import rows
-from kilonova.store.tables import cell
 from kilonova.world import Tx
 from tests.unit.operations.cloud_rows import add_host, add_mapping, add_server
 from tests.unit.scheduler.lab import SMALL, Lab, Run

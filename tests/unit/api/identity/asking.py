@@ -14,7 +14,7 @@ from kilonova.api.identity.manner import IdentityManner, RootManner
 from kilonova.api.identity.routes import ROOT_ROUTES, ROUTES
 from kilonova.api.port import Port
 from kilonova.policy.enforcer import Policy
-from kilonova.production import Uuids
+from kilonova.runtime import Uuids
 from tests.unit.services.identity.home import Home, at_home
 
 URL = "http://cloud:8774"

@@ -16,7 +16,7 @@ from kilonova.api.image.routes import ROUTES
 from kilonova.api.port import Port
 from kilonova.domain.caller import Caller, Named
 from kilonova.policy.enforcer import Policy
-from kilonova.production import Uuids
+from kilonova.runtime import Uuids
 from kilonova.services.image.service import Images
 from kilonova.services.image.uploads import CAPS
 from kilonova.store.open import open_store

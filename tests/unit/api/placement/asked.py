@@ -11,13 +11,13 @@ from typing import Any
 
 import httpx
 
-from kilonova.alone import NOAUTH, Alone, Only, make_placement_app
 from kilonova.api.placement.noauth import Nobody
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.policy.enforcer import Policy
 from kilonova.policy.placement import rules_of
 from kilonova.policy.rules import DEFAULTS
-from kilonova.production import SystemClock, Uuids
+from kilonova.roles.placement import NOAUTH, PlacementService, PlacementStores, make_placement_app
+from kilonova.runtime import SystemClock, Uuids
 from kilonova.settings import Settings
 from kilonova.store.open import open_store
 from kilonova.world import World
@@ -75,9 +75,9 @@ def run(story: Story, profile: str = "default") -> None:
                 ids=Uuids(),
                 random=random.Random(1),
                 bus=MemoryBus(MemoryHub(), "placement"),
-                stores=Only({"placement": store}),
+                stores=PlacementStores({"placement": store}),
             )
-            service = Alone(world, Nobody(), Policy(rules_of(profile, DEFAULTS)), URL)
+            service = PlacementService(world, Nobody(), Policy(rules_of(profile, DEFAULTS)), URL)
             app = make_placement_app(service, Settings(), NOAUTH, profile)
             try:
                 async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as client:

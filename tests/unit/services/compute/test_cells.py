@@ -10,11 +10,11 @@ import pytest
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.control import cells, host_mappings
 from kilonova.services.compute.cells import Cells, keep_cell
 from kilonova.store import rows
 from kilonova.store.open import OpenStores
 from kilonova.store.postgres import PostgresStore
-from kilonova.store.tables.control import cells, host_mappings
 from kilonova.world import Tx
 from tests.unit.control import Clock, Ids
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kilonova.placement.amounts import Amount, read_amounts
+from kilonova.schema.tables.control import workers
 from kilonova.services.compute.hosts import (
     OnHost,
     Worker,
@@ -17,7 +18,6 @@ from kilonova.services.compute.hosts import (
     service_id,
 )
 from kilonova.store import rows
-from kilonova.store.tables.control import workers
 from kilonova.world import Tx
 from tests.unit.operations.cloud_rows import add_host, add_server
 

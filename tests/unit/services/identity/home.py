@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.engine.secrets import Seal
-from kilonova.production import Uuids, new_key
+from kilonova.runtime import Uuids, new_key
 from kilonova.services.identity.assignments import BY_USER, Grant
-from kilonova.services.identity.first import FirstCloud
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.projects import DEFAULT_DOMAIN
+from kilonova.services.identity.seed import FirstCloud
 from kilonova.services.identity.service import Identity, Issued
 from kilonova.services.identity.tokens import PROJECT, Scope
 from kilonova.services.identity.users import USER

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused, StoreError
+from kilonova.schema.tables.identity import metadata
 from kilonova.services.identity.assignments import BY_GROUP, BY_USER, Grant
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.projects import DOMAIN, PROJECT
@@ -20,7 +21,6 @@ from kilonova.services.identity.tokens import ALL, SYSTEM, Scope
 from kilonova.services.identity.tokens import DOMAIN as ON_DOMAIN
 from kilonova.services.identity.tokens import PROJECT as ON_PROJECT
 from kilonova.store import rows
-from kilonova.store.tables.identity import metadata
 from tests.unit.services.identity.home import Home, at_home
 
 
@@ -83,7 +83,7 @@ def test_revocations_are_forgotten_once_the_token_has_expired() -> None:
         await home.identity.revoke((await home.log_in()).claims)
 
         async def count(tx: Any) -> list[Any]:
-            from kilonova.store.tables.identity import revoked_tokens
+            from kilonova.schema.tables.identity import revoked_tokens
 
             return [row["audit_id"] for row in await rows.fetch_all(tx, revoked_tokens)]
 

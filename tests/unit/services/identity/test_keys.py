@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kilonova.domain.errors import Refused, StoreError
-from kilonova.production import new_key
+from kilonova.runtime import new_key
 from kilonova.services.identity import tokens
 from kilonova.services.identity.keys import SETTLING_SECONDS, SLACK_SECONDS, Key
 from kilonova.services.identity.login import Login

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.domain.caller import Caller, Named
-from kilonova.production import SystemClock, Uuids
+from kilonova.runtime import SystemClock, Uuids
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.store.open import open_store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.production import SystemClock, Uuids
+from kilonova.runtime import SystemClock, Uuids
 from kilonova.services.image import uploads
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images

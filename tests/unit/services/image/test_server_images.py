@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.production import SystemClock
+from kilonova.runtime import SystemClock
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING
 from kilonova.services.image.marker import disk_with, marker_in
 from kilonova.services.image.servers import ServerImages

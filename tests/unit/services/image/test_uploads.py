@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
+from kilonova.schema.tables.image import image_files_to_remove
 from kilonova.services.image import uploads
 from kilonova.services.image.files import BATCH, Draft, Files
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
 from kilonova.services.image.uploads import Uploads
 from kilonova.store import rows
-from kilonova.store.tables.image import image_files_to_remove
 from kilonova.world import Tx
 from tests.unit.services.image.cloud import ALICE, OWNER, life, pieces, run
 

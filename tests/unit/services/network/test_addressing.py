@@ -8,6 +8,7 @@ import ipaddress
 import pytest
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.network import fixed_ips, free_ranges, ports
 from kilonova.services.network.addresses import (
     address_of,
     default_pools,
@@ -19,7 +20,6 @@ from kilonova.services.network.addresses import (
     pools_of,
     ranges_of,
 )
-from kilonova.store.tables.network import fixed_ips, free_ranges, ports
 from tests.unit.services.network.bench import PROJECT, Bench, Kind, addresses, refusal
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.network import WantedPort
+from kilonova.schema.tables import network as tables
 from kilonova.services.network.addresses import from_key, ranges_of
-from kilonova.store.tables import network as tables
 from kilonova.world import Row
 from tests.support.mappings import map_servers
 from tests.unit.services.network.bench import PROJECT, Bench, Kind

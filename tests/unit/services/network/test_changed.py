@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.network import Vif, WantedPort
+from kilonova.schema.tables.network import changed_ports
 from kilonova.services.network.changed import marked_among, unmark
-from kilonova.store.tables.network import changed_ports
 from kilonova.world import Tx
 from tests.unit.services.network.bench import Bench, Kind
 

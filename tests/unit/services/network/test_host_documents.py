@@ -8,9 +8,9 @@ from typing import Any
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.host_network import FloatingAddress, NetworkDocument, pack, unpack, version_of, with_members
 from kilonova.domain.network import WantedPort
+from kilonova.schema.tables.control import host_mappings
 from kilonova.services.network.wakeups import MOMENT, Wakeups
 from kilonova.store import rows
-from kilonova.store.tables.control import host_mappings
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind, WallClock
 
 SERVERS = [f"5e000000-0000-4000-8000-00000000000{number}" for number in range(4)]

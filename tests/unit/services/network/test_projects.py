@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.store.tables.network import port_groups, security_groups
+from kilonova.schema.tables.network import port_groups, security_groups
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind
 
 NOUNS = ["network", "subnet", "port", "router", "floatingip", "security_group", "security_group_rule"]

@@ -9,8 +9,8 @@ import pytest
 
 from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.network import WantedPort
-from kilonova.store.tables.journal import fences
-from kilonova.store.tables.network import fixed_ips, free_ranges, port_groups, ports
+from kilonova.schema.tables.journal import fences
+from kilonova.schema.tables.network import fixed_ips, free_ranges, port_groups, ports
 from tests.support.mappings import map_servers
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind
 

@@ -13,7 +13,8 @@ from sqlalchemy import func, select
 
 from kilonova.domain.caller import Caller, Named
 from kilonova.domain.errors import Failed, Refused
-from kilonova.production import SystemClock, Uuids
+from kilonova.runtime import SystemClock, Uuids
+from kilonova.schema.tables.volume import snapshots, volume_usage, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.services.volume.creating import NewVolume
@@ -23,7 +24,6 @@ from kilonova.services.volume.service import Volumes
 from kilonova.services.volume.volume import Snapshot, Volume
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables.volume import snapshots, volume_usage, volumes
 from kilonova.world import Tx
 from tests.support.mappings import map_servers
 

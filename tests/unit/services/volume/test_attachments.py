@@ -13,12 +13,12 @@ import pytest
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.volume import BootSource, Content
+from kilonova.schema.tables.volume import volumes
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.content import ask
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.volume import VolumeType
 from kilonova.store import rows
-from kilonova.store.tables.volume import volumes
 from tests.unit.services.volume.shop import (
     ADMIN,
     ALICE,

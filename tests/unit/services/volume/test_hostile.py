@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.volume import volumes
 from kilonova.services.image.service import ImageFile
 from kilonova.services.volume import keeper
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.slots import FairSlots
 from kilonova.services.volume.volume import Volume
 from kilonova.store import rows
-from kilonova.store.tables.volume import volumes
 from tests.support.qcow2 import bomb, qcow2
 from tests.unit.services.volume.shop import ADMIN, ALICE, Shop, Story, refusal, shop, until
 

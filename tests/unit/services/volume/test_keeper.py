@@ -14,12 +14,12 @@ from typing import Any, cast
 import pytest
 
 from kilonova.domain.errors import Failed
+from kilonova.schema.tables.volume import volume_backends, volume_files_to_remove
 from kilonova.services.image.service import ImageFile
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.files import Files, NoBytes
 from kilonova.services.volume.volume import file_of
 from kilonova.store import rows
-from kilonova.store.tables.volume import volume_backends, volume_files_to_remove
 from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, Shop, Story, refusal, shop, until
 
 Control = Callable[[Story], None]

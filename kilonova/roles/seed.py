@@ -1,31 +1,54 @@
-"""The first start of a cloud: identity is seeded, and the passwords of its first users are kept in the data directory.
+"""What a new cloud begins with: users, cells, flavors, images, networks, volume types; seeded once.
 
-Safe to kill at any moment: a password is in its file before the transaction that seeds identity, so the next start
-finds it there and uses it.
+Safe to kill at any moment: the password of a first user is in its file before the transaction that seeds identity, so
+the next start finds it there and uses it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kilonova.domain.errors import StoreError
-from kilonova.services.identity.first import FirstCloud
-from kilonova.services.identity.login import Which
-from kilonova.services.identity.projects import DEFAULT_DOMAIN
-from kilonova.services.identity.service import Identity
+from kilonova.roles.services import stores_of
+from kilonova.runtime import new_password
 from kilonova.store.clouds import CLOUDS, CLOUDS_NAME, read_account
 from kilonova.store.directory import DataDirectory, read_secret
+
+if TYPE_CHECKING:
+    from kilonova.api.service import Service
+    from kilonova.services.identity.service import Identity
+    from kilonova.settings import Settings
 
 ADMIN, DEMO = "admin", "demo"
 PASSWORD_NAMES = {user: f"{user}.password" for user in (ADMIN, DEMO)}
 
 
-async def first_identity(
-    identity: Identity, data: DataDirectory, *, admin_password_file: str, new_password: Callable[[], str]
-) -> None:
-    """Seeds identity unless that is done, by this process or another."""
+async def prepare(service: Service, data: DataDirectory, settings: Settings) -> None:
+    """Seed what is missing. While the stores are halted, wait until they are not."""
+    stores = stores_of(service)
+    if stores.halted:
+        stores.marks.on_resume.append(partial(prepare, service, data, settings))
+        return
+    from kilonova.services.identity.seed import admin_project
+
+    given = settings.identity.admin_password_file
+    await seed_identity(service.identity, data, admin_password_file=given)
+    await service.cells.prepare()
+    await service.flavors.prepare()
+    owner = await admin_project(service.engine.world.db.control)
+    await service.images.prepare(owner=owner, guest_image=settings.libvirt.default_image)
+    await service.networks.prepare(owner=owner)
+    await service.volumes.prepare()
+
+
+async def seed_identity(identity: Identity, data: DataDirectory, *, admin_password_file: str) -> None:
+    """Seed identity unless that is done, by this process or another."""
+    from kilonova.services.identity.seed import FirstCloud
+
     if await identity.is_prepared():
         await identity.prepare()
         return
@@ -39,6 +62,8 @@ async def first_identity(
 
 async def known_passwords(identity: Identity, directory: Path, *, admin_password_file: str) -> dict[str, str]:
     """Those that are known here and right, by user: another api process may have seeded, or somebody changed one."""
+    from kilonova.services.identity.login import Which
+    from kilonova.services.identity.projects import DEFAULT_DOMAIN
 
     async def right_one(cloud: str, user: str) -> str | None:
         for password in _candidates(directory, cloud, user, admin_password_file):

@@ -10,11 +10,11 @@ import pytest
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown
 from kilonova.services.identity.assignments import Wanted
-from kilonova.services.identity.first import FirstCloud
 from kilonova.services.identity.login import Which
 from kilonova.services.identity.names import names_of
 from kilonova.services.identity.projects import DOMAIN, PROJECT
 from kilonova.services.identity.roles import ROLE
+from kilonova.services.identity.seed import FirstCloud
 from kilonova.services.identity.users import USER
 from tests.unit.services.identity.home import FIRST, Home, at_home
 

@@ -12,7 +12,7 @@ from sqlalchemy import (
     Text,
 )
 
-from kilonova.store.tables import journal, stores
+from kilonova.schema.tables import journal, stores
 
 metadata = MetaData()
 for _table in (*stores.metadata.sorted_tables, *journal.metadata.sorted_tables):

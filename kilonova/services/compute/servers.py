@@ -12,9 +12,9 @@ from sqlalchemy import Integer, bindparam, select
 
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import from_json
+from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.store.tables import cell, control
 from kilonova.world import Row, Stores, Tx
 
 _REQUESTS = Sql(

@@ -15,12 +15,12 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Unreachable
+from kilonova.schema.tables import control
+from kilonova.services.compute.server_order import Order, Page, Prune
 from kilonova.store import keyset
 from kilonova.store.open import CELL0
-from kilonova.store.server_order import Order, Page, Prune
 from kilonova.store.server_records import FAULTS, Record, from_cell, from_mapping, from_request
 from kilonova.store.statements import Sql, in_list
-from kilonova.store.tables import control
 from kilonova.world import Row, Store, Stores, Tx
 
 CHUNK = 1000

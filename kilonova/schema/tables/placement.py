@@ -14,7 +14,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from kilonova.store.tables import stores
+from kilonova.schema.tables import stores
 
 metadata = MetaData()
 for _table in stores.metadata.sorted_tables:

@@ -1,4 +1,4 @@
-"""`python -m kilonova.store.schema.draft ROLE MESSAGE` drafts the next revision from the tables, to be read and
+"""`python -m kilonova.schema.draft ROLE MESSAGE` drafts the next revision from the tables, to be read and
 corrected by hand. Until the first release `--first` writes revision 0001 anew instead."""
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 from alembic import command
 from sqlalchemy import MetaData, create_engine
 
-from kilonova.store.revisions import REVISIONS, ROLES
-from kilonova.store.schema.render import configure, render_upgrade, versions_of
+from kilonova.schema.render import configure, render_upgrade, versions_of
+from kilonova.schema.revisions import REVISIONS, ROLES
 
 
 def metadata_of(role: str) -> MetaData:
-    metadata: MetaData = importlib.import_module(f"kilonova.store.tables.{role}").metadata
+    metadata: MetaData = importlib.import_module(f"kilonova.schema.tables.{role}").metadata
     return metadata
 
 

@@ -1,5 +1,6 @@
-"""Run by Alembic. Revisions are rendered to SQL, and the engine's own driver runs it (upgrade.py): so a revision may
-not read the database, and needs no driver that Alembic knows. With a connection (drafting, comparing) it goes online.
+"""Run by Alembic. Revisions are rendered to SQL, and the engine's own driver runs it (store/upgrade.py): so a revision
+may not read the database, and needs no driver that Alembic knows. With a connection (drafting, comparing) it goes
+online.
 """
 
 from alembic import context
@@ -9,6 +10,6 @@ asked = context.config.attributes
 if "connection" in asked:
     context.configure(connection=asked["connection"], target_metadata=asked["metadata"], render_as_batch=False)
 else:
-    # upgrade.py puts its own transaction around the text.
+    # store/upgrade.py puts its own transaction around the text.
     context.configure(dialect_name=asked["dialect"], literal_binds=True, transactional_ddl=False)
 context.run_migrations()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import WrongStore
-from kilonova.parts import claim_memory
+from kilonova.roles.stores import claim_memory
 from kilonova.store.badges import read_directory_badge
 
 

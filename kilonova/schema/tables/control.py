@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text
 
-from kilonova.store.tables import (
+from kilonova.schema.tables import (
     failures,
     flavors,
     host_aggregates,

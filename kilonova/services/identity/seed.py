@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from kilonova.schema.tables.identity import identity_state, implied_roles, projects, role_assignments, roles, users
 from kilonova.services.identity.assignments import BY_USER
 from kilonova.services.identity.keys import Sealing, add_key
 from kilonova.services.identity.passwords import Passwords
@@ -13,7 +14,6 @@ from kilonova.services.identity.projects import DEFAULT_DOMAIN
 from kilonova.services.identity.roles import ADMIN, MANAGER, MEMBER, READER, SERVICE
 from kilonova.services.identity.tokens import ALL, DOMAIN, PROJECT, SYSTEM
 from kilonova.store import rows
-from kilonova.store.tables.identity import identity_state, implied_roles, projects, role_assignments, roles, users
 from kilonova.world import Ids, Store, Tx
 
 DEFAULT_DOMAIN_NAME = "Default"

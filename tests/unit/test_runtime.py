@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from kilonova.production import say, stop_signal
+from kilonova.runtime import say, stop_signal
 
 
 class Writes(io.StringIO):

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, Text, bindparam
 
+from kilonova.schema.tables.cell import servers
 from kilonova.store import keyset
 from kilonova.store.server_records import SELECTED, Record
 from kilonova.store.statements import Sql, by_bytes
-from kilonova.store.tables.cell import servers
 
 OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control knows as well
 BOUNDS = {

@@ -1,4 +1,4 @@
-"""Placement alone on its own port: `kilonova placement`.
+"""`kilonova placement`: the Placement API alone, on its own port.
 
 It has the placement database and nothing else of a cloud, but for identity, whose tokens it checks: that lies in the
 control database of the same data directory or fleet. With `noauth2` there is no identity at all.
@@ -12,22 +12,16 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kilonova.cli import database
+from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Listen, Overrides, PublicUrl
 from kilonova.domain.errors import KilonovaError, Refused
-from kilonova.parts import (
-    MACHINES_NAME,
-    POLICY_NAME,
-    SEAL_KEY_NAME,
-    clouds_of,
-    look,
-    make_identity,
-    make_seal,
-    make_world,
-    seal_of,
-)
-from kilonova.production import SystemClock, Uuids, new_key, new_password, say_once, stop_signal
+from kilonova.roles.seed import known_passwords, seed_identity
+from kilonova.roles.services import POLICY_NAME, make_identity
+from kilonova.roles.stores import MACHINES_NAME, clouds_of
+from kilonova.roles.wiring import look, make_seal, make_world, seal_of
+from kilonova.runtime import SystemClock, Uuids, new_key, run, say_once, stop_signal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -45,9 +39,37 @@ NOAUTH = "noauth2"
 TESTED_ORIGIN, TESTED_HEADER = "http://valid.example.com", "openstack-api-version"  # of the suite's profile `cors`
 
 
+def placement(
+    *,
+    data: Data = DEFAULT_DATA,
+    listen: Listen = DEFAULT_LISTEN,
+    public_url: PublicUrl = "",
+    auth: Literal["identity", "noauth2"] = "identity",
+    profile: Literal["secure-rbac", "default", "legacy-rbac", "open-policy", "cors"] = "secure-rbac",
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run placement alone, at the root of its own port: on a SQLite file in DATA, or on the fleet's database.
+
+    Parameters
+    ----------
+    auth
+        Tokens of the embedded identity; or, for tests and on loopback only, headers that are believed.
+    profile
+        Who may do what; the others are those that Placement's own tests are run with.
+    """
+    from kilonova.api.listening import listening
+    from kilonova.settings import load
+
+    settings = load(data, config, overrides or [])
+    with listening(listen, public_url, settings.wsgi) as listener:
+        refuse_noauth(auth, listener.socket)
+        run(_placement(data, settings, listener, auth=auth, profile=profile), settings)
+
+
 @dataclass
-class Alone:
-    """See api/service.py: what a face needs."""
+class PlacementService:
+    """The services that a face needs (api/service.py)."""
 
     world: World
     identity: Checks
@@ -71,7 +93,7 @@ def refuse_noauth(auth: str, listener: socket.socket) -> None:
         )
 
 
-async def serve_placement(path: Path, settings: Settings, listener: Listener, *, auth: str, profile: str) -> None:
+async def _placement(path: Path, settings: Settings, listener: Listener, *, auth: str, profile: str) -> None:
     from kilonova.api.connections import Connections
     from kilonova.api.placement.noauth import Nobody
     from kilonova.api.seen import Seen
@@ -95,11 +117,11 @@ async def serve_placement(path: Path, settings: Settings, listener: Listener, *,
                 closing.push_async_callback(stores[name].close)
                 await roll.claim(name, stores[name])
             await roll.list_all(stores.get("control", stores["placement"]))
-            world = make_world(MemoryBus(MemoryHub(), "placement"), Only(stores), settings=settings)
+            world = make_world(MemoryBus(MemoryHub(), "placement"), PlacementStores(stores), settings=settings)
             file = path / POLICY_NAME
             policy = Policy(rules_of(profile, DEFAULTS), file if file.is_file() else None)
             identity = await _identity(data, settings, world, stores) if auth != NOAUTH else None
-            service = Alone(world, identity or Nobody(), policy, listener.url)
+            service = PlacementService(world, identity or Nobody(), policy, listener.url)
             app = Seen(make_placement_app(service, settings, auth, profile), access_log=listener.options.access_log)
             if identity is not None:
                 await _tell_how_to_log_in(identity, data, settings, listener)
@@ -121,8 +143,8 @@ async def _roll(addresses: Mapping[str, str], witnesses: Mapping[str, str], *, m
     return roll
 
 
-class Only:
-    """See world.Stores; there are no cells here."""
+class PlacementStores:
+    """The stores of a process without cells (world.Stores)."""
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.placement = stores["placement"]
@@ -172,17 +194,14 @@ def _addresses(settings: Settings, path: Path, auth: str) -> dict[str, str]:
 
 
 async def _identity(data: DataDirectory, settings: Settings, world: World, stores: Mapping[str, Store]) -> Identity:
-    from kilonova.api.first import first_identity
-
-    seal = seal_of(settings) if settings.secrets.key_file else make_seal(data.secret(SEAL_KEY_NAME, new_key))
+    seal = seal_of(settings) if settings.secrets.key_file else make_seal(data.secret(database.SEAL_KEY_NAME, new_key))
     identity = make_identity((stores["control"], world.clock, world.ids), settings, seal)
     given = settings.identity.admin_password_file
-    await first_identity(identity, data, admin_password_file=given, new_password=new_password)
+    await seed_identity(identity, data, admin_password_file=given)
     return identity
 
 
 async def _tell_how_to_log_in(identity: Identity, data: DataDirectory, settings: Settings, listener: Listener) -> None:
-    from kilonova.api.first import known_passwords
     from kilonova.store.clouds import write_clouds
 
     given = settings.identity.admin_password_file
@@ -190,7 +209,7 @@ async def _tell_how_to_log_in(identity: Identity, data: DataDirectory, settings:
     write_clouds(data.path, listener.url, passwords, listener.ca_file)
 
 
-def make_placement_app(service: Alone, settings: Settings, auth: str, profile: str) -> ASGIApp:
+def make_placement_app(service: PlacementService, settings: Settings, auth: str, profile: str) -> ASGIApp:
     """Placement at the root and, as in a whole cloud, under its prefix; identity under its own, where there is one."""
     from starlette.applications import Starlette
 

@@ -16,8 +16,8 @@ from kilonova.compute.network.wiring import Networking, is_bridged
 from kilonova.domain.console import SERIAL, VNC
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.host import host_name_error
-from kilonova.parts import make_world
-from kilonova.production import SystemClock
+from kilonova.roles.wiring import make_world
+from kilonova.runtime import SystemClock
 from kilonova.store.modes import INSTANCES_NAME, RELAYS_NAME
 
 if TYPE_CHECKING:
