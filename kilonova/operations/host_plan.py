@@ -287,7 +287,8 @@ def _misfit(seat: Seat, server: ServerRow) -> Misfit:
     decision = seat.decision
     assert decision is not None
     why = f"No valid host was found. {decision.sentence()}"
-    nearest = next((f"; nearest: {one.host}: {one.sentence}" for one in decision.verdicts), "")
+    others = [one for one in decision.verdicts if one.host not in seat.request.excluded]  # it leaves those in any case
+    nearest = next((f"; nearest: {one.host}: {one.sentence}" for one in others), "")
     return Misfit(name=server.name, source=server.host, why=why + nearest, changes=[*decision.changes])
 
 

@@ -29,7 +29,6 @@ from kilonova.world import Row, Tx
 
 PLAN = "plan_moves"
 LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
-NAMED = 3  # misfits that a refusal names
 SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
 NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
 _DESTINATION = {"return_host": "host"}  # the child's parameter: there or nowhere; else `planned`, a preference
@@ -62,9 +61,12 @@ def child_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def misfit_sentence(plan: HostPlan) -> str:
-    named = [f"{server}: {misfit.why}" for server, misfit in list(plan.misfits.items())[:NAMED]]
+    """Names the first; a line with all of them would be too long to read."""
+    server, misfit = next(iter(plan.misfits.items()))
     total = len(plan.misfits) + len(plan.moves)
-    return f"{len(plan.misfits)} of {total} servers fit nowhere, so nothing was moved (on_misfit). {'; '.join(named)}"
+    others = "; a dry run shows the others" if len(plan.misfits) > 1 else ""
+    text = f"{len(plan.misfits)} of {total} servers fit nowhere, so nothing was moved (on_misfit)"
+    return f"{text}. {server}: {misfit.why}{others}"
 
 
 async def move_servers(ctx: Context) -> Facts:
