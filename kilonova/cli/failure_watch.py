@@ -72,11 +72,13 @@ def _sentence(found: dict[str, Any]) -> str:
     silent = len(found["silent"])
     heard = f"{silent} of {found['hosts']} hosts silent"
     away = f"; cells that do not answer: {', '.join(found['cells_away'])}" if found["cells_away"] else ""
-    if not found["automatic"]:
-        return f"automatic evacuation is off ([ha] automatic); {heard}{away}"
-    if found["armed"]:
-        return f"armed; {heard}{away}"
-    word = found["disarmed"]
+    words = [] if found["automatic"] else ["automatic evacuation is off ([ha] automatic)"]
+    if not found["armed"]:
+        words.append(_disarmed(found["disarmed"]))
+    return f"{'; '.join(words or ['armed'])}; {heard}{away}"
+
+
+def _disarmed(word: dict[str, Any]) -> str:
     until = "until somebody arms it" if word["until"] is None else f"until {moment(word['until'])}"
     by = f" by {word['user_id']}" if word["user_id"] else ""
-    return f"disarmed {until}{by}: {word['reason']}; {heard}{away}"
+    return f"disarmed {until}{by}: {word['reason']}"

@@ -134,7 +134,8 @@ def run_command(arguments: Sequence[str] | None) -> int:
 
 
 def _sentence(error: CycloptsError) -> str:
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    return text if text.endswith((".", "?")) else f"{text}."
 
 
 def _hint(error: CycloptsError, words: Sequence[str]) -> str:
@@ -142,7 +143,13 @@ def _hint(error: CycloptsError, words: Sequence[str]) -> str:
     chain = [*(error.command_chain or ())]
     if isinstance(error, UnknownCommandError) and (error.unused_tokens or [""])[0].startswith("-"):
         begins = next((at for at, word in enumerate(words) if word in app), 0)
-        return f" Options go after the command: kilonova {' '.join([*words[begins:], *words[:begins]])}"
+        instead = [*words[begins:], *words[:begins]]
+        try:
+            app.parse_args(instead, exit_on_error=False, print_error=False)
+        except CycloptsError as why:  # the command does not have it either
+            chain = [*(why.command_chain or ())]
+        else:
+            return f" Options go after the command: kilonova {' '.join(instead)}"
     return f" See: kilonova {' '.join([*chain, '--help'])}"
 
 

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 Column = str | Callable[[Record], Any]  # the field of that name, or computed
 Columns = Mapping[str, Column]  # by their headers
-TIMES = ("last_seen", "away_since", "at", "began", "ended")  # fields that have a time; so have those that end in _at
+TIMES = (
+    "last_seen",
+    "away_since",
+    "at",
+    "began",
+    "ended",
+    "until",
+)  # fields that have a time; so have those that end in _at
 LONGEST = 90  # characters of a sentence in a table
 COLOURS = {
     **dict.fromkeys(("done", "up", "active", "enabled", "current", "yes"), "green"),
@@ -56,7 +63,7 @@ def print_list(records: Sequence[Record], columns: Columns, form: Form) -> None:
         return
     rows = [[_value(record, column) for column in columns.values()] for record in records]
     if form == "csv":
-        _print_csv([list(columns), *([_plain(cell) for cell in row] for row in rows)])
+        _print_csv([list(columns), *([_nested(cell) for cell in row] for row in rows)])
     else:
         print_table(list(columns), rows)
 
@@ -68,7 +75,7 @@ def print_record(record: Record, fields: Columns, form: Form) -> None:
         return
     cells = {name: _value(record, column) for name, column in fields.items()}
     if form == "csv":
-        _print_csv([list(cells), [_plain(cell) for cell in cells.values()]])
+        _print_csv([list(cells), [_nested(cell) for cell in cells.values()]])
         return
     shown = {name: _text(cell) for name, cell in cells.items() if cell not in (None, "")}
     width = max(map(len, shown), default=0)
@@ -128,7 +135,7 @@ def _nested(value: Any) -> Any:
     """A value of CSV that may have others inside."""
     import json
 
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else _plain(value)
+    return json.dumps(with_times(value), ensure_ascii=False) if isinstance(value, dict | list) else _plain(value)
 
 
 def with_times(data: Any, name: str = "") -> Any:

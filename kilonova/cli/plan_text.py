@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kilonova.cli.layout import GAP, folded, widths_of
 from kilonova.cli.output import to_yaml, with_times
 from kilonova.cli.times import duration
+from kilonova.domain.visible import visible
 from kilonova.scheduler.report import decision_lines
+
+MOVE_HEADERS = ("server", "name", "from", "to", "disks")
 
 
 def lines(plan: dict[str, Any]) -> list[str]:
@@ -127,13 +131,16 @@ def _snapshot(plan: dict[str, Any]) -> list[str]:
 
 
 def _whole_host(plan: dict[str, Any]) -> list[str]:
-    """A line per host and per server, then the totals."""
+    """A line per host, a table of the moves, a line for each other server, then the totals."""
     moves, misfits = plan["moves"], plan["misfits"]
     lost = sum(any(disk["fate"] != "kept" for disk in move.get("disks", ())) for move in moves)
     return [
         *(_host(proof) for proof in plan["hosts"].values()),
-        *(_move(move) for move in moves),
-        *(f"{server}: impossible: {one['why']}{_helps(one['changes'])}" for server, one in misfits.items()),
+        *_moves(moves),
+        *(
+            f"{_named(server, one)}: impossible: {one['why']}{_helps(one['changes'])}"
+            for server, one in misfits.items()
+        ),
         *(f"{server}: refused: {why}" for server, why in plan["refused"].items()),
         *(f"{server}: stays: {why}" for server, why in plan["spared"].items()),
         f"{len(moves)} would move, {lost} of them with disks made again; {len(misfits)} impossible; "
@@ -146,10 +153,23 @@ def _host(host: dict[str, Any]) -> str:
     return f"{host['sentence']}{proof}"
 
 
-def _move(move: dict[str, Any]) -> str:
+def _moves(moves: list[dict[str, Any]]) -> list[str]:
+    rows = [MOVE_HEADERS, *(_move(move) for move in moves)]
+    widths = widths_of(rows, None)
+    return [(" " * GAP).join(cells).rstrip() for row in rows for cells in folded(row, widths)] if moves else []
+
+
+def _move(move: dict[str, Any]) -> tuple[str, ...]:
+    """Why is said of one that stays where it is, or has no host yet."""
     disks = ", ".join(f"{disk['disk']} {disk['fate']}" for disk in move.get("disks", ()))
-    to = f"to {move['to']}" if move.get("to") else move["why"]
-    return f"{move['server']}: {to}" + (f" ({disks})" if disks else "")
+    to, source = move.get("to", ""), move.get("source", "")
+    why = move["why"] if to in ("", source) else ""
+    shown = (move["server"], move.get("name", ""), source, to, disks or why)
+    return tuple(visible(cell) or "-" for cell in shown)
+
+
+def _named(server: str, misfit: dict[str, Any]) -> str:
+    return f"{server} ({misfit['name']})" if misfit.get("name") else server
 
 
 def _helps(changes: list[str]) -> str:

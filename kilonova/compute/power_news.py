@@ -40,10 +40,12 @@ class PowerNews:
         return told[:MOST_AT_ONCE]
 
     def note(self, told: Told, noted: Collection[tuple[str, int]]) -> None:
-        """Forget what a conductor has noted, unless it has changed again."""
+        """Forget what a conductor has noted, unless it has changed again. The others wait behind those that were not
+        told yet: else a few dozen servers that are busy for long would keep the rest back."""
         for server, copy, on in told:
-            if (server, copy) in noted and self._waiting.get((server, copy)) == on:
-                del self._waiting[server, copy]
+            now = self._waiting.pop((server, copy), None)
+            if now is not None and ((server, copy) not in noted or now != on):
+                self._waiting[server, copy] = now
 
     async def read_again(self, server: str) -> None:
         """A step for this server has ended; what waits to be told about it shall be as it is now."""

@@ -19,6 +19,7 @@ from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
 from kilonova.operations.drain_plan import arriving, plan_drain
 from kilonova.operations.host_plan import ground_of, planned_hosts
 from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, with_misfits_judged
+from kilonova.operations.steps.select import age_of
 from kilonova.placement.inventories import set_accepting
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -81,11 +82,7 @@ async def _close_providers(ctx: Context, found: list[Row]) -> None:
 async def await_arrivals(ctx: Context) -> Facts:
     await _close_providers(ctx, await records_of(ctx))
     coming = await arriving(ground_of(ctx), planned_hosts(ctx.params))
-
-    async def now(tx: Tx) -> float:
-        return await tx.now()
-
-    if coming and await ctx.journal.read(now, few=True) - ctx.accepted_at < LONGEST_ARRIVAL:
+    if coming and await age_of(ctx) < LONGEST_ARRIVAL:
         raise NotYet(f"{len(coming)} servers that were on their way there, {coming[0]} first", LOOKED_AT_AGAIN)
     return {}
 

@@ -15,7 +15,7 @@ from sqlalchemy import BindParameter, and_, bindparam, func, not_, or_, select
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
-from kilonova.operations.hosts import find_host
+from kilonova.operations.hosts import cell_of_host, find_host
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.removal import remove_provider
@@ -169,12 +169,38 @@ async def drop_record(journal: Store, name: str, write: Write, check: Body[None]
 
 
 async def move_host(engine: Engine, name: str, to: str) -> None:
-    """Into another cell, without anything on it."""
-    journal, row = await find_host(engine, name)
+    """Into another cell, without anything on it. Asked again after a request that was cut off, it is finished."""
     if to not in engine.world.db.cells() or to == CELL0:
+        await find_host(engine, name)
         raise Refused("not_found", f"cell {to[:80]}: not found, or not for hosts; `kilonova cell list` shows them")
+    if await cell_of_host(engine, name) == to and await _finish_move(engine, name, to):
+        return
+    journal, row = await find_host(engine, name)
     if journal.name != to:
         await forget_host(engine, journal.name, name, row["provider_id"], next_cell=to)
+
+
+async def _finish_move(engine: Engine, name: str, to: str) -> bool:
+    """Whether another cell than the one that the host is mapped to still had its record; it has gone by now."""
+    db = engine.world.db
+
+    async def find(tx: Tx) -> Row | None:
+        return await rows.fetch(tx, cell.hosts, name=name)
+
+    async def check(tx: Tx) -> None:
+        await refuse_unless_empty(tx, name, is_alive=True)
+
+    moved = await db.cell(to).read(find)
+    is_left = False
+    for journal in (db.cell(other) for other in db.cells() if other not in (to, CELL0)):
+        row = await journal.read(find)
+        if row is None:
+            continue
+        is_left = True
+        await drop_record(journal, name, engine.write, check)
+        if moved is None or moved["provider_id"] != row["provider_id"]:
+            await remove_provider(db.placement, row["provider_id"])
+    return is_left
 
 
 async def refuse_unless_empty(tx: Tx, name: str, *, is_alive: bool = False) -> None:

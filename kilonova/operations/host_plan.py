@@ -38,6 +38,7 @@ from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Tx
 
 CHUNK = 500  # ids in one statement
+UNHEARD = ("host_down", "host_unknown")  # codes of refusals because the server's host does not answer
 _SERVERS_THERE = Sql(
     select(servers)
     .where(in_list(servers.c.host, "hosts"), servers.c.deleted == 0, servers.c.hidden == 0)
@@ -168,7 +169,7 @@ async def read_servers(
     ground: Ground, names: Sequence[str], child: Operation, params: dict[str, Any], *, only: Sequence[str] | None = None
 ) -> Found:
     """The servers of these hosts, or `only` those with these ids; who may not be the subject of the child now is
-    refused. One of a living host that is busy is waited for."""
+    refused. One of a living host that is busy is waited for, and so is a host that may be alive (law 18)."""
 
     async def body(tx: Tx) -> Found:
         states = await judge_all(tx, ground.limits.service_down_time)
@@ -188,7 +189,7 @@ async def read_servers(
                     raise Refused("busy", f"it is being evacuated already: operation {running['id']}")
                 await admitted(tx, child, subject)
             except Refused as why:
-                if why.code == "busy" and not child.supersedes:
+                if (why.code == "busy" and not child.supersedes) or _may_answer(why, subject.host):
                     found.servers.append(server)
                 else:
                     found.refused[server.id] = why.message
@@ -197,6 +198,10 @@ async def read_servers(
         return found
 
     return await ground.journal.read(body)
+
+
+def _may_answer(why: Refused, host: HostState | None) -> bool:
+    return why.code in UNHEARD and host is not None and host.word == "unknown"
 
 
 async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> list[ServerRow]:
@@ -282,7 +287,8 @@ def _misfit(seat: Seat, server: ServerRow) -> Misfit:
     decision = seat.decision
     assert decision is not None
     why = f"No valid host was found. {decision.sentence()}"
-    nearest = next((f"; nearest: {one.host}: {one.sentence}" for one in decision.verdicts), "")
+    others = [one for one in decision.verdicts if one.host not in seat.request.excluded]  # it leaves those in any case
+    nearest = next((f"; nearest: {one.host}: {one.sentence}" for one in others), "")
     return Misfit(name=server.name, source=server.host, why=why + nearest, changes=[*decision.changes])
 
 

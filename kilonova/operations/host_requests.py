@@ -208,7 +208,8 @@ async def require_dead(engine: Engine, tx: Tx, host: str) -> HostState:
     if state is None:
         raise Refused("no_such_host", f"Compute host {host} could not be found.")
     if state.word != "down":
-        raise Refused("host_unknown" if state.word == "unknown" else "host_still_up", state.sentence)
+        code = "host_unknown" if state.word == "unknown" else "host_still_up"
+        raise Refused(code, f"host {host} is not down: {state.sentence}")
     return state
 
 

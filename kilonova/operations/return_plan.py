@@ -16,14 +16,20 @@ from kilonova.schema.tables.journal import operations
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
+KIND = "return_host"
 LEFT = ("confirmed", "done", "completed")  # states of a migration after which the server is at its destination
 _LEFT = Sql(
     select(migrations.c.server_id, migrations.c.source_host)
     .where(in_list(migrations.c.source_host, "hosts"), in_list(migrations.c.status, "left"))
     .distinct()
 )
+_PARENTS = operations.alias("parents")
 _MOVES = Sql(
-    select(*migrations.c["server_id", "kind", "source_host", "dest_host", "number"])
+    select(
+        *migrations.c["server_id", "kind", "source_host", "dest_host", "number"], _PARENTS.c.kind.label("parent_kind")
+    )
+    .outerjoin(operations, operations.c.id == migrations.c.operation_id)
+    .outerjoin(_PARENTS, _PARENTS.c.id == operations.c.parent_id)
     .where(in_list(migrations.c.server_id, "ids"), in_list(migrations.c.status, "left"))
     .order_by(migrations.c.number)
 )
@@ -52,7 +58,7 @@ async def plan_return(ground: Ground, names: Sequence[str], opened: Sequence[str
     )
     found.refused |= others
     starts = await _starts(ground, names, found)
-    return whole_plan("return_host", ground, found, names, [*starts, *seated.moves(found, "relocate")], seated)
+    return whole_plan(KIND, ground, found, names, [*starts, *seated.moves(found, "relocate")], seated)
 
 
 async def _leavers(ground: Ground, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -75,6 +81,8 @@ async def _leavers(ground: Ground, names: Sequence[str]) -> tuple[dict[str, str]
         move, row = last[server], found.get(server)
         if row is not None and not row["hidden"] and row["host"] in names and row["host"] != move["source_host"]:
             continue  # it has come back since, or went from one of these hosts to another
+        if move["parent_kind"] == KIND:
+            continue  # it was brought home: it was there only while its own host was closed or dead
         why = _why_not(move, row, names)
         if why:
             others[server] = why

@@ -10,6 +10,7 @@ from kilonova.conductor.returning import find_cell
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import HostInventory
 from kilonova.domain.messages import Register
+from kilonova.operations import forget_host
 from kilonova.operations.forget_host import move_host
 from tests.engine.speaking import Speaker
 
@@ -57,3 +58,33 @@ def test_a_conductor_finds_a_host_again_that_has_changed_its_cell(cloud: Any) ->
     speaker.join()
     assert not speaker.beat().register_again
     assert {row["name"] for row in two.records().databases["cell2"]["hosts"]} == {"host1", "host2"}
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_change_of_cells_that_was_cut_off_is_repeated(cloud: Any, monkeypatch: Any, is_back: bool) -> None:
+    """Also after the host has joined its new cell."""
+    two = cloud(hosts=2, cells=2)
+    speaker = Speaker(two, "host1").join()
+
+    async def cut_off(*_: Any) -> None:
+        raise ConnectionError("cut off")
+
+    with monkeypatch.context() as patch, pytest.raises(ConnectionError):
+        patch.setattr(forget_host, "drop_record", cut_off)
+        two.do(lambda engine: move_host(engine, "host1", "cell2"))
+    if is_back:
+        speaker.join()
+    two.do(lambda engine: move_host(engine, "host1", "cell2"))
+    if speaker.beat().register_again:
+        speaker.join()
+    assert not speaker.beat().register_again
+    names = {name: {row["name"] for row in two.records().databases[name]["hosts"]} for name in ("cell1", "cell2")}
+    assert names == {"cell1": set(), "cell2": {"host1", "host2"}}
+    providers = [row["name"] for row in two.records().databases["placement"]["resource_providers"]]
+    assert sorted(providers) == ["host1", "host2"]
+
+
+def test_a_host_that_no_cell_has_is_not_moved(cloud: Any) -> None:
+    two = cloud(hosts=2, cells=2)
+    with pytest.raises(Refused, match="Compute host nobody could not be found"):
+        two.do(lambda engine: move_host(engine, "nobody", "cell2"))

@@ -16,17 +16,19 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.bulk import REFUSE, HostPlan
 from kilonova.domain.errors import Failed, NotYet, Refused
+from kilonova.domain.host import HostState
 from kilonova.domain.server import from_json
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Step
-from kilonova.operations.host_plan import plan_from
+from kilonova.operations.host_plan import UNHEARD, plan_from
+from kilonova.operations.steps.select import age_of
 from kilonova.schema.tables.journal import operations, steps
+from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
 PLAN = "plan_moves"
 LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
-NAMED = 3  # misfits that a refusal names
 SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
 NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
 _DESTINATION = {"return_host": "host"}  # the child's parameter: there or nowhere; else `planned`, a preference
@@ -59,21 +61,26 @@ def child_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def misfit_sentence(plan: HostPlan) -> str:
-    named = [f"{server}: {misfit.why}" for server, misfit in list(plan.misfits.items())[:NAMED]]
+    """Names the first; a line with all of them would be too long to read."""
+    server, misfit = next(iter(plan.misfits.items()))
     total = len(plan.misfits) + len(plan.moves)
-    return f"{len(plan.misfits)} of {total} servers fit nowhere, so nothing was moved (on_misfit). {'; '.join(named)}"
+    others = "; a dry run shows the others" if len(plan.misfits) > 1 else ""
+    text = f"{len(plan.misfits)} of {total} servers fit nowhere, so nothing was moved (on_misfit)"
+    return f"{text}. {server}: {misfit.why}{others}"
 
 
 async def move_servers(ctx: Context) -> Facts:
     """Begin what may begin now; done when no child is left. A server that may not be moved now is part of the account,
-    not an error of the whole. One of a living host that is busy is tried again."""
+    not an error of the whole. One of a living host that is busy is tried again, and so is one whose host may be alive,
+    for as long as anything waits for what is not known (law 18)."""
     plan, children = await _standing(ctx)
+    unheard: set[str] = set()
     begun = {child["server_id"]: child for child in children}
     refused: dict[str, str] = dict(ctx.facts.get("refused", {}))
     left = [move for move in plan.get("moves", ()) if move["server"] not in begun and move["server"] not in refused]
     if left and not await _is_late(ctx):
         ready = _ready(left, begun, refused, plan["moves"], ctx.limits.evacuations_per_destination)
-        new = await _begin(ctx, ready, refused, plan["operation"])
+        new = await _begin(ctx, ready, refused, unheard, plan["operation"])
         left = [move for move in left if move["server"] not in new and move["server"] not in refused]
         plan, children = await _standing(ctx)
     elif left:
@@ -82,7 +89,8 @@ async def move_servers(ctx: Context) -> Facts:
     if live or left:
         total = len(children) + len(left)
         words = f"{live + len(left)} of {total} {NOUNS.get(plan['operation'], 'moves')} to end"
-        raise NotYet(words, LOOKED_AT_AGAIN, facts={"refused": refused})
+        unknown = f"; it is not known whether {' and '.join(sorted(unheard))} answers" if unheard else ""
+        raise NotYet(words + unknown, LOOKED_AT_AGAIN, facts={"refused": refused})
     return {"refused": refused, "account": await _account(ctx, plan, children, refused, "the deadline was over")}
 
 
@@ -96,13 +104,7 @@ async def _standing(ctx: Context) -> tuple[dict[str, Any], list[Row]]:
 
 async def _is_late(ctx: Context) -> bool:
     deadline: float | None = ctx.params.get("deadline")
-    if deadline is None:
-        return False
-
-    async def now(tx: Tx) -> float:
-        return await tx.now()
-
-    return await ctx.journal.read(now, few=True) - ctx.accepted_at >= deadline
+    return deadline is not None and await age_of(ctx) >= deadline
 
 
 def _ready(
@@ -129,7 +131,10 @@ def _ready(
     return found
 
 
-async def _begin(ctx: Context, moves: Sequence[dict[str, Any]], refused: dict[str, str], operation: str) -> set[str]:
+async def _begin(
+    ctx: Context, moves: Sequence[dict[str, Any]], refused: dict[str, str], unheard: set[str], operation: str
+) -> set[str]:
+    """The servers that were begun. Adds to `refused`, and to the hosts that are `unheard`."""
     assert ctx.ask is not None
     begun = set()
     for move in moves:
@@ -141,9 +146,21 @@ async def _begin(ctx: Context, moves: Sequence[dict[str, Any]], refused: dict[st
                 raise Refused("busy", f"it is being evacuated already: operation {accepted.operation_id}")
             begun.add(server)
         except Refused as why:
-            if why.code != "busy" or kind == "evacuate":
+            if why.code in UNHEARD and await _may_answer(ctx, move.get("source", "")):
+                unheard.add(move["source"])
+            elif why.code != "busy" or kind == "evacuate":
                 refused[server] = why.message
     return begun
+
+
+async def _may_answer(ctx: Context, host: str) -> bool:
+    """Whether it is not known to be dead, or was heard since."""
+
+    async def body(tx: Tx) -> HostState | None:
+        return await judge_host(tx, host, ctx.limits.service_down_time)
+
+    state = await ctx.journal.read(body)
+    return state is not None and state.word != "down" and await age_of(ctx) < ctx.limits.unknown_wait
 
 
 async def await_begun(ctx: Context) -> Facts:

@@ -71,12 +71,12 @@ async def unless_away(ctx: Context, asking: Awaitable[T]) -> T:
 
 async def _wait(ctx: Context, text: str, facts: dict[str, Any]) -> NoReturn:
     limit = ctx.limits.unknown_wait
-    if ctx.rehearsing or await _age(ctx) < limit:
+    if ctx.rehearsing or await age_of(ctx) < limit:
         raise NotYet(text, LOOKED_AT_AGAIN, for_answer=True, facts=facts)
     raise NotKnown(f"For {limit:.0f} s it was not known whether a host fits. It waited for {text}", details=facts)
 
 
-async def _age(ctx: Context) -> float:
+async def age_of(ctx: Context) -> float:
     """Seconds since the operation was accepted, by the clock of its journal."""
 
     async def now(tx: Tx) -> float:

@@ -25,7 +25,7 @@ LISTS = [
     "doctor",
 ]
 RECORDS = ["server show shown", "host show host1", "op show shown", "cell show cell1", "audit", "explain shown"]
-RECORDS += ["server migrate shown --dry-run", "plan delete shown"]
+RECORDS += ["server migrate shown --dry-run", "plan delete shown", "plan drain-host host1", "ha status"]
 ROWS = ["ledger shown"]
 
 
@@ -39,6 +39,22 @@ def read(form: str, text: str) -> Any:
     if form == "csv":
         return list(csv.DictReader(io.StringIO(text)))
     return json.loads(text) if form == "json" else yaml.safe_load(text)
+
+
+def test_a_disarmed_watch_is_told_in_every_form(run: CommandLine) -> None:
+    """Also while nothing is evacuated automatically: then it counts as soon as that is switched on."""
+    try:
+        disarmed = run("ha", "disarm", "--for", "2h", "--reason", "new switches")
+        assert disarmed.code == 0 and "off ([ha] automatic); disarmed until 20" in disarmed.out
+        assert ": new switches; 0 of " in disarmed.out and disarmed.out == run("ha", "status").out
+        for form in ("json", "yaml", "csv"):
+            shown = run("ha", "status", "-f", form).out
+            assert not EPOCH.search(shown), shown
+        (row,) = csv.DictReader(io.StringIO(shown))
+        assert json.loads(row["disarmed"])["until"].startswith("20")
+    finally:
+        armed = run("ha", "arm")
+    assert armed.code == 0 and "disarmed" not in armed.out
 
 
 @pytest.mark.parametrize("form", ["json", "yaml", "csv"])

@@ -62,6 +62,8 @@ def test_the_summary_in_the_list_is_that_of_the_command(name: str) -> None:
     ("words", "sentence"),
     [
         (["--data", "x", "op", "list"], "Options go after the command: kilonova op list --data x"),
+        (["--wait", "op", "list"], "See: kilonova op list --help"),
+        (["host", "evacuate", "h", "--deadline", "soon"], "2h or 1d. See: kilonova host evacuate --help"),
         (["op", "lst"], 'Unknown command "lst". Did you mean "list"?'),
         (["op", "lst"], "See: kilonova op --help"),
         (["op", "list", "--limit", "many"], "See: kilonova op list --help"),

@@ -13,6 +13,7 @@ from kilonova.cli.plan_text import lines
 from kilonova.domain.plans import PLANS
 
 SHARED = {"login"}
+ROOT_KEPT = {"disk": "root", "fate": "kept"}
 
 
 def test_every_dry_run_has_its_command() -> None:
@@ -41,6 +42,23 @@ def test_a_plan_of_an_unknown_form_is_printed_as_it_is() -> None:
         "back:",
         "- host1",
         "seconds: 2.5",
+    ]
+
+
+def test_the_moves_of_a_host_are_a_table_with_names() -> None:
+    plan = {"hosts": {}, "refused": {"id4": "busy"}, "spared": {}, "seconds": 1.0, "bytes": 0}
+    moves = [
+        {"server": "id1", "name": "web", "source": "host1", "to": "host3", "why": "", "disks": [ROOT_KEPT]},
+        {"server": "id2", "name": "database", "source": "host1", "to": "host1", "why": "a drain has stopped it there"},
+    ]
+    misfits = {"id3": {"name": "whale", "source": "host1", "why": "No valid host", "changes": ["enable host2"]}}
+    assert lines({**plan, "moves": moves, "misfits": misfits}) == [
+        "server  name      from   to     disks",
+        "id1     web       host1  host3  root kept",
+        "id2     database  host1  host1  a drain has stopped it there",
+        "id3 (whale): impossible: No valid host; what would help: enable host2",
+        "id4: refused: busy",
+        "2 would move, 0 of them with disks made again; 1 impossible; about 1.0 s, 0.0 GB",
     ]
 
 

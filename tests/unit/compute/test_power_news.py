@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kilonova.compute.power_news import PowerNews
+from kilonova.compute.power_news import MOST_AT_ONCE, PowerNews
 from kilonova.domain.guest import Copy
 
 
@@ -15,9 +15,9 @@ class Flipping:
     def __init__(self) -> None:
         self.on, self._changes = True, asyncio.Queue[Copy]()
 
-    async def switch(self, on: bool) -> None:
+    async def switch(self, on: bool, server: str = "s") -> None:
         self.on = on
-        self._changes.put_nowait(Copy("s", 1))
+        self._changes.put_nowait(Copy(server, 1))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -41,6 +41,28 @@ def test_what_has_changed_since_it_was_told_is_told_again() -> None:
         assert news.take(()) == [("s", 1, True)]
         news.note(news.take(()), [("s", 1)])
         assert news.take(()) == []
+        watching.cancel()
+
+    asyncio.run(story())
+
+
+def test_what_is_not_noted_does_not_keep_the_others_back() -> None:
+    """A conductor notes nothing of a server that an operation is at work on, for as long as that takes."""
+
+    async def story() -> None:
+        driver: Any = Flipping()
+        news = PowerNews(driver, driver, lambda: None)
+        watching = asyncio.create_task(news.watch())
+        for number in range(MOST_AT_ONCE):
+            await driver.switch(False, f"busy{number}")
+        await driver.switch(False, "idle")
+        told = news.take(())
+        assert ("idle", 1, False) not in told
+        news.note(told, [])
+        told = news.take(())
+        assert told[0] == ("idle", 1, False) and len(told) == MOST_AT_ONCE
+        news.note(told, [("idle", 1)])
+        assert {server for server, _, _ in news.take(())} == {f"busy{number}" for number in range(MOST_AT_ONCE)}
         watching.cancel()
 
     asyncio.run(story())
