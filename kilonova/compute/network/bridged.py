@@ -204,7 +204,8 @@ class BridgedNetwork:
             await self._programs.run("ip", "netns", "exec", name, "nft", "-f", "-", given=namespace.rules)
         addresses = await self._programs.shown("ip", "-n", name, "-j", "address", "show")
         routes = await self._programs.shown("ip", "-n", name, "-j", "-4", "route", "show")
-        await self._programs.batch("ip", inside(namespace, addresses, routes), "-n", name)
+        neighbors = await self._programs.shown("ip", "-n", name, "-j", "-4", "neighbor", "show", "nud", "permanent")
+        await self._programs.batch("ip", inside(namespace, addresses, routes, neighbors), "-n", name)
         self._announce(namespace, self._configured.get(name))
         self._configured[name] = namespace
 
