@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from kilonova.compute.network import sockets
-from kilonova.compute.network.filters import TABLE, Outside, no_rules, ruleset
+from kilonova.compute.network.filters import Outside, no_rules, ruleset
 from kilonova.compute.network.layout import Namespace, Place, Plugged, effective_mtu, layout
 from kilonova.compute.network.links import changes, flood_entries, inside, present
 from kilonova.compute.network.names import TAP, link, namespaces_of, service_namespace
 from kilonova.compute.network.plugged import PluggedPorts, plug
+from kilonova.compute.network.port_rules import PortRules, RulesRefused
 from kilonova.compute.network.programs import Programs
 from kilonova.compute.network.services import Services
 from kilonova.domain.errors import Failed
@@ -27,10 +29,6 @@ from kilonova.domain.host_network import NetworkDocument, Plug
 
 logger = logging.getLogger(__name__)
 FORWARDING = ("net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
-
-
-class RulesRefused(Failed):
-    """nft did not take the rules of the host: its former ones hold."""
 
 
 class BridgedNetwork:
@@ -45,7 +43,7 @@ class BridgedNetwork:
         self._unbound: set[str] = set()  # ports with a tap here that the document does not name
         self._plugged_at: dict[str, int] = {}  # by port: when, counted in calls
         self._calls = 0
-        self._rules = ""  # as they were written last
+        self._rules = PortRules(programs)
         self._configured: dict[str, Namespace] = {}
         self._lock = asyncio.Lock()
 
@@ -65,10 +63,12 @@ class BridgedNetwork:
         self._document = self._ports.load_document()
         async with self._lock:
             try:
+                if plugged := self._plugged():
+                    await self._rules.write(self._rules_for(plugged))
                 _warn(await self._converge())
             except RulesRefused as why:
                 logger.error("rules of the host not written, new ports stay closed: %s", why.message)
-                await self._close_unless_filtered()
+                await self._rules.close_unless_filtered()
 
     async def stop(self) -> None:
         await self._services.stop()
@@ -81,7 +81,8 @@ class BridgedNetwork:
             self._services.forget(server)
             self._ports.keep(plug(self._ports.records.get(port.port_id), (server, copy), port))
             failed = await self._converge()
-        if (why := failed.pop(self._service_of(Plugged(server, copy, port)), None)) is not None:
+            refused = self._rules.refused.get(port.port_id)
+        if (why := refused or failed.pop(self._service_of(Plugged(server, copy, port)), None)) is not None:
             raise why
         _warn(failed)
         _warn_of_ipv6(server, port)
@@ -124,7 +125,8 @@ class BridgedNetwork:
                 elif self._plugged_at.get(port_id, 0) <= asked_at:
                     self._unbound.add(port_id)
             failed = await self._converge()
-        for why in failed.values():
+            refused = self._rules.refused
+        for why in (*refused.values(), *failed.values()):
             raise why  # whoever follows the conductor tries again soon
 
     # -- making it so -------------------------------------------------------------------------------------------------
@@ -138,18 +140,15 @@ class BridgedNetwork:
     async def _converge(self) -> dict[str, Failed]:
         """Return what could not be configured, by the name of its namespace: a router or network of one project does
         not keep those of others from being made."""
-        plugged = self._plugged()
-        wanted = layout(self._place, plugged, self._document.peers, self._document.routers)
         links = present(await self._programs.shown("ip", "-j", "-d", "link", "show"))
+        plugged = await self._filtered(links)  # first: no tap is open before its rules are there
+        wanted = layout(self._place, plugged, self._document.peers, self._document.routers)
         floods = flood_entries(await self._programs.shown("bridge", "-j", "fdb", "show")) if wanted.floods else {}
         namespaces = await self._namespaces()
         if self._place.external_bridge not in links and any(one.gateway for one in self._document.routers):
             await self._programs.batch("ip", [f"link add {self._place.external_bridge} type bridge"])
             await self._programs.batch("ip", [f"link set {self._place.external_bridge} up"])
         todo = changes(wanted, links, namespaces, floods)
-        # Rules first: no tap is open before its rules are there.
-        is_idle = not plugged and not self._document.routers and not any(name.startswith(TAP) for name in links)
-        await self._write_rules(no_rules() if is_idle else self._rules_for(plugged))
         for name in todo.new_namespaces:
             self._configured.pop(name, None)
             await self._programs.run("ip", "netns", "add", name)
@@ -168,6 +167,14 @@ class BridgedNetwork:
             await self._programs.run("ip", "netns", "delete", name)
         return failed
 
+    async def _filtered(self, links: Collection[str]) -> list[Plugged]:
+        """The ports, once their rules are written."""
+        plugged = self._plugged()
+        if not plugged and not self._document.routers and not any(name.startswith(TAP) for name in links):
+            await self._rules.write(no_rules())
+            return plugged
+        return await self._rules.write_for(plugged, self._rules_for)
+
     def _service_of(self, plugged: Plugged) -> str:
         return service_namespace(self._place.host, plugged.port.network_id)
 
@@ -180,27 +187,12 @@ class BridgedNetwork:
             await self._programs.run("ip", "netns", "delete", name)
         return mine
 
-    def _rules_for(self, plugged: list[Plugged]) -> str:
+    def _rules_for(self, plugged: Sequence[Plugged]) -> str:
         networks = {leg.network_id for router in self._document.routers for leg in router.legs}
         ports = [one.port for one in plugged if one.is_bound]
         legs = [router.gateway.port_id for router in self._document.routers if router.gateway is not None]
         outside = Outside(self._place.external_bridge, legs)
         return ruleset(sorted(ports, key=lambda port: port.port_id), networks, outside)
-
-    async def _write_rules(self, rules: str) -> None:
-        if rules != self._rules:
-            try:
-                await self._programs.run("nft", "-f", "-", given=rules)
-            except Failed as why:
-                raise RulesRefused(why.code, why.message) from why
-            self._rules = rules
-
-    async def _close_unless_filtered(self) -> None:
-        """Rules of the last run stay: they filter the taps that they know and close all others. Without them, after
-        somebody flushed them, a tap would be open."""
-        tables = (await self._programs.run("nft", "list", "tables")).splitlines()
-        if not {f"table {family} {TABLE}" for family in ("bridge", "inet")} <= set(tables):
-            await self._write_rules(ruleset([]))
 
     async def _configure(self, namespace: Namespace) -> None:
         if self._configured.get(namespace.name) == namespace:
@@ -212,7 +204,8 @@ class BridgedNetwork:
             await self._programs.run("ip", "netns", "exec", name, "nft", "-f", "-", given=namespace.rules)
         addresses = await self._programs.shown("ip", "-n", name, "-j", "address", "show")
         routes = await self._programs.shown("ip", "-n", name, "-j", "-4", "route", "show")
-        await self._programs.batch("ip", inside(namespace, addresses, routes), "-n", name)
+        neighbors = await self._programs.shown("ip", "-n", name, "-j", "-4", "neighbor", "show", "nud", "permanent")
+        await self._programs.batch("ip", inside(namespace, addresses, routes, neighbors), "-n", name)
         self._announce(namespace, self._configured.get(name))
         self._configured[name] = namespace
 

@@ -53,6 +53,7 @@ class Namespace:
     addresses: tuple[tuple[str, str], ...] = ()  # link and address
     routes: tuple[str, ...] = ()  # as `ip route` takes them
     macs: tuple[tuple[str, str], ...] = ()  # of the links whose neighbours are told of new addresses
+    neighbors: tuple[tuple[str, str, str], ...] = ()  # link, address and MAC: not asked for, not believed otherwise
     forwards: bool = False
     rules: str = ""  # for nft
 
@@ -143,7 +144,9 @@ def _service(
         inside=INSIDE,
         mac=service_mac(place.host, network_id),
     )
-    return service, Namespace(name, (address,), tuple(routes))
+    # A guest may say that others' addresses are its own, by address pairs or without port security.
+    neighbors = [(INSIDE, one.address, port.mac) for port in ports for one in port.addresses if ":" not in one.address]
+    return service, Namespace(name, (address,), tuple(routes), neighbors=tuple(sorted(neighbors)))
 
 
 def service_mac(host: str, network_id: str) -> str:

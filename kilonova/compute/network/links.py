@@ -125,8 +125,11 @@ def _new(one: Link) -> str:
     return f"link add {one.name} mtu {one.mtu} type veth peer {peer}"
 
 
-def inside(namespace: Namespace, addresses: Sequence[Shown], routes: Sequence[Shown]) -> list[str]:
-    """Lines for `ip -n NAMESPACE -batch`; the other two are what `ip -j address` and `ip -j route` show there."""
+def inside(
+    namespace: Namespace, addresses: Sequence[Shown], routes: Sequence[Shown], neighbors: Sequence[Shown] = ()
+) -> list[str]:
+    """Lines for `ip -n NAMESPACE -batch`; the others are what `ip -j address`, `ip -j route` and
+    `ip -j neighbor show nud permanent` show there."""
     wanted = set(namespace.addresses)
     there = {
         (one["ifname"], f"{each['local']}/{each['prefixlen']}")
@@ -144,7 +147,18 @@ def inside(namespace: Namespace, addresses: Sequence[Shown], routes: Sequence[Sh
     for one in routes:
         if one.get("protocol") != "kernel" and one["dst"] not in kept:
             lines.append(f"route delete {one['dst']}")
-    return [*lines, *(f"route replace {route}" for route in namespace.routes)]
+    return [*lines, *(f"route replace {route}" for route in namespace.routes), *_neighbors(namespace, neighbors)]
+
+
+def _neighbors(namespace: Namespace, shown: Sequence[Shown]) -> list[str]:
+    there = {(one["dev"], one["dst"], one.get("lladdr", "")) for one in shown}
+    kept = {(link, address) for link, address, _ in namespace.neighbors}
+    gone = sorted((link, address) for link, address, _ in there if (link, address) not in kept)
+    lines = [f"neighbor delete {address} dev {link}" for link, address in gone]
+    for link, address, mac in namespace.neighbors:
+        if (link, address, mac) not in there:
+            lines.append(f"neighbor replace {address} lladdr {mac} dev {link} nud permanent")
+    return lines
 
 
 def _destination(route: str) -> str:

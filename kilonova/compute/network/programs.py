@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from kilonova.domain.errors import Failed
 
 SECONDS = 30.0
+PROGRAM_FAILED = "network_program_failed"  # the code of `Failed` where a program ended with an error
 SYSTEM = "/usr/sbin:/sbin"  # an ordinary user's PATH lacks them
 NEEDED = ("ip", "bridge", "nft", "sysctl")
 BRIDGE_FILTER = Path("/proc/sys/net/bridge")  # there while the kernel can pass bridged packets to nftables
@@ -65,7 +66,7 @@ class Programs:
                 await process.wait()
         if process.returncode:
             lines = [line.strip() for line in err.decode(errors="replace").splitlines() if line.strip()]
-            raise Failed("network_program_failed", f"{' '.join(words[:3])}: {'; '.join(lines[:4])}")
+            raise Failed(PROGRAM_FAILED, f"{' '.join(words[:3])}: {'; '.join(lines[:4])}")
         return out.decode(errors="replace")
 
     async def shown(self, *words: str) -> list[dict[str, Any]]:

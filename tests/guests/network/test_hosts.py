@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from kilonova.compute.network import sockets
 from kilonova.compute.network.names import TAP, link, service_namespace
+from kilonova.domain.errors import Failed
 from kilonova.domain.guest_ports import AddressPair, PortRule
 from tests.guests.network.conftest import Play
 from tests.guests.network.lab import NETWORK, OTHER_NETWORK, PING, Guest, Lab, port, run
@@ -106,6 +110,27 @@ def test_metadata_answers_each_guest_for_itself(play: Play) -> None:
             b.configure()
             assert await in_thread(b.get, "/openstack/latest/meta_data.json") == '{"name": "b"}'
             b.configure(a.address)
+
+    play(story)
+
+
+@pytest.mark.parametrize("change", ["address pair", "no port security"])
+def test_answers_of_the_metadata_service_are_not_led_astray(play: Play, change: str) -> None:
+    """By a neighbour that says that the address of another guest is its own, which it may."""
+
+    async def story(lab: Lab) -> None:
+        host = await lab.host()
+        may: dict[str, Any] = {"port_security": False}
+        if change == "address pair":
+            may = {"address_pairs": [AddressPair(address="10.7.0.0/24", mac=port(2).mac)]}
+        a, b = await host.plug(port(1)), await host.plug(port(2, **may))
+        host.trees = {a.name: {"name": b"a"}, b.name: {"name": b"b"}}
+        a.configure(), b.configure()
+        assert (await in_thread(a.get, "/name"), await in_thread(b.get, "/name")) == ("a", "b")
+        await asyncio.sleep(1.1)  # a younger entry of an ARP cache is not replaced
+        for _ in range(2):
+            await in_thread(sockets.within, b.name, partial(sockets.announce, "eth0", b.port.mac, [a.address]))
+        assert await in_thread(a.get, "/name", "-m", "2") == "a"
 
     play(story)
 
@@ -222,6 +247,32 @@ def test_an_agent_starts_with_rules_that_nft_refuses(play: Play) -> None:
             assert a.reaches(b.address) is is_open, "by the rules of the last run, if there are any"
             await host.update()
             assert a.reaches(b.address)
+
+    play(story)
+
+
+def test_a_port_whose_rules_nft_refuses_is_closed_and_those_of_others_go_on(play: Play) -> None:
+    """nft takes rules of all ports or none; what it refuses here the API would refuse, too."""
+    refused = PortRule(direction="ingress", ethertype="IPv4", protocol="300")
+
+    async def story(lab: Lab) -> None:
+        host = await lab.host()
+        a, b = await host.plug(port(1, PING)), await host.plug(port(2, PING))
+        a.configure(), b.configure()
+        for number in (3, 4):
+            with pytest.raises(Failed, match="300"):
+                await host.plug(port(number, refused))
+        c = await host.plug(port(5, PING))
+        c.configure()
+        assert a.reaches(c.address) and c.reaches(b.address), "plugged later"
+        spoiled = port(1, refused)
+        with pytest.raises(Failed, match="300"):
+            await host.update([spoiled, port(2), c.port])
+        assert not a.reaches(c.address), "closed"
+        assert not c.reaches(a.address), "in both directions"
+        assert not c.reaches(b.address), "the change of another port is there"
+        await host.update([a.port, b.port, c.port])
+        assert a.reaches(c.address) and c.reaches(b.address), "corrected"
 
     play(story)
 

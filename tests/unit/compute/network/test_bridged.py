@@ -13,7 +13,7 @@ from kilonova.compute.network.layout import Place
 from kilonova.compute.network.names import TAP, link, router_namespace, service_namespace
 from kilonova.compute.network.services import Services
 from kilonova.domain.errors import Failed
-from kilonova.domain.guest_ports import GuestPort, HostRoute, PortAddress
+from kilonova.domain.guest_ports import AddressPair, GuestPort, HostRoute, PortAddress
 from kilonova.domain.host_network import HostPort, HostRouter, NetworkDocument, RouterLeg
 
 ONE, TWO = (
@@ -35,7 +35,7 @@ class Programs:
         pass
 
     async def run(self, *words, given=""):
-        if words[0] == "nft":
+        if words[0] == "nft" and "--check" not in words:
             self.rules.append(given)
         return ""
 
@@ -234,6 +234,71 @@ def test_rules_that_nft_refuses_do_not_keep_an_agent_from_starting(tmp_path, cap
     asyncio.run(story())
     (error,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert "File exists" in error
+
+
+THREE = msgspec.structs.replace(ONE, port_id="00000003-aaaa", mac="fa:16:3e:00:00:03")
+
+
+def taps(programs):
+    """Those that were set up last, by port."""
+    words = [line.split() for line in programs.lines if line.startswith(f"link set {TAP}")]
+    last = {line[2]: line[3] for line in words if line[3] in ("up", "down")}
+    return {port.port_id for port in (ONE, TWO, THREE) if last.get(link(TAP, port.port_id)) == "up"}
+
+
+def test_a_port_whose_rules_nft_refuses_is_closed_and_holds_up_no_other(tmp_path, caplog):
+    async def story():
+        programs = Refusing(TWO.mac, ("bridge", "inet"))
+        network, _ = await started(tmp_path, programs)
+        await network.ensure_plugged("first", 1, ONE)
+        with pytest.raises(Failed, match="File exists"):
+            await network.ensure_plugged("refused", 1, TWO)
+        await network.ensure_plugged("later", 1, THREE)
+        assert ONE.mac in programs.rules[-1] and THREE.mac in programs.rules[-1]
+        assert taps(programs) == {ONE.port_id, THREE.port_id}
+        with pytest.raises(Failed, match="File exists"):  # so that it is tried again soon
+            await network.update(document(ONE, TWO, THREE), network.moment)
+        assert TWO.mac not in programs.rules[-1]
+        corrected = msgspec.structs.replace(TWO, mac="fa:16:3e:00:00:09")
+        await network.update(document(ONE, corrected, THREE), network.moment)
+        assert corrected.mac in programs.rules[-1]
+
+    asyncio.run(story())
+    (error,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert f"server=refused port={TWO.port_id}" in error and "File exists" in error
+
+
+def test_rules_that_become_refused_close_their_port_alone(tmp_path):
+    async def story():
+        programs = Refusing("192.0.2.77", ("bridge", "inet"))
+        network, _ = await started(tmp_path, programs)
+        for server, port in (("one", ONE), ("two", TWO), ("three", THREE)):
+            await network.ensure_plugged(server, 1, port)
+        changed = msgspec.structs.replace(TWO, address_pairs=[AddressPair(address="192.0.2.77", mac=TWO.mac)])
+        programs.links |= {link(TAP, one.port_id) for one in (ONE, TWO, THREE)}
+        with pytest.raises(Failed, match="File exists"):
+            await network.update(document(ONE, changed, THREE), network.moment)
+        assert f"link set {link(TAP, TWO.port_id)} down" in programs.lines
+        assert ONE.mac in programs.rules[-1] and TWO.mac not in programs.rules[-1] and THREE.mac in programs.rules[-1]
+
+    asyncio.run(story())
+
+
+def test_where_nft_refuses_everything_the_former_rules_hold(tmp_path):
+    """That is not about a port."""
+
+    async def story():
+        programs = Refusing("no such text", ("bridge", "inet"))
+        network, _ = await started(tmp_path, programs)
+        for server, port in (("one", ONE), ("two", TWO)):
+            await network.ensure_plugged(server, 1, port)
+        before, programs.refused = list(programs.rules), "table"
+        with pytest.raises(Failed, match="File exists"):
+            await network.update(document(ONE), network.moment)
+        assert programs.rules == before
+        assert f"link set {link(TAP, ONE.port_id)} down" not in programs.lines
+
+    asyncio.run(story())
 
 
 def router(name, nexthop):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.compute.network.layout import Place, Plugged, layout
-from kilonova.compute.network.links import Present, changes
-from kilonova.compute.network.names import BRIDGE, ROUTER, SERVICE, TAP, VXLAN, is_ours, link, numbers
-from kilonova.domain.guest_ports import GuestPort
+from kilonova.compute.network.links import Present, changes, inside
+from kilonova.compute.network.names import BRIDGE, INSIDE, ROUTER, SERVICE, TAP, VXLAN, is_ours, link, numbers
+from kilonova.domain.guest_ports import GuestPort, PortAddress
 from kilonova.domain.host_network import HostRouter, RouterLeg
 
 PLACE = Place("host1", "192.0.2.1")
@@ -46,6 +46,26 @@ def test_a_port_that_is_switched_off_or_bound_elsewhere_is_down():
     off = msgspec.structs.replace(PORT, is_up=False)
     for plugged in (dataclasses.replace(HERE, port=off), dataclasses.replace(HERE, is_bound=False)):
         assert [one.is_up for one in layout(PLACE, [plugged], {}).links if one.kind == "tap"] == [False]
+
+
+def test_the_services_of_a_host_know_where_its_guests_are():
+    """Nobody else can say so by ARP."""
+    mine = [
+        PortAddress(address=one, prefix=24, version=4, subnet_id="s") for one in ("10.7.0.2", "10.7.0.3", "10.7.0.4")
+    ]
+    here = dataclasses.replace(HERE, port=msgspec.structs.replace(PORT, addresses=mine))
+    (namespace,) = layout(PLACE, [here], {}).namespaces
+    assert namespace.neighbors == tuple((INSIDE, one.address, PORT.mac) for one in mine)
+    shown = [
+        {"dst": address, "dev": INSIDE, "lladdr": mac}
+        for address, mac in (("10.7.0.2", PORT.mac), ("10.7.0.3", "fa:16:3e:00:00:09"), ("10.7.0.5", PORT.mac))
+    ]
+    lines = [line for line in inside(namespace, [], [], shown) if line.startswith("neighbor")]
+    assert lines == [
+        f"neighbor delete 10.7.0.5 dev {INSIDE}",
+        f"neighbor replace 10.7.0.3 lladdr {PORT.mac} dev {INSIDE} nud permanent",
+        f"neighbor replace 10.7.0.4 lladdr {PORT.mac} dev {INSIDE} nud permanent",
+    ]
 
 
 def test_nothing_changes_where_all_is_as_it_shall_be():
