@@ -24,7 +24,7 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details, details_document
 from kilonova.domain.server import Flavor, flavor_document
 from kilonova.engine.limits import Limits
-from kilonova.operations.host_plan import Ground, plan_evacuation
+from kilonova.operations.whole_hosts.plan import Ground, plan_evacuation
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables.cell import hosts, servers
 from kilonova.store import rows

@@ -16,7 +16,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import RESIZED
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
 from kilonova.schema.tables.cell import migrations, servers
 from kilonova.store.statements import Sql, database_time
 from kilonova.world import Row, Store, Tx

@@ -19,7 +19,6 @@ from kilonova.conductor.gate import Gate
 from kilonova.conductor.host_networks import HostNetworks
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.powers import Followed, follow_powers
-from kilonova.conductor.returning import cell_of, refusal_of_other_cloud, register, returned
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Superseded, Unreachable
 from kilonova.domain.host_network import ContentsQuestion, NetworkQuestion
 from kilonova.domain.messages import Alive, Beat, Finish, Finished, Orders, Register, Registered, Returned, StepOrder
@@ -28,6 +27,7 @@ from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.passing import answer_with
 from kilonova.engine.take import Guard, open_for_host, take_for_host
+from kilonova.hosts.returning import cell_of, refusal_of_other_cloud, register, returned
 from kilonova.logs import OPERATION
 from kilonova.schema.tables.cell import hosts
 from kilonova.store.badges import Sighting

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select
 
-from kilonova.conductor.returning import cell_of
 from kilonova.domain.errors import Halted, Superseded
 from kilonova.domain.host_network import (
     ContentsAnswer,
@@ -21,6 +20,7 @@ from kilonova.engine.connections import with_ports
 from kilonova.engine.context import ServerRow, guest_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.server_secrets import server_secrets
+from kilonova.hosts.returning import cell_of
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.statements import Sql

@@ -15,7 +15,7 @@ from kilonova.domain.messages import Beat
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_DELETED, STOPPED
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Row, Store, Tx

@@ -15,7 +15,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
 from kilonova.schema.tables.cell import servers
 from kilonova.store.restored_at import is_soft_deleted_before, restored_at, soft_deleted_at
 from kilonova.store.statements import Sql

@@ -16,7 +16,6 @@ from kilonova.conductor.desk import Desk
 from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
 from kilonova.conductor.purging import SECONDS_BETWEEN, purge_all
 from kilonova.conductor.reclaiming import reclaim
-from kilonova.conductor.reopening import Reopening, seconds_between_looks
 from kilonova.conductor.rounds import Rounds
 from kilonova.domain.errors import Halted, KilonovaError, NoAnswer, Unreachable
 from kilonova.domain.messages import Wake
@@ -25,6 +24,7 @@ from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.run import drive, follow
 from kilonova.engine.silence import watch_hosts
 from kilonova.engine.take import hosts_with_work, ready_operations
+from kilonova.hosts.reopening import Reopening, seconds_between_looks
 from kilonova.logs import OPERATION
 from kilonova.world import Store
 

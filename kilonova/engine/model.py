@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from kilonova.world import Tx
+from kilonova.world import Row, Tx
 
 if TYPE_CHECKING:
+    from kilonova.engine.accept import Ask
     from kilonova.engine.context import Context, HostContext, Subject
+    from kilonova.engine.core import Engine
     from kilonova.engine.course import Problem
     from kilonova.engine.journal import Op
 
@@ -147,6 +149,9 @@ class Operation:
     def check(self, subject: Subject) -> Facts:
         """Reads only; raises `Refused`, or returns the first facts."""
         return {}
+
+    async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
+        """Raise `Refused` before the request is accepted, for what another database knows: the owner's quota."""
 
     async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """Rows of the accepting transaction beyond the server's own."""

@@ -21,9 +21,9 @@ from kilonova.domain.operation import LIVE_STATES
 from kilonova.domain.server import from_json
 from kilonova.engine.accept import Key
 from kilonova.engine.core import Engine
-from kilonova.operations.failures import Look, Silent, look
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
-from kilonova.operations.hosts import fence
+from kilonova.hosts.failures import Look, Silent, look
+from kilonova.hosts.states import fence
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.cell import hosts
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows

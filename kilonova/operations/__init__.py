@@ -12,11 +12,8 @@ from kilonova.operations.create.place_many import PlaceMany
 from kilonova.operations.delete import Delete
 from kilonova.operations.delete_unplaced import DeleteUnplaced
 from kilonova.operations.detach_volume import DetachVolume
-from kilonova.operations.drain_host import DrainHost
 from kilonova.operations.evacuate import Evacuate
-from kilonova.operations.evacuate_host import EvacuateHost
 from kilonova.operations.follow_power import FollowPower
-from kilonova.operations.host_gone import HostGone
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.reboot import HardReboot, SoftReboot
 from kilonova.operations.rebuild import Rebuild
@@ -25,13 +22,16 @@ from kilonova.operations.rebuild_volume import RebuildVolume
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.resize import Resize
 from kilonova.operations.restore import Restore
-from kilonova.operations.return_host import ReturnHost
 from kilonova.operations.revert_resize import RevertResize
 from kilonova.operations.snapshot import Snapshot
 from kilonova.operations.snapshot_volumes import SnapshotVolumes
 from kilonova.operations.soft_delete import SoftDelete
 from kilonova.operations.start import Start
 from kilonova.operations.stop import Stop
+from kilonova.operations.whole_hosts.drain_host import DrainHost
+from kilonova.operations.whole_hosts.evacuate_host import EvacuateHost
+from kilonova.operations.whole_hosts.host_gone import HostGone
+from kilonova.operations.whole_hosts.return_host import ReturnHost
 
 REGISTRY: Registry = {
     operation.name: operation

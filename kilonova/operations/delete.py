@@ -16,17 +16,17 @@ from sqlalchemy import bindparam, or_, select, update
 
 from kilonova.domain.details import SEALED
 from kilonova.domain.server import DELETED, LEAVING, SHOWN, from_json
+from kilonova.engine.build_requests import places_of, take_request
 from kilonova.engine.context import Context, Subject
+from kilonova.engine.details import edit_details
 from kilonova.engine.journal import op_from, stripped
 from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Notification, Operation, Place, Step, Target
 from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.operations.steps.claim import release_all
-from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import copy_gone, remove_guest
 from kilonova.operations.steps.images import WITH_IMAGES, discard_images, images_begun
 from kilonova.operations.steps.outlook import deleted_copies, deleted_disks, outlook
 from kilonova.operations.steps.ports import release_ports
-from kilonova.operations.steps.unplaced import places_of, take_request
 from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.schema.tables import cell, control

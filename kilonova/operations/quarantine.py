@@ -16,9 +16,9 @@ from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.context import ServerRow
 from kilonova.engine.core import Engine
 from kilonova.engine.debts import owe_removal
+from kilonova.engine.submit import find_mapping, submit
+from kilonova.hosts.states import find_host
 from kilonova.operations.adopt import proof_against
-from kilonova.operations.hosts import find_host
-from kilonova.operations.submit import find_mapping, submit
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import fences, operations
 from kilonova.schema.tables.placement import claim_fence

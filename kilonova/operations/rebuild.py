@@ -18,6 +18,7 @@ from kilonova.domain.errors import Failed, NoValidHost, Refused
 from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, STOPPED, from_json
 from kilonova.engine.context import Context, HostContext, Subject
 from kilonova.engine.course import Problem
+from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
 from kilonova.engine.model import (
     CONTROL,
@@ -34,7 +35,6 @@ from kilonova.engine.model import (
     Place,
     Step,
 )
-from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import (
     copy_begun,
     copy_gone,

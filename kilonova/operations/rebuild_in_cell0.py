@@ -12,11 +12,11 @@ from typing import Any
 
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
+from kilonova.engine.build_requests import kept_spec, put_request
 from kilonova.engine.context import Context, Newborn, ServerRow, Subject
+from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.steps.details import edit_details
-from kilonova.operations.steps.unplaced import kept_spec, put_request
 from kilonova.operations.steps.volumes import hold_named, release_held
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations

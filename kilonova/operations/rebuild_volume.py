@@ -14,10 +14,10 @@ from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.volume import VolumeState, server_volumes
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.course import Problem
+from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Facts, Place, Step, Target
 from kilonova.operations.rebuild import REPLACED, REPLACING, Rebuild, check_image, plan_copy, rebuild_facts
-from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.volumes import fence_of, service_of
 from kilonova.schema.tables import cell
 from kilonova.store import rows

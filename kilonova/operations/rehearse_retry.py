@@ -15,11 +15,11 @@ from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.model import Facts
 from kilonova.engine.rehearse import REHEARSAL, plan_only, planned_steps
+from kilonova.engine.submit import find_mapping, fresh
 from kilonova.operations.create.plan import CreateRehearsal, PlannedServer, planned_server
 from kilonova.operations.rebuild_in_cell0 import request_of
 from kilonova.operations.retry import whole_request
 from kilonova.operations.steps.outlook import outlook, root_disk
-from kilonova.operations.submit import find_mapping, fresh
 from kilonova.world import Tx
 
 

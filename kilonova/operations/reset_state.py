@@ -17,7 +17,7 @@ from kilonova.engine.accept import Ask, Overtaken, admitted, gather
 from kilonova.engine.context import ServerRow, Subject
 from kilonova.engine.core import Engine
 from kilonova.engine.model import Facts, Operation
-from kilonova.operations.submit import find_mapping
+from kilonova.engine.submit import find_mapping
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx

@@ -13,14 +13,17 @@ import msgspec
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import ACTIVE, RESIZED, STOPPED, Flavor, flavor_document, flavor_from
+from kilonova.engine.accept import Ask
 from kilonova.engine.context import Context, Subject
+from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
+from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.operations.checks.growth import check_growth
 from kilonova.operations.migrate import source_facts
 from kilonova.operations.steps.claim import claim_resize
 from kilonova.operations.steps.counting import GROWS, NEW, OLD, count_old, raise_to_new, record_new, record_old
-from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.moving import (
     BIND_PORTS,
     CONNECT_VOLUMES,
@@ -36,7 +39,7 @@ from kilonova.operations.steps.moving import (
 from kilonova.operations.steps.outlook import boots_from_volume, outlook_of_move, resized_disks
 from kilonova.operations.steps.ownership import give_resized_to_destination, give_resized_to_source
 from kilonova.operations.steps.select import choose
-from kilonova.world import Tx
+from kilonova.world import Row, Tx
 
 SAME_FLAVOR = "When resizing, instances must change flavor!"
 ZERO_DISK = "Server disk was unable to be resized because: Resize to zero disk flavor is not allowed."
@@ -99,6 +102,9 @@ class Resize(Operation):
         assert server is not None
         requested = {name: subject.params[name] for name in ("disk_config",) if name in subject.params}
         return {**facts, OLD: server.row["flavor"], NEW: flavor_document(new_flavor(subject)), "requested": requested}
+
+    async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
+        await check_growth(engine, mapping, msgspec.convert(ask.params["flavor"], Flavor))
 
     async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
         """`OS-DCF:diskConfig` is the owner's setting and stays, however the resize ends."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, SOFT_DELETED
 from kilonova.engine.context import Context, Subject
+from kilonova.engine.details import edit_details
 from kilonova.engine.model import CONTROL, HERE, Facts, Operation, Step
 from kilonova.operations.steps.counting import count_again, uncount
-from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.power import its_copy, power_off, power_on
 from kilonova.world import Tx
 

@@ -8,8 +8,8 @@ from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.server import from_json
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
-from kilonova.operations.held import held_in_placement
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
+from kilonova.operations.checks.held import held_in_placement
 from kilonova.quota.check import NOTHING, exceeded
 from kilonova.schema.tables import control
 from kilonova.store import rows

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import ERROR, RESIZED
+from kilonova.engine.accept import Ask
 from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.model import (
@@ -33,6 +35,7 @@ from kilonova.engine.model import (
     Step,
     Target,
 )
+from kilonova.operations.checks.growth import check_growth, flavor_before
 from kilonova.operations.confirm_resize import finished_migration, require_whole
 from kilonova.operations.steps.claim import return_move
 from kilonova.operations.steps.counting import GROWS_BACK, count_new, raise_to_old, record_old
@@ -42,7 +45,7 @@ from kilonova.operations.steps.outlook import copy_on, outlook, reverted_disks, 
 from kilonova.operations.steps.ownership import give_resized_to_source
 from kilonova.operations.steps.ports import WITH_PORTS, bind_to_source
 from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source
-from kilonova.world import Tx
+from kilonova.world import Row, Tx
 
 # Only where the destination has a copy that could be used instead.
 CHECKED = Place("source", lambda facts: [] if facts.get("destination_down") else SOURCE.targets(facts))
@@ -103,6 +106,12 @@ class RevertResize(Operation):
             text = f"The former host of instance {server.id} does not answer"
             raise Refused("host_down", f"{text}; confirm the migration, or revert it when the host is back")
         return facts
+
+    async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
+        """The quota may have no room for what the old flavor has more. The operation counts it in its first steps."""
+        flavor = await flavor_before(engine, ask, mapping)
+        if flavor is not None:
+            await check_growth(engine, mapping, flavor)
 
     def words_for(self, problem: Problem) -> str:
         return NOT_CHECKED if problem.step in (CHECK_SOURCE, CHECK_AGAIN) else self.safe_words

@@ -15,14 +15,26 @@ import msgspec
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.image_bytes import DiskSnapshot, UploadOrder
 from kilonova.domain.server import ACTIVE, STOPPED, from_json
+from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.model import CONTROL, FAIL, HERE, UPLOAD_TOKEN, Facts, Operation, Step
+from kilonova.engine.submit import submit
 from kilonova.operations.steps.images import create_image, discard_image, require_wanted
 from kilonova.operations.steps.outlook import kept_volumes, outlook
 from kilonova.operations.steps.power import its_copy
 
 LONGEST_UPLOAD = 6 * 3600.0  # seconds
+
+
+async def submit_snapshot(engine: Engine, ask: Ask) -> Accepted:
+    """Accept an operation that makes an image of a server, then record the image: whoever has the answer finds it. If
+    this process dies in between, the operation records it."""
+    accepted = await submit(engine, ask)
+    if engine.world.image is not None and not accepted.joined:
+        await engine.world.image.create(ask.params["image"])
+    return accepted
 
 
 async def take_snapshot(host: HostContext) -> Facts:

@@ -8,15 +8,34 @@ When the interval is over `delete` does the rest; until then `restore` takes it 
 
 from __future__ import annotations
 
+import msgspec
+
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, SOFT_DELETED, STOPPED
+from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.context import Context, Subject
+from kilonova.engine.core import Engine
+from kilonova.engine.details import edit_details
 from kilonova.engine.model import CONTROL, HERE, Facts, Operation, Step
+from kilonova.engine.submit import submit
 from kilonova.operations.steps.counting import count_back, uncount
-from kilonova.operations.steps.details import edit_details
 from kilonova.operations.steps.guest import start_guest
 from kilonova.operations.steps.power import its_copy, power_off
 from kilonova.world import Tx
+
+NOT_SOFTLY = ("busy", "invalid_state", "not_ready", "host_down")
+
+
+async def remove(engine: Engine, ask: Ask) -> Accepted:
+    """Delete a server at once, or so that it can be restored, as the cloud is set up. What has never run, or whose host
+    does not answer, is deleted at once in any case."""
+    if engine.limits.reclaim_instance_interval:
+        try:
+            return await submit(engine, msgspec.structs.replace(ask, kind="soft_delete"))
+        except Refused as why:
+            if why.code not in NOT_SOFTLY:
+                raise
+    return await submit(engine, ask)
 
 
 async def find_guest(ctx: Context) -> Facts:

@@ -165,7 +165,7 @@ async def _start_simulated(
     closing: contextlib.AsyncExitStack,
 ) -> Room:
     from kilonova.bus.memory import MemoryBus
-    from kilonova.operations.hosts import fence_absent
+    from kilonova.hosts.states import fence_absent
     from kilonova.operations.image_bytes import DirectImageBytes
 
     uploads = DirectImageBytes(service.engine, service.images)

@@ -17,13 +17,14 @@ from kilonova.engine.abandon import abandon
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
-from kilonova.operations import hosts
+from kilonova.engine.submit import submit
+from kilonova.hosts import states as hosts
+from kilonova.hosts.failures import arm_watch, disarm_watch
 from kilonova.operations.create.accept import NewServer, NewServers, create, create_many
-from kilonova.operations.declare_gone import declare_gone
-from kilonova.operations.failures import arm_watch, disarm_watch
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
-from kilonova.operations.submit import submit, submit_snapshot
+from kilonova.operations.snapshot import submit_snapshot
+from kilonova.operations.whole_hosts.declare_gone import declare_gone
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.sim.cloud import HOUR, CloudShape, SimCloud
 from kilonova.sim.crash_outcomes import (
     MANY,

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted
 from kilonova.engine.core import Engine
-from kilonova.operations import hosts
-from kilonova.operations.declare_gone import declare_gone
+from kilonova.hosts import states as hosts
 from kilonova.operations.quarantine import remove_quarantined
+from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from kilonova.schema.tables import cell, control
 from kilonova.sim.acts import Act
 from kilonova.sim.cloud import SimCloud

@@ -13,9 +13,11 @@ from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
+from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServers, create_many
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
-from kilonova.operations.submit import remove, submit, submit_snapshot
+from kilonova.operations.snapshot import submit_snapshot
+from kilonova.operations.soft_delete import remove
 from kilonova.sim.acts import NEMESES, Act
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.history_trouble import Trouble

@@ -13,9 +13,9 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
-from kilonova.operations.host_requests import Bulk, ask_for_hosts, evacuate_host
-from kilonova.operations.hosts import declare_down, declare_up, find_host
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
+from kilonova.hosts.states import declare_down, declare_up, find_host
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts, evacuate_host
 from kilonova.sim.acts import Act
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.faults import Weather

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kilonova.compute.drivers.simulated import SimulatedFence
 from kilonova.domain.errors import Failed
-from kilonova.operations.failures import arm_watch, disarm_watch
+from kilonova.hosts.failures import arm_watch, disarm_watch
 from kilonova.sim.acts import FAILS, HANGS_ON, WORKS, Act, WatchShape
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.faults import Weather

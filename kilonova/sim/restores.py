@@ -20,8 +20,8 @@ from kilonova.domain.server import ERROR
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.restored import begin_era
+from kilonova.engine.submit import submit
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
-from kilonova.operations.submit import submit
 from kilonova.sim import invariants
 from kilonova.sim.acts import History
 from kilonova.sim.cloud import SimCloud

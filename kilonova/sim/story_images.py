@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
-from kilonova.operations.submit import submit, submit_snapshot
+from kilonova.engine.submit import submit
+from kilonova.operations.snapshot import submit_snapshot
 from kilonova.services.image.image import ACTIVE
 from kilonova.services.image.quotas import ImageQuotas
 from kilonova.services.image.records import fetch_image

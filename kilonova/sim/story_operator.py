@@ -10,9 +10,9 @@ from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted
 from kilonova.engine.core import Engine
 from kilonova.engine.findings import settle
-from kilonova.operations.declare_gone import declare_gone
-from kilonova.operations.forget_host import forget_host
-from kilonova.operations.hosts import find_host
+from kilonova.hosts.forget import forget_host
+from kilonova.hosts.states import find_host
+from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.changing import Said
 from kilonova.sim.network import PROJECT

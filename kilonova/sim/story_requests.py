@@ -13,13 +13,14 @@ from kilonova.domain.errors import Failed, Refused
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
-from kilonova.operations import hosts
+from kilonova.engine.submit import submit
+from kilonova.hosts import states as hosts
 from kilonova.operations.create.accept import NewServer, NewServers, create_many
-from kilonova.operations.host_requests import CHECKS as WHOLE
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
-from kilonova.operations.submit import remove, submit
+from kilonova.operations.soft_delete import remove
+from kilonova.operations.whole_hosts.requests import CHECKS as WHOLE
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.sim.stock import OWNER, put_group

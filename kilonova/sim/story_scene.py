@@ -11,7 +11,7 @@ from kilonova.domain.cpus import told
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.server import Flavor, flavor_from, from_json
-from kilonova.operations.host_requests import CHECKS as WHOLE
+from kilonova.operations.whole_hosts.requests import CHECKS as WHOLE
 from kilonova.sim.records import Records, read_records
 from kilonova.sim.story_names import Names
 from kilonova.sim.story_trouble import StoryCloud

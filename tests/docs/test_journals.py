@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from kilonova.engine.accept import Ask
+from kilonova.engine.submit import submit
+from kilonova.hosts.states import find_host
 from kilonova.operations import REGISTRY
-from kilonova.operations.host_requests import evacuate_host
-from kilonova.operations.hosts import find_host
 from kilonova.operations.quarantine import adopt_quarantined
-from kilonova.operations.submit import submit
+from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables import cell
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.crash_scenarios import EVERYTHING, NETWORKED, SCENARIOS, SERVER, created, creating, host_dies

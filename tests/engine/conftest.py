@@ -5,8 +5,8 @@ import pytest
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.engine.cancel import cancel
+from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.submit import submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.records import read_records
 

@@ -8,8 +8,8 @@ from kilonova.domain.errors import Failed, Refused
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Ask
 from kilonova.engine.findings import settle
+from kilonova.hosts.states import declare_down, disable, enable
 from kilonova.operations import REGISTRY
-from kilonova.operations.hosts import declare_down, disable, enable
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
 from kilonova.operations.retry import rebuild_unplaced

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kilonova.domain.server import POWER_SHUTDOWN, STOPPED
-from kilonova.operations.hosts import declare_down
+from kilonova.hosts.states import declare_down
 from kilonova.sim.flavors import HEAVY, SMALL
 from kilonova.sim.invariants import check
 

@@ -12,10 +12,10 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.cancel import cancel
+from kilonova.hosts.states import disable, find_host
 from kilonova.operations import REGISTRY
-from kilonova.operations.host_requests import evacuate_host
-from kilonova.operations.hosts import disable, find_host
 from kilonova.operations.quarantine import adopt_quarantined
+from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables.cell import servers
 from kilonova.schema.tables.journal import operations
 from kilonova.sim import crash_scenarios as scenes

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kilonova.conductor.returning import find_cell
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import HostInventory
 from kilonova.domain.messages import Register
-from kilonova.operations import forget_host
-from kilonova.operations.forget_host import move_host
+from kilonova.hosts import forget as forget_host
+from kilonova.hosts.forget import move_host
+from kilonova.hosts.returning import find_cell
 from tests.engine.speaking import Speaker
 
 

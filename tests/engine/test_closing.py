@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.conductor import returning
 from kilonova.domain.errors import Failed, Unreachable
-from kilonova.operations import hosts
+from kilonova.hosts import returning
+from kilonova.hosts import states as hosts
 from kilonova.placement.snapshot import Snapshot
 from kilonova.placement.traits import DISABLED, has_trait
 from kilonova.sim.cloud import CloudShape, SimCloud

@@ -3,8 +3,8 @@
 import pytest
 
 from kilonova.domain.errors import Refused
+from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
-from kilonova.operations.hosts import declare_down
 from kilonova.sim.invariants import violations
 from kilonova.sim.rest import come_to_rest
 

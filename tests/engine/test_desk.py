@@ -5,12 +5,13 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from kilonova.conductor import desk, returning
-from kilonova.conductor.returning import register
+from kilonova.conductor import desk
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import CopyReport
+from kilonova.hosts import returning
+from kilonova.hosts.returning import register
+from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
-from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.rebuild import Rebuild
 from kilonova.schema.tables.cell import hosts, servers
@@ -245,7 +246,7 @@ def test_a_registration_that_nobody_finishes_is_noticed_by_the_next_beat(buildin
     async def die(*_):
         raise ConnectionError("the conductor dies here")
 
-    monkeypatch.setattr("kilonova.conductor.returning.take_report", die)
+    monkeypatch.setattr("kilonova.hosts.returning.take_report", die)
     with pytest.raises(ConnectionError):
         cloud.do(lambda engine: register(engine, speaker.message()))
     assert _accepting(cloud) == {"host1": 0, "host2": 1}

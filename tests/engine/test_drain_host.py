@@ -8,9 +8,9 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
 from kilonova.engine.cancel import cancel
 from kilonova.engine.limits import Limits
+from kilonova.hosts.states import declare_down, disable, enable, find_host
 from kilonova.operations import REGISTRY
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
-from kilonova.operations.hosts import declare_down, disable, enable, find_host
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.placement.claims import claim
 from kilonova.placement.fence import Fence
 from kilonova.placement.inventories import is_accepting
@@ -210,7 +210,7 @@ def test_a_drain_that_begins_while_its_host_is_opened_keeps_it_closed(cloud, mon
         await engine.world.clock.sleep(5.0)
         return found
 
-    monkeypatch.setattr("kilonova.operations.hosts.find_host", find_slowly)
+    monkeypatch.setattr("kilonova.hosts.states.find_host", find_slowly)
     opening = cloud.ask(lambda engine: enable(engine, "host1", drained=True))
     cloud.loop.run_for(1.0)
     ask(cloud, "drain_host", "host1")

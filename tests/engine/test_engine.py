@@ -10,12 +10,12 @@ from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, DESTINATION, Step
 from kilonova.engine.rehearse import rehearse
 from kilonova.engine.restored import begin_era
+from kilonova.engine.submit import submit
+from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.host_requests import evacuate_host
-from kilonova.operations.hosts import declare_down
 from kilonova.operations.migrate import Migrate
-from kilonova.operations.submit import submit
+from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables.cell import servers
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.invariants import check

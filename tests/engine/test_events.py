@@ -1,6 +1,6 @@
 """What os-instance-actions tells of an operation that is left in the middle of a step: no event stays open."""
 
-from kilonova.operations.hosts import declare_down
+from kilonova.hosts.states import declare_down
 from kilonova.sim.invariants import check
 
 BUILD = "compute__do_build_and_run_instance"

@@ -5,9 +5,9 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.domain.failure_watch import WatchRules
 from kilonova.engine.limits import Limits
-from kilonova.operations.failures import arm_watch, disarm_watch, watch_status
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
-from kilonova.operations.hosts import declare_down
+from kilonova.hosts.failures import arm_watch, disarm_watch, watch_status
+from kilonova.hosts.states import declare_down
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.journal import operations
 from kilonova.schema.tables.stores import this_store
 from kilonova.sim.faults import Weather

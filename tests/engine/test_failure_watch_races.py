@@ -7,8 +7,8 @@ import contextvars
 import pytest
 
 from kilonova.domain.failure_watch import WatchRules
-from kilonova.operations.failures import disarm_watch, look
-from kilonova.operations.hosts import declare_down, declare_up
+from kilonova.hosts.failures import disarm_watch, look
+from kilonova.hosts.states import declare_down, declare_up
 from kilonova.placement.inventories import set_accepting
 from kilonova.sim.cloud import DATABASE_CLOCK
 from kilonova.sim.loop import current_process
@@ -119,7 +119,7 @@ def stall_before_fence(cloud, monkeypatch, seconds, back_after=None):
             await asyncio.sleep(0)
         return answer
 
-    monkeypatch.setattr("kilonova.operations.hosts.set_accepting", standing_still)
+    monkeypatch.setattr("kilonova.hosts.states.set_accepting", standing_still)
     return stalled
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
+from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import create
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
-from kilonova.operations.submit import submit
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.crash_scenarios import SERVER, SPARING, hosts_fail, new_server
 from kilonova.sim.invariants import violations

@@ -6,7 +6,7 @@ from kilonova.audit.run import audit
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.lost_cell import remake
 from kilonova.engine.restored import TURNS, begin_era
-from kilonova.operations import hosts
+from kilonova.hosts import states as hosts
 from kilonova.operations.create import place
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.schema.tables import cell

@@ -6,12 +6,12 @@ import math
 import msgspec
 import pytest
 
-from kilonova.conductor import reports
 from kilonova.domain.guest import CopyReport, HostInventory, Hypervisor
 from kilonova.domain.hardware import HostHardware
 from kilonova.domain.host import host_name_error
 from kilonova.domain.numa import HostCell, Pages
-from kilonova.operations.hosts import declare_down
+from kilonova.hosts import reports
+from kilonova.hosts.states import declare_down
 from tests.engine.speaking import INVENTORY, Speaker
 
 JUDGED = ("servers", "copies", "debts", "migrations", "operations", "steps", "allocations", "inventories", "hosts")

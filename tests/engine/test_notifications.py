@@ -9,9 +9,9 @@ import pytest
 
 from kilonova.domain.server import Flavor
 from kilonova.engine.limits import Limits
+from kilonova.hosts.states import declare_down, declare_up, disable, enable
 from kilonova.notifications.target import NotSent
-from kilonova.operations.declare_gone import declare_gone
-from kilonova.operations.hosts import declare_down, declare_up, disable, enable
+from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from tests.unit.notifications.published import check_message
 
 LARGE = Flavor("large", 2, 2048, 20, id="2")

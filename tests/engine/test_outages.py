@@ -6,8 +6,8 @@ import pytest
 from kilonova.compute.drivers.faults import VERBS
 from kilonova.domain.errors import KilonovaError
 from kilonova.engine.accept import Ask
-from kilonova.operations.hosts import declare_down, declare_up
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
+from kilonova.hosts.states import declare_down, declare_up
 from kilonova.sim.invariants import check
 from kilonova.store.hosts import judge_all
 

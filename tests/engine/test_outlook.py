@@ -10,9 +10,9 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
 from kilonova.engine.rehearse import rehearse
-from kilonova.operations import hosts
-from kilonova.operations.declare_gone import declare_gone, rehearse_gone
-from kilonova.operations.rehearse_host import rehearse_host
+from kilonova.hosts import states as hosts
+from kilonova.operations.whole_hosts.declare_gone import declare_gone, rehearse_gone
+from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.sim.flavors import ROOMY
 from tests.engine.conftest import SMALL
 

@@ -4,7 +4,7 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import CopyReport
-from kilonova.operations.hosts import declare_down
+from kilonova.hosts.states import declare_down
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.schema.tables import cell
 from kilonova.store import rows

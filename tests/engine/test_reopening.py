@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from kilonova.conductor import reopening
-from kilonova.operations import drain_host, hosts
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
+from kilonova.hosts import reopening
+from kilonova.hosts import states as hosts
+from kilonova.operations.whole_hosts import drain_host
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.placement.inventories import set_accepting
 from kilonova.schema.tables.cell import debts
 from kilonova.schema.tables.cell import hosts as records

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kilonova.conductor.verdicts import judge_copies, note_missing
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.engine.context import ServerRow
 from kilonova.engine.restored import _protect_servers
 from kilonova.engine.settled import refuse_unless_settled
+from kilonova.hosts.verdicts import judge_copies, note_missing
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.stores import this_store

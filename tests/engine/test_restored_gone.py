@@ -2,8 +2,8 @@
 
 import pytest
 
-from kilonova.operations.declare_gone import declare_gone
-from kilonova.operations.hosts import declare_down, find_host
+from kilonova.hosts.states import declare_down, find_host
+from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from tests.engine.test_restored_soft_deleted import act, put_back
 
 HOST = "host1"

@@ -6,7 +6,7 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
 from kilonova.engine.rehearse import rehearse
-from kilonova.operations.hosts import declare_down
+from kilonova.hosts.states import declare_down
 from tests.engine.test_restored_soft_deleted import BOTH, act, differences, put_back
 
 

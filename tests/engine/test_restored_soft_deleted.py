@@ -131,7 +131,7 @@ def test_the_clock_of_the_old_machine_was_ahead(lab):
 
 
 def set_soft_deleted_at(cloud, server, at):
-    from kilonova.operations.steps.details import edit_details
+    from kilonova.engine.details import edit_details
 
     async def work(stores):
         await stores.cell("cell1").write(lambda tx: edit_details(tx, server, {"soft_deleted_at": at}))

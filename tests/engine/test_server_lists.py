@@ -10,8 +10,8 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
+from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.submit import submit
 from kilonova.services.compute.server_lists import Wanted, page
 from kilonova.services.compute.server_order import Order, Page
 from kilonova.sim.cloud import CloudShape, SimCloud

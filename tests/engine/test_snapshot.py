@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilonova.engine.accept import Ask
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
 from kilonova.sim.cloud import SimCloud
 from kilonova.sim.crash_scenarios import EVERYTHING, IMAGE, PLAIN, SERVER, created
 from kilonova.sim.records import read_records

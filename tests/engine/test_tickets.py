@@ -13,9 +13,10 @@ from kilonova.domain.server import from_json
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.secrets import Seal
+from kilonova.engine.submit import submit
 from kilonova.engine.tickets import CACHE_SECONDS, FETCH, SEND, Ticket, disk_token, issue, issue_for_cache, redeem
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.submit import submit, submit_snapshot
+from kilonova.operations.snapshot import submit_snapshot
 from kilonova.sim.cloud import SEAL_KEY, CloudShape, SimCloud
 from kilonova.sim.flavors import SMALL
 from kilonova.sim.records import read_records

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
-from kilonova.operations.hosts import declare_down
 from kilonova.sim.flavors import LARGE
 
 KINDS = [kind for kind, operation in REGISTRY.items() if operation.again_from and kind not in ("place", "place_many")]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.conductor.verdicts import correct_copies, judge_copies, may_be_gone
 from kilonova.domain.host import judge
 from kilonova.engine.debts import owe_removal
+from kilonova.hosts.verdicts import correct_copies, judge_copies, may_be_gone
 from kilonova.operations.steps.burial import close_server
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import findings

@@ -9,11 +9,11 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
 from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
+from kilonova.engine.submit import submit
+from kilonova.hosts.states import declare_down, disable
 from kilonova.operations import REGISTRY
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
-from kilonova.operations.hosts import declare_down, disable
 from kilonova.operations.steps import bulk
-from kilonova.operations.submit import submit
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.journal import operations, steps
 from kilonova.sim.invariants import check
 from kilonova.store import rows

@@ -15,8 +15,8 @@ from kilonova.conductor.auditing import audit_all
 from kilonova.domain.errors import StoreError
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
+from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.submit import submit
 from kilonova.placement.snapshot import ClassColumns, Snapshot
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.flavors import BOARD, OFFER, PINNED, VCPUS

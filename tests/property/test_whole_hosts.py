@@ -13,10 +13,10 @@ from kilonova.domain.bulk import HostPlan
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor, from_json
 from kilonova.engine.limits import Limits
+from kilonova.hosts.states import declare_down
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.host_requests import Bulk, ask_for_hosts
-from kilonova.operations.hosts import declare_down
-from kilonova.operations.rehearse_host import rehearse_host
+from kilonova.operations.whole_hosts.rehearse import rehearse_host
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.sim.cloud import CloudShape, SimCloud
 from kilonova.sim.invariants import check
 from kilonova.sim.records import read_records

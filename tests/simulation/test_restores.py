@@ -41,7 +41,7 @@ def test_a_copy_that_is_removed_because_of_old_records_is_noticed(monkeypatch):
         return False
 
     assert run_restored(moved()).found == []
-    monkeypatch.setattr("kilonova.conductor.verdicts._is_from_before", never)
+    monkeypatch.setattr("kilonova.hosts.verdicts._is_from_before", never)
     assert any("is gone" in sentence for sentence in run_restored(moved()).found)
 
 

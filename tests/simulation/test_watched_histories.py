@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kilonova.operations.hosts import fence
+from kilonova.hosts.states import fence
 from kilonova.sim import acts
 from kilonova.sim.acts import Act, History, WatchShape, draw
 from kilonova.sim.histories import make_cloud, run
@@ -60,7 +60,7 @@ def test_more_fences_than_a_storm_allows_are_noticed(monkeypatch):
     async def nobody(*_):
         return set()
 
-    monkeypatch.setattr("kilonova.operations.failures.fenced_lately", nobody)
+    monkeypatch.setattr("kilonova.hosts.failures.fenced_lately", nobody)
     monkeypatch.setattr("kilonova.store.failures.fenced_lately", nobody)
     assert any("were fenced within storm_window, more than 1" in sentence for sentence in run(two).found)
 
@@ -72,7 +72,7 @@ def test_a_watch_that_acts_although_it_is_disarmed_is_noticed(monkeypatch):
     async def never(*_):
         return None
 
-    monkeypatch.setattr("kilonova.operations.failures.disarmed", never)
+    monkeypatch.setattr("kilonova.hosts.failures.disarmed", never)
     monkeypatch.setattr("kilonova.store.failures.disarmed", never)
     assert any("after the watch was disarmed" in sentence for sentence in run(disarmed).found)
 

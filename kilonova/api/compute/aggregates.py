@@ -19,7 +19,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.image_bytes import ImageOrder
 from kilonova.domain.messages import CacheOrder
 from kilonova.engine.tickets import issue_for_cache
-from kilonova.operations import aggregates as hosting
+from kilonova.hosts import aggregates as hosting
 from kilonova.schema.tables.control import host_mappings
 from kilonova.services.compute.aggregates import ZONE, Aggregate
 from kilonova.store import rows

@@ -13,7 +13,7 @@ from kilonova.api.call import Call
 from kilonova.api.routes import Handler
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Key
-from kilonova.operations.submit import known_operation
+from kilonova.engine.submit import known_operation
 
 KEY_LENGTH = 255
 

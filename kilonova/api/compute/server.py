@@ -18,7 +18,7 @@ from kilonova.domain.host import HostState
 from kilonova.domain.server import LEAVING
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host

@@ -16,8 +16,8 @@ from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
-from kilonova.operations.hosts import find_host
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
+from kilonova.hosts.states import find_host
 from kilonova.store.server_records import Record
 
 

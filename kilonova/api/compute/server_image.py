@@ -17,7 +17,7 @@ from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted, Ask, Key
-from kilonova.operations.submit import submit_snapshot
+from kilonova.operations.snapshot import submit_snapshot
 from kilonova.services.image.image import MOST_PROPERTIES, PRIVATE
 from kilonova.store.server_records import Record
 

@@ -20,9 +20,9 @@ from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
+from kilonova.engine.submit import submit
 from kilonova.operations.checks.contents import check_files, check_user_data, find_key, seal_files, seal_user_data
 from kilonova.operations.create.request import plain_address
-from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
 
 RULE = "os_compute_api:servers:rebuild"

@@ -15,9 +15,9 @@ from kilonova.api.compute.server import check_unlocked, server_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
+from kilonova.engine.submit import submit
 from kilonova.operations.checks.hardware import with_properties
 from kilonova.operations.checks.images import check_fit
-from kilonova.operations.submit import submit
 from kilonova.services.image.image import Image
 from kilonova.store.server_records import Record
 

@@ -17,9 +17,9 @@ from kilonova.domain.volume import ServerVolume
 from kilonova.domain.words import is_true
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
+from kilonova.engine.submit import submit
 from kilonova.operations.create.destination import check_zone_of_volume
 from kilonova.operations.steps.volumes import record_volumes
-from kilonova.operations.submit import submit
 from kilonova.store.server_records import Record
 from kilonova.world import Tx
 

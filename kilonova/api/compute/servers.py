@@ -37,7 +37,7 @@ from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.operations.create.request import plain_address
-from kilonova.operations.submit import remove
+from kilonova.operations.soft_delete import remove
 from kilonova.services.compute.server_lists import page
 from kilonova.store.server_records import Record
 

@@ -15,8 +15,8 @@ from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.status import UNKNOWN
 from kilonova.domain.words import is_true
-from kilonova.operations.forget_host import forget_host
-from kilonova.operations.hosts import declare_down, declare_up, disable, enable, find_host
+from kilonova.hosts.forget import forget_host
+from kilonova.hosts.states import declare_down, declare_up, disable, enable, find_host
 from kilonova.services.compute.hosts import (
     HostRecord,
     Worker,

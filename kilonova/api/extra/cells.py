@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import decode, read_body
-from kilonova.operations.forget_host import move_host
+from kilonova.hosts.forget import move_host
 from kilonova.services.compute.cells import Cell
 
 

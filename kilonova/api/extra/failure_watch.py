@@ -12,7 +12,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import decode, read_body
 from kilonova.domain.errors import Refused
-from kilonova.operations.failures import arm_watch, disarm_watch, watch_status
+from kilonova.hosts.failures import arm_watch, disarm_watch, watch_status
 
 logger = logging.getLogger(__name__)
 

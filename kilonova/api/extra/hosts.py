@@ -16,7 +16,7 @@ from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.host import HostState
 from kilonova.engine.core import Engine
-from kilonova.operations.hosts import declare_down, declare_up, disable, enable, fence, find_host
+from kilonova.hosts.states import declare_down, declare_up, disable, enable, fence, find_host
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.schema.tables import cell
 from kilonova.services.compute.hosts import read_by_cell

@@ -29,14 +29,14 @@ from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
+from kilonova.engine.submit import find_mapping, known_operation, submit
+from kilonova.hosts.states import find_host
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.declare_gone import declare_gone
-from kilonova.operations.host_requests import Bulk, ask_for_hosts, is_asked_already, known_for_hosts
-from kilonova.operations.hosts import find_host
-from kilonova.operations.rehearse_host import rehearse_host
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.steps.bulk import misfit_sentence
-from kilonova.operations.submit import find_mapping, known_operation, submit
+from kilonova.operations.whole_hosts.declare_gone import declare_gone
+from kilonova.operations.whole_hosts.rehearse import rehearse_host
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts, is_asked_already, known_for_hosts
 from kilonova.store.findings import findings_of, interventions_of
 from kilonova.store.open import CELL0
 from kilonova.store.operations import Journaled, actions_of, find, page, steps_of

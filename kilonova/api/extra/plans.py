@@ -34,12 +34,11 @@ from kilonova.domain.plans import PLANS
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.rehearse import Rehearsal, rehearse
-from kilonova.operations.declare_gone import GoneRehearsal, rehearse_gone
-from kilonova.operations.rehearse_host import rehearse_host
+from kilonova.engine.submit import find_mapping
 from kilonova.operations.rehearse_retry import RetryRehearsal, rehearse_retry
 from kilonova.operations.retry import ANY_FAILURE
-from kilonova.operations.submit import find_mapping
-from kilonova.operations.usage_growth import check_growth
+from kilonova.operations.whole_hosts.declare_gone import GoneRehearsal, rehearse_gone
+from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.store.open import CELL0
 
 
@@ -116,5 +115,5 @@ async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, A
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {server} is being built; wait until it has a host")
     ask = Ask(kind=kind, server_id=server, cause=cause, params=params)
-    await check_growth(engine, ask, mapping)
+    await engine.operation(ask.kind).admit(engine, ask, mapping)
     return await rehearse(with_scheduler(engine), engine.world.db.cell(mapping["cell"]), ask)

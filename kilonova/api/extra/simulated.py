@@ -15,7 +15,7 @@ from kilonova.bus import in_cell, machine_subject
 from kilonova.domain.errors import NoAnswer, Refused
 from kilonova.domain.machine import FailOrder, GuestPower, MachineAnswer, MachineOrder, PlantOrder, WriteOrder
 from kilonova.engine.core import Engine
-from kilonova.operations.hosts import cell_of_host, find_host
+from kilonova.hosts.states import cell_of_host, find_host
 from kilonova.services.compute.servers import ServerView
 
 ANSWER_SECONDS = 5.0

@@ -12,11 +12,11 @@ from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, from_json
 from kilonova.engine.accept import Accepted, Ask, Key, claim_key, known_key, store_operation
+from kilonova.engine.build_requests import kept_spec, put_request
 from kilonova.engine.core import Engine
-from kilonova.operations.held import held_in_placement
-from kilonova.operations.steps.unplaced import kept_spec, put_request
+from kilonova.engine.submit import fresh
+from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.steps.volumes import named
-from kilonova.operations.submit import fresh
 from kilonova.quota.check import Held, exceeded, given, room
 from kilonova.quota.usage import map_server
 from kilonova.schema.tables import control

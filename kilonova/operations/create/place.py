@@ -24,8 +24,8 @@ from kilonova.engine.context import Change, Context, Newborn, ServerRow
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
 from kilonova.engine.model import Place as Where
 from kilonova.engine.records import CANCELLED
+from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.create.build import NETWORKING, Build, grant_runner
-from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps import history
 from kilonova.operations.steps.claim import release_all, taken, wanted
 from kilonova.operations.steps.fault import fault_of

@@ -12,11 +12,11 @@ from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.model import Facts, Operation
 from kilonova.engine.rehearse import REHEARSAL, PlannedStep, plan_only, planned_steps
+from kilonova.engine.submit import fresh
+from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.create.accept import NewServers, all_together, asked, how_many, most_members
 from kilonova.operations.create.place import FROM_CELL0
-from kilonova.operations.held import held_in_placement
 from kilonova.operations.steps.claim import by_name
-from kilonova.operations.submit import fresh
 from kilonova.services.compute.server_groups import check_room
 from kilonova.world import Tx
 

@@ -20,8 +20,8 @@ from kilonova.domain.host import HostState
 from kilonova.domain.server import from_json
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Step
-from kilonova.operations.host_plan import UNHEARD, plan_from
 from kilonova.operations.steps.select import age_of
+from kilonova.operations.whole_hosts.plan import UNHEARD, plan_from
 from kilonova.schema.tables.journal import operations, steps
 from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql, in_list

@@ -9,7 +9,7 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.server import Flavor, flavor_from, from_json, to_json
 from kilonova.engine.context import Context
 from kilonova.engine.model import Facts, Place, Target
-from kilonova.operations.held import held_in_placement
+from kilonova.operations.checks.held import held_in_placement
 from kilonova.quota import usage
 from kilonova.quota.check import exceeded, exceeded_by
 from kilonova.schema.tables import control

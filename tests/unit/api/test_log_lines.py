@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from kilonova.hosts.states import fence
 from kilonova.logs import OPERATION
 from kilonova.operations import REGISTRY
-from kilonova.operations.hosts import fence
 from kilonova.store.purge import log_purge
 from tests.unit.api.embedded import Api, run
 from tests.unit.api.test_findings import waiting

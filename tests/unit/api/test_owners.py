@@ -10,7 +10,7 @@ import httpx
 
 from kilonova.domain.cause import Cause
 from kilonova.engine.accept import Ask
-from kilonova.operations.submit import submit
+from kilonova.engine.submit import submit
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx

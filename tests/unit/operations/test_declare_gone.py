@@ -12,8 +12,8 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Accepted
 from kilonova.engine.cancel import cancel
-from kilonova.operations.declare_gone import declare_gone, rehearse_gone
-from kilonova.operations.host_gone import remove_host
+from kilonova.operations.whole_hosts.declare_gone import declare_gone, rehearse_gone
+from kilonova.operations.whole_hosts.host_gone import remove_host
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows

@@ -14,7 +14,8 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
 from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
-from kilonova.operations import REGISTRY, forget_host
+from kilonova.hosts import forget as forget_host
+from kilonova.operations import REGISTRY
 from kilonova.placement.claims import Candidate, Fence, claim
 from kilonova.placement.inventories import ensure_provider
 from kilonova.schema.tables import cell, control

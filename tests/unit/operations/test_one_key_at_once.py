@@ -14,8 +14,8 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, to_json
 from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.operations.submit import submit
 from kilonova.schema.tables.journal import operations
 from kilonova.store.statements import Sql
 from tests.unit.operations.cloud_rows import add_host, add_mapping, add_server

@@ -245,7 +245,7 @@ def test_a_locked_server_is_moved_by_administrators_alone() -> None:
 
 async def lock(store: Any, server: str) -> None:
     async def body(tx: Any) -> None:
-        from kilonova.operations.steps.details import edit_details
+        from kilonova.engine.details import edit_details
 
         await edit_details(tx, server, {"locked_by": "admin"})
 

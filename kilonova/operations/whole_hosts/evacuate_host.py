@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Retired, Step
-from kilonova.operations.host_plan import ground_of, plan_evacuation, planned_hosts
 from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, child_params, with_misfits_judged
+from kilonova.operations.whole_hosts.plan import ground_of, plan_evacuation, planned_hosts
 
 
 async def plan_moves(ctx: Context) -> Facts:

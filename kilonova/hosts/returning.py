@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 
 from kilonova.bus.serving import MAX_BODY
-from kilonova.conductor.lost_guests import adopt_lost
-from kilonova.conductor.reports import report_error
-from kilonova.conductor.verdicts import correct_copies, judge_copies, may_be_gone, note_missing
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Register, Registered, Returned, Verdict
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_DELETED, STOPPED, from_json, to_json
 from kilonova.engine.connections import ports_of, with_volumes
 from kilonova.engine.core import Engine
-from kilonova.operations.steps.details import edit_details
+from kilonova.engine.details import edit_details
+from kilonova.hosts.lost_guests import adopt_lost
+from kilonova.hosts.reports import report_error
+from kilonova.hosts.verdicts import correct_copies, judge_copies, may_be_gone, note_missing
 from kilonova.placement import claims
 from kilonova.placement.inventories import ensure_provider, newest_registration, set_by_registration
 from kilonova.placement.reporting import take_report

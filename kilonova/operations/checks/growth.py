@@ -4,14 +4,12 @@ server whose host died after a resize only the old copy is left: its revert is n
 
 from __future__ import annotations
 
-import msgspec
-
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
 from kilonova.domain.server import Flavor, flavor_from
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
-from kilonova.operations.held import held_in_placement
+from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.steps.counting import growth, size_of
 from kilonova.quota.check import exceeded_by
 from kilonova.schema.tables import cell
@@ -20,11 +18,8 @@ from kilonova.store.hosts import judge_host
 from kilonova.world import Row, Tx
 
 
-async def check_growth(engine: Engine, ask: Ask, mapping: Row) -> None:
+async def check_growth(engine: Engine, mapping: Row, flavor: Flavor) -> None:
     """Raise `Refused` if the owner's quota has no room for what the server would use more than it counts with now."""
-    flavor = await _flavor_after(engine, ask, mapping)
-    if flavor is None:
-        return
     more = growth({"cores": mapping["vcpus"], "ram": mapping["memory_mb"]}, size_of(flavor))
     if not more:
         return
@@ -38,12 +33,9 @@ async def check_growth(engine: Engine, ask: Ask, mapping: Row) -> None:
         raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
 
-async def _flavor_after(engine: Engine, ask: Ask, mapping: Row) -> Flavor | None:
-    """None: the request changes no flavor, or is the only way to keep the server."""
-    if ask.kind == "resize":
-        return msgspec.convert(ask.params["flavor"], Flavor)
-    if ask.kind != "revert_resize":
-        return None
+async def flavor_before(engine: Engine, ask: Ask, mapping: Row) -> Flavor | None:
+    """Return the flavor that a revert goes back to. None: there is no resize to revert, or reverting it is the only way
+    to keep the server."""
 
     async def body(tx: Tx) -> tuple[Row | None, HostState | None]:
         move = await rows.fetch(tx, cell.migrations, server_id=ask.server_id, open=1, status="finished")

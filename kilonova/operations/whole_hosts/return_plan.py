@@ -8,9 +8,9 @@ from sqlalchemy import select
 
 from kilonova.domain.bulk import HostPlan, PlannedMove
 from kilonova.engine.context import ServerRow
-from kilonova.operations.host_plan import CHUNK, Found, Ground, choice_of, read_servers, seat_all, whole_plan
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.start import Start
+from kilonova.operations.whole_hosts.plan import CHUNK, Found, Ground, choice_of, read_servers, seat_all, whole_plan
 from kilonova.schema.tables.cell import migrations, servers
 from kilonova.schema.tables.journal import operations
 from kilonova.store.statements import Sql, in_list

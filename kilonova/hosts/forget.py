@@ -15,7 +15,7 @@ from sqlalchemy import BindParameter, and_, bindparam, func, not_, or_, select
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
-from kilonova.operations.hosts import cell_of_host, find_host
+from kilonova.hosts.states import cell_of_host, find_host
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.removal import remove_provider

@@ -11,10 +11,10 @@ from __future__ import annotations
 from kilonova.domain.errors import Failed, NotYet
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.drain_host import open_again, records_of
-from kilonova.operations.host_plan import ground_of, planned_hosts
-from kilonova.operations.return_plan import plan_return
 from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, with_misfits_judged
+from kilonova.operations.whole_hosts.drain_host import open_again, records_of
+from kilonova.operations.whole_hosts.plan import ground_of, planned_hosts
+from kilonova.operations.whole_hosts.return_plan import plan_return
 from kilonova.placement.inventories import is_accepting
 from kilonova.store.hosts import judge_all
 from kilonova.world import Tx

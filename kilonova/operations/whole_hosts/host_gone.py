@@ -18,7 +18,7 @@ from kilonova.domain.errors import NotYet, Refused
 from kilonova.domain.server import RESIZED, from_json
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.forget_host import (
+from kilonova.hosts.forget import (
     HOST,
     WAITS_FOR_SOURCE,
     drop_record,

@@ -3,25 +3,20 @@ and accepts there."""
 
 from __future__ import annotations
 
-import msgspec
-
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import ARRIVING, LEAVING, from_json
 from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation
+from kilonova.engine.build_requests import take_request
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
 from kilonova.engine.journal import Op, without_sealed
 from kilonova.engine.notifications import REQUESTED
-from kilonova.operations.steps.unplaced import take_request
-from kilonova.operations.usage_growth import check_growth
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.open import CELL0
 from kilonova.world import Row, Tx
-
-NOT_SOFTLY = ("busy", "invalid_state", "not_ready", "host_down")
 
 
 async def submit(engine: Engine, ask: Ask) -> Accepted:
@@ -42,7 +37,7 @@ async def _submit(engine: Engine, ask: Ask) -> Accepted:
     for _ in range(10):
         mapping = await find_mapping(engine, ask.server_id)
         if mapping["cell"] is not None:
-            await check_growth(engine, ask, mapping)
+            await engine.operation(ask.kind).admit(engine, ask, mapping)
             accepted = await _accept_in(engine, await _owner(engine, mapping["cell"], ask), ask)
             if accepted is not None:
                 return accepted
@@ -84,27 +79,6 @@ async def _owner(engine: Engine, mapped: str, ask: Ask) -> str:
 
     left = await db.cell(CELL0).read(arriving, few=True)
     return left if left in db.cells() and await db.cell(left).read(is_there, few=True) else CELL0
-
-
-async def submit_snapshot(engine: Engine, ask: Ask) -> Accepted:
-    """Accept an operation that makes an image of a server, then record the image: whoever has the answer finds it. If
-    this process dies in between, the operation records it."""
-    accepted = await submit(engine, ask)
-    if engine.world.image is not None and not accepted.joined:
-        await engine.world.image.create(ask.params["image"])
-    return accepted
-
-
-async def remove(engine: Engine, ask: Ask) -> Accepted:
-    """As the cloud is set up: at once, or so that it can be taken back. What has never run, or whose host does not
-    answer, is deleted at once in any case."""
-    if engine.limits.reclaim_instance_interval:
-        try:
-            return await submit(engine, msgspec.structs.replace(ask, kind="soft_delete"))
-        except Refused as why:
-            if why.code not in NOT_SOFTLY:
-                raise
-    return await submit(engine, ask)
 
 
 async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
-from kilonova.operations.hosts import find_host
+from kilonova.hosts.states import find_host
 from kilonova.placement.aggregates import join_aggregate, leave_aggregate
 from kilonova.schema.tables.cell import servers
 from kilonova.services.compute.aggregate_book import AggregateBook

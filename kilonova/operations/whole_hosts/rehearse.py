@@ -9,11 +9,11 @@ from typing import Any
 from kilonova.domain.bulk import MIGRATE, HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.engine.core import Engine
-from kilonova.operations.drain_plan import plan_drain
-from kilonova.operations.host_plan import Ground, plan_evacuation
-from kilonova.operations.host_requests import CHECKS, by_cell
-from kilonova.operations.return_plan import plan_return
 from kilonova.operations.steps.bulk import child_params
+from kilonova.operations.whole_hosts.drain_plan import plan_drain
+from kilonova.operations.whole_hosts.plan import Ground, plan_evacuation
+from kilonova.operations.whole_hosts.requests import CHECKS, by_cell
+from kilonova.operations.whole_hosts.return_plan import plan_return
 from kilonova.world import Store, Tx
 
 

@@ -9,9 +9,18 @@ from sqlalchemy import select
 from kilonova.domain.bulk import STOP, HostPlan, PlannedMove
 from kilonova.domain.server import ACTIVE, POWER_RUNNING
 from kilonova.engine.context import ServerRow
-from kilonova.operations.host_plan import CHUNK, Found, Ground, Seated, choice_of, read_servers, seat_all, whole_plan
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.stop import Stop
+from kilonova.operations.whole_hosts.plan import (
+    CHUNK,
+    Found,
+    Ground,
+    Seated,
+    choice_of,
+    read_servers,
+    seat_all,
+    whole_plan,
+)
 from kilonova.placement.reading import of_provider
 from kilonova.schema.tables.cell import hosts, migrations, servers
 from kilonova.store.statements import Sql, in_list

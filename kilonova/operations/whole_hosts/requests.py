@@ -15,11 +15,11 @@ from kilonova.domain.server import from_json
 from kilonova.engine.accept import Accepted, Ask, Key, claim_key, known_key, remember_key, store_operation
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
-from kilonova.operations.drain_host import note_drained
-from kilonova.operations.host_plan import planned_hosts
-from kilonova.operations.hosts import find_host
+from kilonova.engine.submit import fresh
+from kilonova.hosts.states import find_host
 from kilonova.operations.steps.former_host import require_proof
-from kilonova.operations.submit import fresh
+from kilonova.operations.whole_hosts.drain_host import note_drained
+from kilonova.operations.whole_hosts.plan import planned_hosts
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows

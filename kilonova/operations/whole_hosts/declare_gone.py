@@ -18,10 +18,10 @@ from kilonova.engine.accept import Accepted, Ask, Key
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
 from kilonova.engine.notifications import new_message_id, tell_service
-from kilonova.operations.forget_host import HOST, WAITS_FOR_SOURCE, refuse_unless_idle
-from kilonova.operations.host_gone import count_left, is_reverted
-from kilonova.operations.host_requests import accept_for_host, require_dead
-from kilonova.operations.hosts import find_host
+from kilonova.hosts.forget import HOST, WAITS_FOR_SOURCE, refuse_unless_idle
+from kilonova.hosts.states import find_host
+from kilonova.operations.whole_hosts.host_gone import count_left, is_reverted
+from kilonova.operations.whole_hosts.requests import accept_for_host, require_dead
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch

@@ -16,10 +16,10 @@ from kilonova.domain.errors import NotYet
 from kilonova.engine.context import Context
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.drain_plan import arriving, plan_drain
-from kilonova.operations.host_plan import ground_of, planned_hosts
 from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, with_misfits_judged
 from kilonova.operations.steps.select import age_of
+from kilonova.operations.whole_hosts.drain_plan import arriving, plan_drain
+from kilonova.operations.whole_hosts.plan import ground_of, planned_hosts
 from kilonova.placement.inventories import set_accepting
 from kilonova.schema.tables import cell
 from kilonova.store import rows
