@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kilonova.sim import commands, story
+from kilonova.sim import commands
+from kilonova.sim.stories import story
 
 Flag = Parameter(negative=())
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import msgspec
 
 from kilonova.domain.errors import Refused
-from kilonova.sim.acts import History, draw
-from kilonova.sim.crash_scenarios import SCENARIOS
-from kilonova.sim.crashes import Scenario, count_points, matrix
-from kilonova.sim.histories import Told, run, shrink
+from kilonova.sim.crashes.crashes import Scenario, count_points, matrix
+from kilonova.sim.crashes.scenarios import SCENARIOS
+from kilonova.sim.histories.acts import History, draw
+from kilonova.sim.histories.histories import Told, run, shrink
 
 
 def histories(first: int, count: int, length: int) -> int:

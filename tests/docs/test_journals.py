@@ -15,10 +15,10 @@ from kilonova.operations import REGISTRY
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables import cell
-from kilonova.sim.cloud import SimCloud
-from kilonova.sim.crash_scenarios import EVERYTHING, NETWORKED, SCENARIOS, SERVER, created, creating, host_dies
-from kilonova.sim.crashes import Scenario, play
-from kilonova.sim.records import Records, read_records
+from kilonova.sim.crashes.crashes import Scenario, play
+from kilonova.sim.crashes.scenarios import EVERYTHING, NETWORKED, SCENARIOS, SERVER, created, creating, host_dies
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.records import Records, read_records
 from kilonova.store import rows
 from tests.docs.markdown import code, table
 from tests.docs.test_operations import COLUMNS, SHOWN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kilonova.sim.story_scene import ALL_OF_IT, WORDS
-from kilonova.sim.story_verbs import Verbs
+from kilonova.sim.stories.scene import ALL_OF_IT, WORDS
+from kilonova.sim.stories.verbs import Verbs
 from tests.docs.markdown import ROOT, sections, table, tables
 
 PAGE = sections((ROOT / "tests" / "stories" / "README.md").read_text())

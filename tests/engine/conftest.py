@@ -7,8 +7,8 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.sim.cloud import CloudShape, SimCloud
-from kilonova.sim.records import read_records
+from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.records import read_records
 
 SMALL = Flavor("small", 1, 1024, 10)
 

@@ -15,8 +15,8 @@ from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
 from kilonova.operations.retry import rebuild_unplaced
 from kilonova.placement import claims
 from kilonova.services.volume.servers import ServerVolumes
-from kilonova.sim.invariants import check
-from kilonova.sim.story_operator import ADMIN
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.stories.operator import ADMIN
 
 
 def word(cloud, verb, operation, *reason, database="cell1"):

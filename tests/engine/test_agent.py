@@ -14,8 +14,8 @@ from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, Returned, StepOrder, Verdict
 from kilonova.engine.model import DESTINATION, Operation, Step
-from kilonova.sim.cloud import SeededIds
-from kilonova.sim.loop import Process, SimClock, SimLoop
+from kilonova.sim.lab.cloud import SeededIds
+from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
 from kilonova.world import World
 
 HOST, INTERVAL = "host1", 10.0

@@ -5,8 +5,8 @@ import pytest
 
 from kilonova.domain.server import POWER_SHUTDOWN, STOPPED
 from kilonova.hosts.states import declare_down
-from kilonova.sim.flavors import HEAVY, SMALL
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.flavors import HEAVY, SMALL
 
 COURSES = [["migrate"], ["migrate", "confirm_resize"], ["migrate", "revert_resize"], ["rebuild"], ["evacuate"]]
 

@@ -18,9 +18,8 @@ from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables.cell import servers
 from kilonova.schema.tables.journal import operations
-from kilonova.sim import crash_scenarios as scenes
-from kilonova.sim.cloud import SimCloud
-from kilonova.sim.crash_scenarios import (
+from kilonova.sim.crashes import scenarios as scenes
+from kilonova.sim.crashes.scenarios import (
     PLAIN,
     SERVER,
     STORED,
@@ -32,10 +31,11 @@ from kilonova.sim.crash_scenarios import (
     resized,
     resizing,
 )
-from kilonova.sim.flavors import LARGE, LEAN
-from kilonova.sim.invariants import violations
-from kilonova.sim.records import is_idle, read_records
-from kilonova.sim.rest import come_to_rest
+from kilonova.sim.invariants.invariants import violations
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.flavors import LARGE, LEAN
+from kilonova.sim.lab.records import is_idle, read_records
+from kilonova.sim.lab.rest import come_to_rest
 from kilonova.store import rows
 
 ALWAYS = "as soon as it is accepted"

@@ -12,7 +12,7 @@ from kilonova.engine.core import Engine
 from kilonova.engine.take import ready_operations
 from kilonova.schema.tables.control import workers
 from kilonova.schema.tables.journal import operations, steps
-from kilonova.sim.cloud import DATABASE_CLOCK
+from kilonova.sim.lab.cloud import DATABASE_CLOCK
 from kilonova.store import rows
 from kilonova.world import Tx
 

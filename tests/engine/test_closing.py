@@ -13,7 +13,7 @@ from kilonova.hosts import returning
 from kilonova.hosts import states as hosts
 from kilonova.placement.snapshot import Snapshot
 from kilonova.placement.traits import DISABLED, has_trait
-from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import CloudShape, SimCloud
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from kilonova.engine.conclude import _found
 from kilonova.engine.journal import load
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables.journal import steps
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
 from kilonova.store import rows
 
 SOON = 6.0  # seconds; a lease lasts 30

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from kilonova.conductor.service import Conductor
-from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import CloudShape, SimCloud
 
 
 def test_a_loop_whose_cancellation_was_dropped_ends() -> None:

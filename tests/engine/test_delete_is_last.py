@@ -5,8 +5,8 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
-from kilonova.sim.invariants import violations
-from kilonova.sim.rest import come_to_rest
+from kilonova.sim.invariants.invariants import violations
+from kilonova.sim.lab.rest import come_to_rest
 
 OTHERS = [kind for kind, operation in REGISTRY.items() if operation.supersedes and kind != "delete"]
 

@@ -15,7 +15,7 @@ from kilonova.placement.claims import claim
 from kilonova.placement.fence import Fence
 from kilonova.placement.inventories import is_accepting
 from kilonova.placement.rooms import Candidate
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
 
 LARGE = {"name": "large", "vcpus": 2, "memory_mb": 1024, "disk_gb": 20, "id": "9"}
 

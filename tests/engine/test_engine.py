@@ -17,8 +17,8 @@ from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables.cell import servers
-from kilonova.sim.cloud import DATABASE_CLOCK
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.cloud import DATABASE_CLOCK
 from kilonova.store import rows
 
 from .conftest import SMALL

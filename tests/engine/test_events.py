@@ -1,7 +1,7 @@
 """What os-instance-actions tells of an operation that is left in the middle of a step: no event stays open."""
 
 from kilonova.hosts.states import declare_down
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
 
 BUILD = "compute__do_build_and_run_instance"
 

@@ -14,11 +14,11 @@ import pytest
 from kilonova.domain.errors import Failed
 from kilonova.domain.server import from_json
 from kilonova.operations import REGISTRY
-from kilonova.sim.cloud import SimCloud
-from kilonova.sim.crash_scenarios import SERVER
-from kilonova.sim.invariants import violations
-from kilonova.sim.records import is_idle, read_records
-from kilonova.sim.rest import come_to_rest
+from kilonova.sim.crashes.scenarios import SERVER
+from kilonova.sim.invariants.invariants import violations
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.records import is_idle, read_records
+from kilonova.sim.lab.rest import come_to_rest
 from tests.engine.test_cancel_everywhere import SCENES, STEPS
 
 ENDED = ("done", "undone", "failed", "superseded")

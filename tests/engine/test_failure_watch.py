@@ -10,8 +10,8 @@ from kilonova.hosts.states import declare_down
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.journal import operations
 from kilonova.schema.tables.stores import this_store
-from kilonova.sim.faults import Weather
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.loop.faults import Weather
 from kilonova.store import rows
 
 AUTOMATIC = WatchRules(automatic=True)

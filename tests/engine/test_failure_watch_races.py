@@ -10,8 +10,8 @@ from kilonova.domain.failure_watch import WatchRules
 from kilonova.hosts.failures import disarm_watch, look
 from kilonova.hosts.states import declare_down, declare_up
 from kilonova.placement.inventories import set_accepting
-from kilonova.sim.cloud import DATABASE_CLOCK
-from kilonova.sim.loop import current_process
+from kilonova.sim.lab.cloud import DATABASE_CLOCK
+from kilonova.sim.loop.event_loop import current_process
 from tests.engine.test_failure_watch import (
     DOWN,
     LATER,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilonova.sim.living_hosts import LivingHosts
+from kilonova.sim.invariants.living_hosts import LivingHosts
 
 
 @pytest.mark.parametrize("how", ["refuses", "hangs"])

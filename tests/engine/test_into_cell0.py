@@ -10,11 +10,11 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import create
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
-from kilonova.sim.cloud import CloudShape, SimCloud
-from kilonova.sim.crash_scenarios import SERVER, SPARING, hosts_fail, new_server
-from kilonova.sim.invariants import violations
-from kilonova.sim.records import is_idle, read_records
-from kilonova.sim.rest import come_to_rest
+from kilonova.sim.crashes.scenarios import SERVER, SPARING, hosts_fail, new_server
+from kilonova.sim.invariants.invariants import violations
+from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.records import is_idle, read_records
+from kilonova.sim.lab.rest import come_to_rest
 
 SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, limits=SPARING)
 BURIAL = 75 if os.environ.get("KILONOVA_FULL") else 25  # the last points: what comes before is the build, which fails

@@ -11,8 +11,8 @@ from kilonova.engine.model import CONTROL, Step
 from kilonova.operations import REGISTRY
 from kilonova.operations.migrate import Migrate
 from kilonova.services.compute.hosts import forget_worker, read_workers
-from kilonova.sim.invariants import check
-from kilonova.sim.loop import current_process
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.loop.event_loop import current_process
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kilonova.hosts import states as hosts
 from kilonova.operations.create import place
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.schema.tables import cell
-from kilonova.sim.rest import audited, come_to_rest
+from kilonova.sim.lab.rest import audited, come_to_rest
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from tests.engine.test_quarantine import held

@@ -3,7 +3,7 @@
 import pytest
 
 from kilonova.domain.guest import CopyReport
-from kilonova.sim.histories import digest
+from kilonova.sim.histories.histories import digest
 from tests.engine.speaking import Speaker
 
 LATER = {"control": (1, 90_000), "placement": (1, 90_000), "cell1": (1, 90_000)}

@@ -8,7 +8,7 @@ from kilonova.domain.errors import KilonovaError
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.hosts.states import declare_down, declare_up
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
 from kilonova.store.hosts import judge_all
 
 DOWN = 60.0  # service_down_time

@@ -13,7 +13,7 @@ from kilonova.engine.rehearse import rehearse
 from kilonova.hosts import states as hosts
 from kilonova.operations.whole_hosts.declare_gone import declare_gone, rehearse_gone
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
-from kilonova.sim.flavors import ROOMY
+from kilonova.sim.lab.flavors import ROOMY
 from tests.engine.conftest import SMALL
 
 HELD = {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}

@@ -10,8 +10,8 @@ from kilonova.domain.server import from_json
 from kilonova.engine.model import CONTROL
 from kilonova.operations import REGISTRY
 from kilonova.operations.rebuild import Rebuild
-from kilonova.sim.flavors import BOARD, OFFER, PINNED, VCPUS
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.flavors import BOARD, OFFER, PINNED, VCPUS
 
 
 @pytest.mark.parametrize("stopped", [False, True])

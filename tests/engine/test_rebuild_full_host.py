@@ -2,8 +2,8 @@
 
 import pytest
 
-from kilonova.sim.flavors import ROOMY
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.flavors import ROOMY
 
 
 @pytest.fixture

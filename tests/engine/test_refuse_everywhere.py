@@ -13,8 +13,8 @@ from kilonova.domain.errors import Failed, Refused
 from kilonova.engine.abandon import abandon, resume
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables.journal import operations
-from kilonova.sim.cloud import SimCloud
-from kilonova.sim.records import read_records
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.records import read_records
 from kilonova.store import rows
 from tests.engine.test_cancel_everywhere import SCENES, STEPS, is_past
 

@@ -5,7 +5,7 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.operations.reset_state import reset_state
 from kilonova.schema.tables import cell
-from kilonova.sim.rest import audited
+from kilonova.sim.lab.rest import audited
 from kilonova.store import rows
 from tests.engine.conftest import SMALL
 

@@ -14,7 +14,7 @@ from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.services.compute.server_lists import Wanted, page
 from kilonova.services.compute.server_order import Order, Page
-from kilonova.sim.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import CloudShape, SimCloud
 from kilonova.store.server_records import find
 
 A, B = "5e7e0000-0000-4000-8000-00000000000a", "5e7e0000-0000-4000-8000-00000000000b"

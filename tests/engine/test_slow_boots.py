@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from kilonova.operations import REGISTRY
-from kilonova.sim.crash_scenarios import SPARING
-from kilonova.sim.flavors import LARGE
-from kilonova.sim.invariants import check
+from kilonova.sim.crashes.scenarios import SPARING
+from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.flavors import LARGE
 
 BOOT = 660.0  # seconds; the longest deadline of a step that starts a guest is 600
 WAIT = 1.5 * BOOT

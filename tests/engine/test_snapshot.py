@@ -8,10 +8,10 @@ import pytest
 
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
-from kilonova.sim.cloud import SimCloud
-from kilonova.sim.crash_scenarios import EVERYTHING, IMAGE, PLAIN, SERVER, created
-from kilonova.sim.records import read_records
-from kilonova.sim.uploads import image_params
+from kilonova.sim.crashes.scenarios import EVERYTHING, IMAGE, PLAIN, SERVER, created
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.records import read_records
+from kilonova.sim.lab.uploads import image_params
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("snapshot", PLAIN), ("snapshot_volumes", EVERYTHING)])

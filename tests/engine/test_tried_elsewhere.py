@@ -5,7 +5,7 @@ import pytest
 
 from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
-from kilonova.sim.flavors import LARGE
+from kilonova.sim.lab.flavors import LARGE
 
 KINDS = [kind for kind, operation in REGISTRY.items() if operation.again_from and kind not in ("place", "place_many")]
 PARAMS = {"resize": {"flavor": msgspec.to_builtins(LARGE)}}

@@ -15,7 +15,7 @@ from kilonova.operations import REGISTRY
 from kilonova.operations.steps import bulk
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.journal import operations, steps
-from kilonova.sim.invariants import check
+from kilonova.sim.invariants.invariants import check
 from kilonova.store import rows
 
 

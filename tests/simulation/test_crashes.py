@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 
 from kilonova.sim.commands import chosen_points
-from kilonova.sim.crash_scenarios import SCENARIOS
-from kilonova.sim.crashes import count_points, crash_at
+from kilonova.sim.crashes.crashes import count_points, crash_at
+from kilonova.sim.crashes.scenarios import SCENARIOS
 
 SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 10
 

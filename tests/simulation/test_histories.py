@@ -10,12 +10,12 @@ import pytest
 
 from kilonova.conductor.observer import Observer
 from kilonova.domain.hardware import fit
-from kilonova.sim import acts
-from kilonova.sim.acts import Act, History, draw
-from kilonova.sim.histories import run, shrink
-from kilonova.sim.outages import HANGS, REFUSES
-from kilonova.sim.records import Records
-from kilonova.sim.volumes import at_any_time
+from kilonova.sim.histories import acts
+from kilonova.sim.histories.acts import Act, History, draw
+from kilonova.sim.histories.histories import run, shrink
+from kilonova.sim.invariants.volumes import at_any_time
+from kilonova.sim.lab.outages import HANGS, REFUSES
+from kilonova.sim.lab.records import Records
 
 COUNT, LENGTH = (300, 80) if os.environ.get("KILONOVA_FULL") else (25, 40)
 DRAINED = 120 if os.environ.get("KILONOVA_FULL") else 8
@@ -60,7 +60,7 @@ def test_histories_in_which_hosts_are_drained_hold_the_invariants(monkeypatch):
 DIGEST = """
 import sys
 import logging; logging.disable(logging.CRITICAL)
-from kilonova.sim.histories import draw, run
+from kilonova.sim.histories.histories import draw, run
 operations, digests = 0, []
 for number in range(1000):
     told = run(draw(f"determinism-{number}", 60))

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kilonova.sim.commands import chosen_points
-from kilonova.sim.crash_scenarios import SCENARIOS
-from kilonova.sim.crashes import count_points, crash_at
+from kilonova.sim.crashes.crashes import count_points, crash_at
+from kilonova.sim.crashes.scenarios import SCENARIOS
 from tests.unit.notifications.published import check_message
 
 SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 4

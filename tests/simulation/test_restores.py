@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from kilonova.sim.acts import Act, History
-from kilonova.sim.histories import draw
-from kilonova.sim.restores import run_restored
+from kilonova.sim.histories.acts import Act, History
+from kilonova.sim.histories.histories import draw
+from kilonova.sim.histories.restores import run_restored
 
 # 8: a delete under way; 9: an evacuation that had given permission to run; 11, 16, 22: guests in quarantine
 SEEDS = range(60) if os.environ.get("KILONOVA_FULL") else (8, 9, 11, 16, 22)

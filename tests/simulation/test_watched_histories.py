@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from kilonova.hosts.states import fence
-from kilonova.sim import acts
-from kilonova.sim.acts import Act, History, WatchShape, draw
-from kilonova.sim.histories import make_cloud, run
-from kilonova.sim.history_watch import FenceCommand
-from kilonova.sim.watch_promises import WatchPromises
+from kilonova.sim.histories import acts
+from kilonova.sim.histories.acts import Act, History, WatchShape, draw
+from kilonova.sim.histories.histories import make_cloud, run
+from kilonova.sim.histories.watch import FenceCommand
+from kilonova.sim.invariants.watch_promises import WatchPromises
 
 SEEDS = range(150) if os.environ.get("KILONOVA_FULL") else (16,)
 RULES = {"storm_percent": 60.0, "storm_window": 600.0, "fence_timeout": 20.0}

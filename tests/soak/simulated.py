@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kilonova
-from kilonova.sim.acts import NEMESES
 from kilonova.sim.commands import chosen_points
-from kilonova.sim.crash_scenarios import SCENARIOS
-from kilonova.sim.crashes import Scenario, count_points, crash_at
-from kilonova.sim.histories import draw, run
-from kilonova.sim.restores import run_restored
+from kilonova.sim.crashes.crashes import Scenario, count_points, crash_at
+from kilonova.sim.crashes.scenarios import SCENARIOS
+from kilonova.sim.histories.acts import NEMESES
+from kilonova.sim.histories.histories import draw, run
+from kilonova.sim.histories.restores import run_restored
 
 LENGTHS = (30, 60, 60, 100)
 HISTORIES_PER_CRASH = 4

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilonova.domain.errors import StoreError, Unreachable
-from kilonova.sim.outages import HANGS, Outages
+from kilonova.sim.lab.outages import HANGS, Outages
 from kilonova.store import cell_store
 from kilonova.store.cell_store import CellStore
 from kilonova.store.open import open_cell, open_store, open_stores
@@ -59,7 +59,7 @@ def test_it_is_away_and_returns(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_while_it_hangs_only_the_first_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kilonova.sim.outages.HANGING_SECONDS", 0.5)
+    monkeypatch.setattr("kilonova.sim.lab.outages.HANGING_SECONDS", 0.5)
 
     async def story() -> None:
         outages = Outages()

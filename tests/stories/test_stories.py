@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.sim.story import FAILED, files, main, run
-from kilonova.sim.story_file import StoryError, load
+from kilonova.sim.stories.file import StoryError, load
+from kilonova.sim.stories.story import FAILED, files, main, run
 
 HERE = Path(__file__).parent
 STORIES = files([HERE])

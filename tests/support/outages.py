@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kilonova.api.service import Service
-from kilonova.sim.outages import Outages
+from kilonova.sim.lab.outages import Outages
 from kilonova.store import cell_store
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver
-from kilonova.sim.loop import SimLoop
+from kilonova.sim.loop.event_loop import SimLoop
 from kilonova.world import GuestSpec
 
 T = TypeVar("T")

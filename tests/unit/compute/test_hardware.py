@@ -9,7 +9,7 @@ import pytest
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
 from kilonova.domain.errors import Failed, Refused
-from kilonova.sim.loop import Process
+from kilonova.sim.loop.event_loop import Process
 from tests.unit.compute.simulated_cloud import Cloud, spec
 
 VERB_CALLS = {

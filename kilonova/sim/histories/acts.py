@@ -1,0 +1,299 @@
+"""What a history is made of: acts, drawn from a seed before it runs, so that it replays exactly and can be shrunk."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from kilonova.sim.lab.cloud import DATABASE_CLOCK
+from kilonova.sim.lab.outages import HANGS, REFUSES
+
+KINDS = {
+    "create": 6,
+    "create_many": 2,
+    "delete": 3,
+    "remove": 2,
+    "restore": 2,
+    "migrate": 5,
+    "resize": 5,
+    "confirm_resize": 3,
+    "revert_resize": 3,
+    "evacuate": 4,
+    "cancel": 3,
+    "abandon": 3,
+    "resume": 1,
+    "stop": 3,
+    "start": 3,
+    "reboot": 1,
+    "hard_reboot": 2,
+    "rebuild": 3,
+    "snapshot": 3,
+    "retry": 4,
+    "attach_volume": 4,
+    "detach_volume": 3,
+}
+NEMESES = {
+    "crash": 4,
+    "stall": 3,
+    "ambush": 6,
+    "power": 2,
+    "link": 2,
+    "driver": 3,
+    "broken": 2,
+    "refusal": 5,
+    "declare": 2,
+    "deaf": 1,
+    "disaster": 4,
+    "outage": 2,
+    "blackout": 3,
+    "clock": 3,
+    "gone": 3,
+    "drain": 0,  # in histories of its own: what a seed draws stays as it is
+    **dict.fromkeys(("silence", "rack", "flap", "partition", "fence", "disarm"), 0),  # the same: see WATCHED
+}
+# In histories with a failure watch.
+WATCHED = {"drain": 6, "silence": 24, "rack": 5, "flap": 5, "partition": 3, "fence": 7, "disarm": 4, "crash": 8}
+WORKS, FAILS, HANGS_ON, LIES = "works", "fails", "hangs", "lies"  # a fence command
+VERBS = (
+    *("ensure_disk", "send_disk", "ensure_defined", "ensure_power", "ensure_absent", "ensure_volume"),
+    *("ensure_disk_size", "ensure_ephemeral"),
+    *("ensure_snapshot", "read_snapshot"),
+)
+PORTS = (0, 0, 1, 1, 2)
+ADDRESSES = (0, 2, 16, 16)
+STALLS = (3.0, 20.0, 20.0, 70.0, 150.0)  # seconds; a lease lasts 15, a host is down after 60
+BLACKOUTS = (75.0, 120.0, 200.0)  # seconds; all longer than a host may be silent
+JUMPS = (-3600.0, -40.0, -0.5, 0.02, 5.0, 40.0, 3600.0)  # seconds that a clock is ahead afterwards
+REFUSED = (
+    *("stop", "stop", "start", "migrate", "resize", "revert_resize", "rebuild", "attach_volume", "detach_volume"),
+    "restore",
+)
+BROKEN_FOR = (20.0, 120.0, 400.0)  # seconds; ten tries take about 240
+DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
+LYING = 3  # volumes that lie there, where there are volumes at all
+# What a new server wants of volumes: to boot from one that is made for it, one that is made for its data (with a `!`
+# they go with the server), one of those that lie there, the one that several may have.
+VOLUMES = ((), (), ("boot",), ("boot!",), ("boot!", "made"), ("made!",), ("1",), ("2", "made!"), ("shared",))
+WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … want a disk that often finds no room: they come to cell0, and out of it
+POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
+EVACUATIONS = ("", "", "forced", "stopped", "shared", "local")  # what is said besides, or wrongly, of the storage
+REBUILDS = ("", "", "first", "refused")  # with another image, the one it was created with, one that no host runs
+DEATHS, RETURNS = ("off", "cut", "declared"), ("same", "same", "reinstalled", "new")  # of a host that is declared gone
+DRAINS = ("migrate", "migrate", "stop")
+DRAINED_FOR = (2.0, 30.0, 90.0, 300.0)  # seconds until it is cancelled, if it still runs, or the host is returned
+MOVED_BEFORE = (0.0, 3.0, 15.0, 15.0)  # seconds before it dies servers are moved; 0: none is
+RECLAIMED_AFTER = (0.0, 60.0, 400.0)  # seconds; 0: no delete can be taken back
+CONFIRMED_AFTER = (0.0, 0.0, 90.0)  # seconds; 0: no move is confirmed by itself
+SILENT_BY, SILENT_FOR = ("power", "link", "bus"), (40.0, 110.0, 150.0, 200.0, 400.0)  # a host is fenced after 120
+FLAPS_FOR = (30.0, 70.0, 110.0, 140.0)  # seconds
+FENCES, MENDED_AFTER = (FAILS, HANGS_ON, LIES), (100.0, 250.0, 600.0)  # a fence command, and when it works again
+DISARMED_FOR = (60.0, 200.0, 500.0)  # seconds
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happens, `after` seconds after the one before."""
+
+    after: float
+    do: str
+    server: int = 0
+    who: str = ""
+    number: int = 0
+    word: str = ""
+    seconds: float = 0.0
+    again: tuple[float, ...] = ()  # asked again with the same Idempotency-Key so much later
+    ports: int = 0  # a new server has made for it
+    given: bool = False  # and whether it is given the one that lies there for it
+    volumes: tuple[str, ...] = ()
+    group: str = ""  # a new server joins
+
+
+class WatchShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure watch that acts, and its fence command."""
+
+    storm_hosts: int
+    storm_percent: float
+    storm_window: float
+    fence_timeout: float
+    fence_seconds: float  # that the command takes at most, where it ends
+    repaired_after: float  # seconds after a host was switched off
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    seed: str
+    hosts: int
+    conductors: int
+    shared: bool
+    acts: list[Act]
+    lost: float = 0.0
+    late: float = 0.0
+    doubled: float = 0.0
+    failed: float = 0.0
+    unknown: float = 0.0
+    addresses: int = 0  # for the ports that are made; without any there is no network
+    cells: int = 1
+    volumes: bool = False
+    reclaimed_after: float = 0.0
+    confirmed_after: float = 0.0
+    watch: WatchShape | None = None
+
+
+def draw(seed: str, length: int = 40, *, gone: int = NEMESES["gone"], watched: bool = False) -> History:
+    """The history of a seed. `gone`: how often a host is declared gone, as a weight among the NEMESES. `watched`: with
+    a failure watch, on more hosts."""
+    source = random.Random(f"{seed}:history")
+    hosts, conductors, cells = source.randint(2, 5), source.choice((1, 2, 2)), source.choice((1, 2))
+    hosts = max(hosts, 2 * cells)  # a move stays in its cell
+    hosts += source.randint(3, 6) if watched else 0
+    roles = ["api", *(f"conductor{n + 1}" for n in range(conductors)), *(f"host{n + 1}" for n in range(hosts))]
+    servers = source.randint(2, 8) + (4 if watched else 0)
+    rough = source.choice((0.0, 0.0, 0.02, 0.08))
+    luck = source.choice((0.0, 0.0, 0.02))
+    nemesis, kinds = source.choice((0.0, 0.2, 0.4)), {**NEMESES, "gone": gone, **(WATCHED if watched else {})}
+    first = [Act(after=0.5, do="create", server=number) for number in range(min(servers, length // 8))]
+    nemesis = max(nemesis, 0.3) if watched else nemesis
+    others = [_act(source, roles, servers, cells, nemesis, kinds) for _ in range(length - len(first))]
+    acts = [_with_wishes(source, act) for act in (*first, *others)]
+    return History(
+        seed=seed,
+        hosts=hosts,
+        conductors=conductors,
+        shared=source.random() < 0.3,
+        acts=acts,
+        lost=rough,
+        late=rough,
+        doubled=rough,
+        failed=luck,
+        unknown=luck,
+        addresses=source.choice(ADDRESSES),
+        cells=cells,
+        volumes=source.random() < 0.6,
+        reclaimed_after=source.choice(RECLAIMED_AFTER),
+        confirmed_after=source.choice(CONFIRMED_AFTER),
+        watch=_watch_shape(source) if watched else None,
+    )
+
+
+def _watch_shape(source: random.Random) -> WatchShape:
+    timeout = source.choice((20.0, 60.0))
+    return WatchShape(
+        storm_hosts=source.choice((1, 2, 3)),
+        storm_percent=source.choice((10.0, 40.0, 60.0)),
+        storm_window=source.choice((200.0, 600.0)),
+        fence_timeout=timeout,
+        fence_seconds=timeout * source.choice((0.1, 0.9)),
+        repaired_after=source.choice((30.0, 120.0, 400.0)),
+    )
+
+
+def _with_wishes(source: random.Random, act: Act) -> Act:
+    """What new servers want, and which volume is meant, should it come to that."""
+    if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush", "refusal"):
+        return act
+    wishes: dict[str, Any] = {
+        "ports": source.choice(PORTS),
+        "given": source.random() < 0.2,
+        "volumes": source.choice(VOLUMES),
+        "group": source.choice(POLICIES) if source.random() < 0.4 else "",
+    }
+    if act.do in ("attach_volume", "detach_volume", "refusal"):
+        wishes = {"volumes": (source.choice(("1", "2", "2!", "3", "shared")),)}
+    elif act.do == "create_many":
+        wishes["number"] = source.choice((2, 2, 3))
+    return msgspec.structs.replace(act, **wishes)
+
+
+def _act(
+    source: random.Random, roles: list[str], servers: int, cells: int, nemesis: float, nemeses: dict[str, int]
+) -> Act:
+    """A request, or with the probability `nemesis` one of the nemeses."""
+    after = source.choice((0.0, 0.05, 0.5, 2.0, 10.0, 70.0))
+    if source.random() >= nemesis:
+        do = source.choices(list(KINDS), list(KINDS.values()))[0]
+        again = tuple(source.choices((0.0, 0.1, 2.0, 40.0), k=source.choice((0, 0, 0, 1, 2))))
+        server = source.randrange(servers)
+        if do == "retry" and server % 3:  # the others come to cell0 only when every host failed to build them
+            server = server // WIDE_EVERY * WIDE_EVERY + WIDE
+        return Act(after=after, do=do, server=server, again=again, **_said(source, do, roles))
+    do = source.choices(list(nemeses), list(nemeses.values()))[0]
+    if do == "ambush":
+        kinds = source.choices(list(KINDS), list(KINDS.values()))[0], source.choice(("delete", *KINDS))
+        word, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
+        number, seconds = source.randint(1, 12), source.choice(STALLS)
+        return Act(after=after, do=do, server=server, word=word, number=number, seconds=seconds)
+    if do == "refusal":
+        word = f"{source.choice(REFUSED)} {source.choice(('*', 'ensure_power', 'ensure_power', 'ensure_defined'))}"
+        seconds = source.choice((2.0, 10.0, 40.0, 90.0))
+        return Act(after=after, do=do, server=source.randrange(servers), word=word, seconds=seconds)
+    return Act(after=after, do=do, **_strike(source, do, roles, cells))
+
+
+def _said(source: random.Random, do: str, roles: list[str]) -> dict[str, Any]:
+    """What a request names besides its server."""
+    if do == "evacuate":
+        return {"who": source.choice(("", *_hosts(roles))), "word": source.choice(EVACUATIONS)}
+    return {"word": source.choice(REBUILDS)} if do == "rebuild" else {}
+
+
+def _hosts(roles: list[str]) -> list[str]:
+    return [role for role in roles if role.startswith("host")]
+
+
+def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dict[str, Any]:
+    """At whom, and how."""
+    hosts = _hosts(roles)
+    if do in WATCHED and not NEMESES[do] and do != "drain":
+        return _strike_watched(source, do, hosts)
+    if do in ("crash", "stall"):
+        seconds = source.choice(STALLS) if do == "stall" else 0.0
+        return {"who": source.choice(roles), "number": source.randint(1, 60), "seconds": seconds}
+    if do == "drain":
+        ends = {"word": source.choice(DRAINS), "seconds": source.choice(DRAINED_FOR)}
+        return {"who": source.choice(hosts), "number": source.randint(0, 1), **ends}
+    if do == "driver":
+        how = source.choice(("error", "error", "crash"))
+        return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}"}
+    if do == "broken":
+        how = source.choice(("error", "refuse", "refuse"))
+        seconds = source.choice(BROKEN_FOR)
+        return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}", "seconds": seconds}
+    if do == "disaster":
+        word = source.choice(("power", "power", "link", "declare", "whole"))
+        return {"who": source.choice(hosts), "word": word, "number": source.randint(0, 2)}
+    if do == "gone":
+        word = f"{source.choice(DEATHS)} {source.choice(RETURNS)}"
+        seconds, number = source.choice(MOVED_BEFORE), source.randint(0, 2)
+        return {"who": source.choice(hosts), "word": word, "number": number, "seconds": seconds}
+    cell_names = [f"cell{n + 1}" for n in range(cells)]
+    if do == "outage":
+        database, how = source.choice(("cell0", *cell_names)), source.choice((REFUSES, HANGS))
+        return {"who": database, "word": how, "seconds": source.choice(STALLS)}
+    if do == "blackout":
+        database = source.choice(("control", "placement", *cell_names, *cell_names))
+        dies = source.choice(("", "", *hosts))
+        return {
+            "who": database,
+            "word": f"{source.choice((REFUSES, HANGS))} {dies}",
+            "seconds": source.choice(BLACKOUTS),
+        }
+    if do == "clock":
+        return {"who": source.choice((*roles, DATABASE_CLOCK)), "seconds": source.choice(JUMPS)}
+    if do == "deaf":
+        return {"who": source.choice(roles)}
+    return {"who": source.choice(hosts), "word": source.choice(("off", "on"))}
+
+
+def _strike_watched(source: random.Random, do: str, hosts: list[str]) -> dict[str, Any]:
+    host, how = source.choice(hosts), source.choice(SILENT_BY)
+    if do == "silence":
+        return {"who": host, "word": how, "seconds": source.choice(SILENT_FOR)}
+    if do == "rack":
+        return {"who": host, "word": how, "number": source.randint(2, 4), "seconds": source.choice(SILENT_FOR)}
+    if do == "flap":
+        return {"who": host, "word": how, "number": source.randint(2, 5), "seconds": source.choice(FLAPS_FOR)}
+    if do == "partition":
+        return {"number": source.randint(0, 1), "seconds": source.choice(SILENT_FOR)}
+    if do == "fence":
+        return {"word": source.choice(FENCES), "seconds": source.choice(MENDED_AFTER)}
+    return {"number": source.randint(0, 1), "seconds": source.choice(DISARMED_FOR)}

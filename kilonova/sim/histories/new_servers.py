@@ -1,0 +1,75 @@
+"""What the new servers of a history ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kilonova.domain.details import Details
+from kilonova.domain.server import Flavor
+from kilonova.operations.create.accept import NewServer
+from kilonova.sim.histories.acts import WIDE as WIDE_SERVER
+from kilonova.sim.histories.acts import WIDE_EVERY, Act
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.flavors import HEAVY, LEAN, PINNED, ROOMY, SMALL, TWICE, WIDE
+
+HEAVY_EVERY, HEAVY_SERVER = 8, 4  # servers 4, 12, … claim more than their flavor says
+OTHERS = (ROOMY, LEAN, PINNED, TWICE, SMALL)
+PINNED_EVERY = 2  # every so many servers ask for CPUs and a device of their own
+
+
+def new_servers(cloud: SimCloud, act: Act, slots: list[int], ids: list[str | None]) -> list[NewServer]:
+    """All alike; what there is only once is asked for by one that comes alone."""
+    alone = len(slots) == 1
+    given = [cloud.laid.ports[act.server]] if alone and act.given and act.server < len(cloud.laid.ports) else []
+    return [
+        NewServer(
+            id=server,
+            name=f"s{slot}",
+            flavor=_flavor(act.server),
+            image="img",
+            networks=cloud.laid.wanted(act.ports, given) if cloud.laid.network else [],
+            volumes=_volumes(cloud, act, alone=alone),
+            secrets={"admin_pass": f"{slot}-{server}"},
+            group=act.group or None,
+            details=Details(scheduler_hints={"group": [act.group]} if act.group else {}),
+        )
+        for slot, server in zip(slots, ids, strict=True)
+    ]
+
+
+def _flavor(server: int) -> Flavor:
+    if server % PINNED_EVERY == 1:
+        return PINNED
+    if server % HEAVY_EVERY == HEAVY_SERVER:
+        return HEAVY
+    return WIDE if server % WIDE_EVERY == WIDE_SERVER else SMALL
+
+
+def other_flavor(number: int) -> Flavor:
+    """What a server is resized to; some of them have it, or a larger disk: then the request is refused."""
+    return OTHERS[number % len(OTHERS)]
+
+
+def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[dict[str, Any]]:
+    """See acts.VOLUMES."""
+    if not cloud.stock.volumes:
+        return []
+    words = [word for word in act.volumes if alone or not volume_named(cloud, word)]
+    return [_wanted(cloud, word, device=f"/dev/vd{'abcdef'[n + 1]}") for n, word in enumerate(words)]
+
+
+def _wanted(cloud: SimCloud, word: str, device: str) -> dict[str, Any]:
+    goes = {"delete_on_termination": word.endswith("!")}
+    if there := volume_named(cloud, word):
+        return {"volume_id": there, "device": device, **goes}
+    if word.startswith("boot"):
+        return {"snapshot_id": cloud.stock.snapshot, "is_root": True, "device": "/dev/vda", **goes}
+    return {"size": 1, "device": device, **goes}
+
+
+def volume_named(cloud: SimCloud, word: str) -> str:
+    """One of those that lie there, or none."""
+    name = word.rstrip("!")
+    if name == "shared":
+        return cloud.stock.shared
+    return cloud.stock.volumes[int(name) - 1] if name.isdigit() else ""

@@ -1,0 +1,232 @@
+"""What strikes in a history: at roles, hosts, messages and databases."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable
+
+import msgspec
+
+from kilonova.domain.bulk import REFUSE, SKIP
+from kilonova.domain.errors import Refused
+from kilonova.engine.accept import Accepted, Ask
+from kilonova.engine.cancel import cancel
+from kilonova.engine.core import Engine
+from kilonova.engine.submit import submit
+from kilonova.hosts.states import declare_down, declare_up, find_host
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts, evacuate_host
+from kilonova.sim.histories.acts import Act
+from kilonova.sim.histories.gone import Asks, GoneHost
+from kilonova.sim.histories.watch import FenceCommand, WatchTrouble
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.loop.event_loop import Process, current_process
+from kilonova.sim.loop.faults import Weather
+
+WATCHED_AFTER = 150.0  # seconds after a database was back: it takes so long until silence proves something again
+EVACUATED_AFTER = (0.3, 2.0, 12.0, 40.0, 80.0)  # seconds after a database was back
+AIMS = {1: False, 2: True}  # by an act's number: whether the evacuation is forced to the host it names
+MANY = 100_000  # times; more often than anybody tries
+
+
+class Trouble(WatchTrouble):
+    """Public methods are the NEMESES of acts.py."""
+
+    def __init__(self, cloud: SimCloud, people: Asks) -> None:
+        self.cloud = cloud
+        self.people = people
+        self.over = False
+        self.watch_until = 0.0  # by the loop's time: a database was away, see `living_hosts.py`
+        self._outside = contextvars.copy_context()  # of no process
+
+    def end(self) -> None:
+        """No more crashes and stalls; who stands still goes on, and every word about a host is taken back."""
+        self.over = True
+        self.cloud.at_door = None
+        for role in self.cloud.roles.values():
+            self.cloud.loop.thaw(role.process)
+        for host in self.cloud.hardware.hosts():
+            self._declared_up(host)
+        if isinstance(self.cloud.fence, FenceCommand):
+            self.mend_fence()
+
+    def crash(self, act: Act) -> None:
+        self._at_point(act, lambda process: self.cloud.crash(act.who, back_after=5.0))
+
+    def stall(self, act: Act) -> None:
+        """It stands still, as after SIGSTOP, and goes on later as if nothing had been (A11)."""
+        loop = self.cloud.loop
+
+        def stall(process: Process) -> None:
+            loop.freeze(process)
+            loop.call_later(act.seconds, loop.thaw, process)
+
+        self._at_point(act, stall)
+
+    def ambush(self, act: Act) -> None:
+        """A conductor stands still at the door of a database while it works on a request, another request for the same
+        server comes, and the first goes on in a world that has changed (A11)."""
+        first, second, database = act.word.split()
+        loop, visits = self.cloud.loop, act.number
+
+        def at_door(name: str) -> None:
+            nonlocal visits
+            process = current_process()
+            if name != database or process is None or not process.name.startswith("conductor"):
+                return
+            visits -= 1
+            if not visits:
+                self.cloud.at_door = None
+                loop.freeze(process)
+                loop.call_later(act.seconds, loop.thaw, process, context=self._outside)
+
+        self.cloud.at_door = at_door
+        self.people.request(msgspec.structs.replace(act, do=first, word=""))
+        loop.call_later(
+            act.seconds / 2 if second != "cancel" else 0.5,
+            self.people.request,
+            msgspec.structs.replace(act, do=second, word=""),
+        )
+
+    def _at_point(self, act: Act, strike: Callable[[Process], None]) -> None:
+        """At the n-th await of that role from now."""
+        role = self.cloud.roles.get(act.who)
+        if role is None:
+            return
+        last = role.process.points + act.number
+
+        def due(process: Process) -> bool:
+            return process is role.process and process.points >= last and not self.over
+
+        self.cloud.loop.crash_when(due, strike)
+
+    def power(self, act: Act) -> None:
+        self.cloud.hardware.switch_power(act.who, act.word == "on")
+
+    def link(self, act: Act) -> None:
+        self.cloud.hardware.switch_link(act.who, act.word == "on")
+
+    def driver(self, act: Act) -> None:
+        verb, how = act.word.split(":")
+        self.cloud.hardware.fail(act.who, verb, 1, how)
+
+    def broken(self, act: Act) -> None:
+        """A host cannot do one thing for a while: what it is to undo there is refused again and again (law 17)."""
+        verb, how = act.word.split(":")
+        self.cloud.hardware.fail(act.who, verb, MANY, how)
+        self.cloud.loop.call_later(act.seconds, self.cloud.hardware.heal, act.who)
+
+    def refusal(self, act: Act) -> None:
+        """Every host refuses to do one thing, or anything, for good: what is asked for now fails, and so does its undo.
+        Later an operator abandons it, and only then the hosts are mended (law 17)."""
+        kind, verb = act.word.split()
+        hosts, loop = list(self.cloud.hardware.hosts()), self.cloud.loop
+        for host in hosts:
+            self.cloud.hardware.fail(host, verb, MANY, "refuse")
+        self.people.request(msgspec.structs.replace(act, do=kind, word=""))
+        for later in (0.0, 1.0, 2.0):  # as many entries as are stuck
+            loop.call_later(
+                act.seconds + later, self.people.request, msgspec.structs.replace(act, do="abandon", word="")
+            )
+        for host in hosts:
+            loop.call_later(act.seconds + 5.0, self.cloud.hardware.heal, host)
+
+    def declare(self, act: Act) -> None:
+        """The operator's word; to keep it honest the host is switched off before it is declared down."""
+        if act.word == "off":
+            self.cloud.hardware.switch_power(act.who, False)
+            self.people.ask(lambda engine: declare_down(engine, act.who))
+        else:
+            self._declared_up(act.who)
+
+    def disaster(self, act: Act) -> None:
+        """A host dies, or seems to; once that is noticed its servers are evacuated, and some time later it returns."""
+        if act.word == "link":
+            self.cloud.hardware.switch_link(act.who, False)
+        else:
+            self.cloud.hardware.switch_power(act.who, False)
+        if act.word == "declare":
+            self.people.ask(lambda engine: declare_down(engine, act.who))
+        loop = self.cloud.loop
+        loop.call_later(5.0 if act.word == "declare" else 90.0, self._evacuate_all, act)
+        loop.call_later(200.0, self.cloud.hardware.switch_link, act.who, True)
+        loop.call_later(200.0, self._declared_up, act.who)
+
+    def drain(self, act: Act) -> None:
+        """A host is drained, with misfits or not at all; later that is cancelled if it still runs, and the host is
+        returned."""
+        bulk = Bulk(on_misfit=SKIP if act.number else REFUSE, by=act.word)
+        cause, begun = self.cloud.cause(), dict[str, Accepted]()
+
+        async def drain(engine: Engine) -> None:
+            begun.update(await ask_for_hosts(engine, "drain_host", [act.who], cause, None, bulk))
+
+        async def come_home(engine: Engine) -> None:
+            for name, accepted in begun.items():
+                with contextlib.suppress(Refused):  # it has ended
+                    await cancel(engine, engine.world.db.cell(name), accepted.operation_id, "admin")
+                    return
+            await ask_for_hosts(engine, "return_host", [act.who], cause)
+
+        self.people.ask(drain)
+        for later in (0.0, 60.0):
+            self.cloud.loop.call_later(act.seconds + later, self.people.ask, come_home)
+
+    def _evacuate_all(self, act: Act) -> None:
+        cause = self.cloud.cause()
+
+        async def whole(engine: Engine) -> Accepted:
+            journal, _ = await find_host(engine, act.who)
+            return await evacuate_host(engine, journal, act.who, cause)
+
+        if act.word == "whole":
+            self.people.ask(whole)
+            return
+        for server in self.people.ids.values():
+            ask = Ask(kind="evacuate", server_id=server, cause=cause, params=self._aim(act))
+            self.people.ask(lambda engine, ask=ask: submit(engine, ask))  # type: ignore[misc]
+
+    def _aim(self, act: Act) -> dict[str, object]:
+        """Nowhere, at the next host through the filters, or at it past them."""
+        hosts = self.cloud.hardware.hosts()
+        if act.number not in AIMS or act.who not in hosts:
+            return {}
+        return {"host": hosts[(hosts.index(act.who) + 1) % len(hosts)], "forced": AIMS[act.number]}
+
+    def gone(self, act: Act) -> None:
+        """A host is declared gone; see history_gone.py."""
+        GoneHost(self.cloud, self.people, act, self._evacuate_all, lambda: self.over).begin()
+
+    def _declared_up(self, host: str) -> None:
+        self.cloud.hardware.switch_power(host, True)
+        self.people.ask(lambda engine: declare_up(engine, host))
+
+    def deaf(self, act: Act) -> None:
+        """A role hears nothing for a while."""
+        weather: Weather = self.cloud.faults.weather
+        weather.cut.add(act.who)
+        self.cloud.loop.call_later(90.0, weather.cut.discard, act.who)
+
+    def clock(self, act: Act) -> None:
+        """A machine's clock is set, or that of the databases."""
+        self.cloud.set_clock(act.who, act.seconds)
+
+    def outage(self, act: Act) -> None:
+        """A database is away for a while."""
+        self.cloud.outages.begin(act.who, act.word)
+        self.cloud.loop.call_later(act.seconds, self.cloud.outages.end, act.who)
+
+    def blackout(self, act: Act) -> None:
+        """A database is away for longer than a host may be silent, while hosts beat; perhaps one of them dies
+        meanwhile. Then somebody wants to evacuate every server, as soon as that is not refused, and in the end the
+        dead host returns (law 9)."""
+        how, _, dies = act.word.partition(" ")
+        loop, hardware = self.cloud.loop, self.cloud.hardware
+        self.watch_until = max(self.watch_until, loop.time() + act.seconds + WATCHED_AFTER)
+        self.cloud.outages.begin(act.who, how)
+        loop.call_later(act.seconds, self.cloud.outages.end, act.who)
+        if dies:
+            loop.call_later(act.seconds / 2, hardware.switch_power, dies, False)
+            loop.call_later(act.seconds + WATCHED_AFTER, self._declared_up, dies)
+        for later in EVACUATED_AFTER:
+            loop.call_later(act.seconds + later, self._evacuate_all, act)

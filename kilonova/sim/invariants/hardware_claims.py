@@ -1,0 +1,82 @@
+"""What must be true of hosts' hardware: no CPU is pinned twice and no device given twice, whoever crashes when; and at
+rest every claim belongs to a copy, on the host as in the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kilonova.compute.drivers.board import hardware_of
+from kilonova.compute.host_claims import PREFIX
+from kilonova.domain.hardware import HostClaim, HostHardware, conflicts
+from kilonova.domain.owned import flavors_left
+from kilonova.domain.server import flavor_from
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.records import Records
+from kilonova.store.host_hardware import claim_from
+
+Held = dict[tuple[str, int], HostClaim]  # by server and copy
+
+
+def at_any_time(cloud: SimCloud) -> Iterator[str]:
+    """Needs no records: it can be asked after every act."""
+    for host in cloud.hardware.hosts():
+        hardware = _hardware(cloud, host)
+        for held in (_kept(cloud, host), _defined(cloud, host)):
+            claims = [(server, claim) for (server, _), claim in sorted(held.items(), key=lambda item: item[0])]
+            yield from (f"{host}: {twice}" for twice in conflicts(hardware, claims))
+
+
+def at_rest(records: Records, cloud: SimCloud) -> Iterator[str]:
+    """Every copy that asks for hardware holds it; nothing else does but copies in quarantine, which may be adopted."""
+    own = {row["id"]: row["flavor"] for row in records.table("servers")}
+    left = flavors_left(records.table("migrations"))
+    quarantined: dict[str, set[tuple[str, int]]] = {}
+    for row in records.table("quarantine"):
+        if row["ended_at"] is None:
+            quarantined.setdefault(row["host"], set()).add((row["server_id"], row["copy"]))
+    for host in cloud.hardware.hosts():
+        kept, defined = _kept(cloud, host), _defined(cloud, host)
+        copies = {(c["server_id"], c["copy"]): c for c in records.table("copies") if c["host"] == host}
+        expected = {
+            (server, copy)
+            for server, copy in copies
+            if server in own and _wishes(left.get((server, host, copy), own[server]))
+        }
+        expected |= kept.keys() & quarantined.get(host, set())
+        for server, copy in sorted(kept.keys() ^ expected):
+            where = "the host holds hardware for" if (server, copy) in kept else "the host holds nothing for"
+            yield f"{host}: {where} copy {copy} of {server}"
+        for key in sorted(kept.keys() & expected & copies.keys()):
+            if claim_from(copies[key]["claim"]) != kept[key]:
+                yield f"{host}: copy {key[1]} of {key[0]} holds {kept[key]}, recorded is {copies[key]['claim']}"
+        for key in sorted(defined):
+            if defined[key] != kept.get(key):
+                yield f"{host}: copy {key[1]} of {key[0]} is defined with {defined[key]}, kept is {kept.get(key)}"
+
+
+def _wishes(flavor: str) -> bool:
+    wish = flavor_from(flavor).wish
+    return wish is not None and wish.needs_claim
+
+
+def _hardware(cloud: SimCloud, host: str) -> HostHardware:
+    machine = cloud.hardware.host(host)
+    return hardware_of(machine.board, machine.vcpus, machine.memory_mb, cloud.shape.offer)
+
+
+def _kept(cloud: SimCloud, host: str) -> Held:
+    """As the host remembers."""
+    held: Held = {}
+    for name, value in cloud.hardware.recall(host).items():
+        if name.startswith(PREFIX):
+            server, _, copy = name.removeprefix(PREFIX).rpartition("/")
+            held[server, int(copy)] = msgspec.convert(value, HostClaim)
+    return held
+
+
+def _defined(cloud: SimCloud, host: str) -> Held:
+    """As its guests run."""
+    guests = cloud.hardware.host(host).guests
+    return {key: guest.spec.claim for key, guest in guests.items() if guest.spec is not None and guest.spec.claim}

@@ -1,0 +1,32 @@
+"""What must be true of images that are made of servers: each is whole, or somebody is making it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kilonova.domain.server import from_json
+from kilonova.services.image.image import ACTIVE
+from kilonova.sim.lab.records import Records
+
+
+def at_rest(records: Records) -> Iterator[str]:
+    """No image is half made, and every snapshot of a volume that was made for one belongs to it."""
+    active = {row["id"] for row in records.table("images") if row["status"] == ACTIVE}
+    for row in records.table("images"):
+        if row["status"] != ACTIVE:
+            yield f"image {row['name']} is {row['status']}, and nobody makes it"
+    there = {row["id"]: row for row in records.table("volume_snapshots") if row["status"] != "deleting"}
+    for op in records.table("operations"):
+        facts = from_json(op["facts"], {})
+        for one in facts.get("snapshots", ()) if op["state"] != "done" else ():
+            if one["snapshot"] in there and facts["snapshot_image"] not in active:
+                yield f"snapshot {one['snapshot']} was made for image {facts['snapshot_image']}, which is not there"
+
+
+def done_without_image(records: Records) -> Iterator[str]:
+    """Where nobody deletes images: an operation that is done has left an active one."""
+    active = {row["id"] for row in records.table("images") if row["status"] == ACTIVE}
+    for op in records.table("operations"):
+        image = from_json(op["facts"], {}).get("snapshot_image")
+        if image and op["state"] == "done" and image not in active:
+            yield f"operation {op['id']} is done, and its image {image} is not there"

@@ -1,0 +1,457 @@
+"""A whole cloud in one process and in virtual time: api, conductors and one agent per host, each a simulated process
+with stores of its own on the same files, one hub, one hardware. A killed role runs not one more line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import random
+import shutil
+import sqlite3
+import tempfile
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from kilonova.bus.memory import MemoryBus, MemoryHub
+from kilonova.compute.agent import Agent
+from kilonova.compute.drivers.board import Board
+from kilonova.compute.drivers.hardware import Hardware
+from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.drivers.volumes import BusVolumes
+from kilonova.compute.offer import Offer
+from kilonova.conductor.service import Conductor
+from kilonova.domain.cause import Cause
+from kilonova.domain.errors import KilonovaError
+from kilonova.engine.core import Engine
+from kilonova.engine.limits import Limits
+from kilonova.engine.secrets import Seal
+from kilonova.ha.watch import Watch
+from kilonova.notifications.sender import Sender
+from kilonova.notifications.target import Target
+from kilonova.operations import REGISTRY
+from kilonova.scheduler.service import Scheduler
+from kilonova.schema.revisions import role_of
+from kilonova.services.image.servers import ServerImages
+from kilonova.services.network.service import Networks
+from kilonova.services.volume.files import NoBytes
+from kilonova.services.volume.service import Volumes
+from kilonova.sim.invariants.closed_hosts import watch
+from kilonova.sim.lab.network import Laid, lay
+from kilonova.sim.lab.outages import Outages
+from kilonova.sim.lab.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
+from kilonova.sim.lab.uploads import BusUploads, serve_uploads
+from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
+from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
+from kilonova.store.cell_store import CellStore
+from kilonova.store.marks import Marks, keep_marks
+from kilonova.store.open import OpenStores
+from kilonova.store.roll import Roll
+from kilonova.store.sqlite import SqliteStore
+from kilonova.store.upgrade import upgrade_blocking
+from kilonova.world import Clock, World
+
+T = TypeVar("T")
+DATABASES = ("control", "placement", "cell0", "cell1")
+DATABASE_CLOCK = "databases"  # who has that one, in `set_clock`
+HOUR = 3600.0
+CLOUD_ID = "simulated"
+_BADGE = "INSERT INTO this_store (id, cloud_id, store_id, name, era, mark, restored) VALUES (1, ?, ?, ?, 1, 0, '')"
+SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
+
+
+class SeededIds:
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self._source.getrandbits(128), version=4))
+
+
+@cache
+def template() -> Path:
+    """Empty databases with the current schema, made once and copied for each history."""
+    place = Path(tempfile.mkdtemp(prefix="kilonova-sim-"))
+    for name in DATABASES:
+        upgrade_blocking(f"sqlite:///{place / name}.db", role_of(name))
+        with contextlib.closing(sqlite3.connect(place / f"{name}.db")) as connection, connection:
+            connection.execute(_BADGE, (CLOUD_ID, f"store of {name}", name))
+    return place
+
+
+@dataclass
+class Role:
+    """One simulated process."""
+
+    name: str
+    process: Process
+    world: World
+    stores: OpenStores | None
+    part: Any = None  # Conductor, Agent or None (the api)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    engine: Engine | None = None
+    volumes: Volumes | None = None
+
+
+@dataclass
+class CloudShape:
+    hosts: int = 3
+    cells: int = 1  # besides cell0; hosts are dealt out to them one after the other
+    conductors: int = 1
+    vcpus: int = 8
+    memory_mb: int = 16384
+    disk_gb: int = 100
+    shared_storage: str = ""
+    boot_seconds: float = 0.5
+    copy_seconds: float = 1.0
+    addresses: int = 0  # of its network; without any it has none
+    ports: int = 0  # that lie there to be given to servers; each has one of the addresses
+    board: Board = field(default_factory=Board)  # NUMA cells, threads and cards of each host
+    offer: Offer = field(default_factory=Offer)  # and what of them guests may have
+    traits: Sequence[str] = ()  # that each host announces besides its driver's own
+    volumes: int = 0  # that lie there to be attached
+    rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
+    groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
+    limits: Limits = field(default_factory=Limits)
+    notified: Target | None = None  # gets the notifications, where the limits name a notifier
+    most_notifications: int = 10_000  # that may wait in each database
+    marks: bool = False  # processes and hosts notice an older copy of a database (law 15)
+
+
+class SimCloud:
+    def __init__(
+        self,
+        shape: CloudShape,
+        *,
+        seed: str = "0",
+        directory: Path | None = None,
+        weather: Any = None,
+        faults: Any = None,
+        open_databases: Callable[[SimLoop], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.shape = shape
+        self.seed = seed
+        self.loop = SimLoop()
+        asyncio.set_event_loop(self.loop)
+        self.clock = SimClock(self.loop)
+        self.random = random.Random(f"{seed}:cloud")
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="kilonova-sim-"))
+        self._open_databases = open_databases
+        self._temporary = directory is None
+        self.faults = faults
+        self.outages = Outages()
+        self.hub = MemoryHub(weather)
+        self.hardware = Hardware(clock_sleep=asyncio.sleep, random=random.Random(f"{seed}:hardware"))
+        self.fence = SimulatedFence(self.hardware)
+        self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
+        self.laid = Laid("", [])  # its network
+        self.stock = Stock()  # its volumes
+        self.files = NoBytes()  # what they are made of; outlives whoever keeps them
+        self.roles: dict[str, Role] = {}
+        self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
+        self._lives: dict[str, int] = {}
+        self._skews: dict[str, float] = {}  # by role, where it was set; it outlives the process
+        if open_databases is None:
+            for name in self.databases:
+                shutil.copy(template() / f"{name if name in DATABASES else 'cell1'}.db", self.directory / f"{name}.db")
+            watch(self.directory / "placement.db")
+        for number in range(1, shape.hosts + 1):
+            self.add_host(f"host{number}")
+
+    @property
+    def databases(self) -> list[str]:
+        return [*DATABASES, *(f"cell{number}" for number in range(2, self.shape.cells + 1))]
+
+    # -- hardware -----------------------------------------------------------------------------------------------
+
+    def add_host(self, host: str) -> None:
+        shape = self.shape
+        self.hardware.add_host(
+            host,
+            vcpus=shape.vcpus,
+            memory_mb=shape.memory_mb,
+            disk_gb=shape.disk_gb,
+            shared_storage=shape.shared_storage,
+            boot_seconds=shape.boot_seconds,
+            copy_seconds=shape.copy_seconds,
+            board=shape.board,
+            traits=shape.traits,
+        )
+        self.hardware.on_power(host, lambda on: self._power(host, on))
+        self.hardware.on_crash(host, lambda: self.crash(host))
+
+    def _power(self, host: str, on: bool) -> None:
+        if on:
+            self.start(host)
+        else:
+            self.kill(host)
+
+    def crash(self, role: str, back_after: float = 1.0) -> None:
+        """The process dies here and now, and its supervisor starts it again."""
+        self.kill(role)
+        # in a context of nobody: who crashes in the middle of its own work would take the timer with it
+        self.loop.call_later(back_after, self._revive, role, context=contextvars.Context())
+
+    def _revive(self, role: str) -> None:
+        if role not in self.roles and (role not in self.hardware.hosts() or self.hardware.is_running(role)):
+            self.start(role)
+
+    # -- roles --------------------------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        """Those that do not run; the network is there before them."""
+        if self.shape.addresses and not self.laid.network:
+            self.laid = self.alone(self._lay, "the network", faulty=False)
+        if self.shape.volumes and not self.stock.volumes:
+            self.stock = self.alone(self._lay_volumes, "the volumes", faulty=False)
+        if self.shape.groups and not self._lives:
+            self.alone(lambda stores: lay_groups(stores.control, self.shape.groups), "the groups", faulty=False)
+        hosts = [name for name in self.hardware.hosts() if self.hardware.is_running(name)]
+        for name in ["api", *(f"conductor{n}" for n in range(1, self.shape.conductors + 1)), *hosts]:
+            self.start(name)
+
+    def _driver(self, host: str, bus: MemoryBus) -> SimulatedDriver:
+        return SimulatedDriver(self.hardware, host, offer=self.shape.offer, volumes=BusVolumes(bus))
+
+    def start(self, name: str) -> None:
+        if name in self.roles:
+            return
+        life = self._lives[name] = self._lives.get(name, 0) + 1
+        process = Process(name)
+        source = random.Random(f"{self.seed}:{name}:{life}")
+        is_host = name in self.hardware.hosts()
+        stores = None if is_host else self.open_stores()
+        clock, ids = SimClock(self.loop, skew=self._skews.get(name, self._skew(name))), SeededIds(source)
+        bus = MemoryBus(self.hub, name)
+        volumes = None if stores is None else self._volumes(stores, clock, ids, bus)
+        world = World(
+            clock=clock,
+            ids=ids,
+            random=source,
+            bus=bus,
+            stores=stores,
+            driver=self._driver(name, bus) if is_host else None,
+            memory=SimulatedMemory(self.hardware, name) if is_host else None,
+            fence=None if is_host else self.fence,
+            network=None if stores is None else Networks(stores.control, clock, ids),
+            volume=None if volumes is None else volumes.servers,
+            image=None if stores is None else ServerImages(stores.control, clock),
+            uploads=BusUploads(bus, clock) if is_host else None,
+        )
+        role = Role(name, process, world, stores, volumes=volumes)
+        if stores is not None:
+            process.on_kill(stores.drop)
+        self.roles[name] = role
+        self.loop.spawn(process, self._live(role))
+
+    def _skew(self, name: str) -> float:
+        """Up to an hour, the same for each life of a role: no two machines need agree."""
+        return random.Random(f"{self.seed}:{name}:skew").uniform(-HOUR, HOUR) if self.faults is not None else 0.0
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """The clock of a role, or of all databases, jumps: from now on it is that much ahead of the simulation's."""
+        if name == DATABASE_CLOCK:
+            self.clock.skew = seconds
+            return
+        self._skews[name] = seconds
+        role = self.roles.get(name)
+        if role is not None:
+            cast(SimClock, role.world.clock).skew = seconds
+
+    def open_stores(self, *, faulty: bool = True) -> OpenStores:
+        """Handles of one process on the databases of this cloud."""
+        if self._open_databases is not None:
+            opened = dict(self._open_databases(self.loop))
+        else:
+            opened = {name: self._sqlite(name, self.faults if faulty else None) for name in self.databases}
+        reached = {name: self.outages.over(store) if faulty else store for name, store in opened.items()}
+        roll = Roll(CLOUD_ID) if self.shape.marks and faulty else Roll()
+        stores = OpenStores(reached.pop("control"), reached.pop("placement"), roll=roll)
+        for name, store in reached.items():
+            stores.add_cell(name, CellStore(name, self.clock, store))
+        return stores
+
+    def _sqlite(self, name: str, faults: Any) -> SqliteStore:
+        path = self.directory / f"{name}.db"
+        checkpoint = partial(self._checkpoint, name)
+        store = SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF", checkpoint=checkpoint)
+        store.faults = faults
+        return store
+
+    async def _checkpoint(self, name: str) -> None:
+        """Before and after each transaction the others run; whoever stands at this door may be made to wait there."""
+        if self.at_door is not None:
+            self.at_door(name)
+        await asyncio.sleep(0)
+
+    async def _live(self, role: Role) -> None:
+        """A role that cannot start ends, and its supervisor tries again."""
+        try:
+            await self._run(role)
+        except KilonovaError:
+            self.loop.call_later(0.0, self.crash, role.name, context=contextvars.Context())
+
+    async def _run(self, role: Role) -> None:
+        limits = self.shape.limits
+        await role.world.bus.start()
+        if role.stores is None:
+            interval, storage = limits.report_interval, self.shape.shared_storage
+            cell = self._cell(role.name)
+            agent = Agent(role.world, role.name, REGISTRY, report_interval=interval, storage=storage, cell=cell)
+            role.part = agent
+            await agent.start()
+            return
+        if self.shape.marks:
+            await self._keep_marks(role.name, role.stores, role.world.clock)
+        if role.volumes is not None:
+            await role.volumes.contents.serve(role.world.bus)
+        scheduler = Scheduler(role.world.db, role.world.clock, role.world.random, limits.service_down_time)
+        worker = "" if role.name == "api" else f"{role.name}-{self._lives[role.name]}"
+        role.engine = Engine(role.world, REGISTRY, worker, Seal(SEAL_KEY), limits, scheduler)
+        if worker:
+            role.part = Conductor(role.engine)
+            await role.part.start()
+            await Watch(role.engine).start()
+            if self.shape.notified is not None:
+                await Sender(role.world, worker, self.shape.notified, most=self.shape.most_notifications).start()
+        else:
+            await serve_uploads(role.engine, self.directory / "images")
+            if role.volumes is not None and self.shape.volumes:
+                await role.volumes.keeper(self.files, None).start(role.world.bus)
+        role.ready.set()
+
+    async def _keep_marks(self, name: str, stores: OpenStores, clock: Clock) -> None:
+        """Each of them has a directory that remembers, as an api and a conductor do."""
+        folder = self.directory / "remembers" / name
+        if read_directory_badge(folder) is None:
+            write_directory_badge(folder, DirectoryBadge(cloud=CLOUD_ID, store=name, name=name))
+        stores.marks = Marks(stores, clock, directories=[folder], grace=self.shape.limits.service_down_time)
+        await keep_marks(stores.marks)
+
+    def _cell(self, host: str) -> str:
+        return f"cell{sorted(self.hardware.hosts()).index(host) % self.shape.cells + 1}" if self.shape.cells > 1 else ""
+
+    def lives_of(self, name: str) -> int:
+        """How often the role was started."""
+        return self._lives.get(name, 0)
+
+    def kill(self, name: str) -> None:
+        """kill -9: not one more line of it runs."""
+        role = self.roles.pop(name, None)
+        if role is not None:
+            self.hub.detach(name)
+            self.loop.kill(role.process)
+
+    def terminate(self, name: str) -> None:
+        """SIGTERM: a conductor stops by its own means, and then it is gone."""
+        role = self.roles[name]
+        part = role.part
+        if not isinstance(part, Conductor):
+            raise ValueError(f"{name} is not a conductor")
+
+        async def end() -> None:
+            await part.stop()
+            self.loop.call_later(0.0, self.kill, name, context=contextvars.Context())
+
+        self.loop.spawn(role.process, end())
+
+    # -- from outside -------------------------------------------------------------------------------------------
+
+    def ask(self, work: Callable[[Engine], Awaitable[T]]) -> asyncio.Future[T]:
+        """Do something in the api's process; the future is the caller's. If the api dies it never ends."""
+        role = self.roles["api"]
+        answer: asyncio.Future[T] = self.loop.create_future()
+
+        async def run() -> None:
+            await role.ready.wait()
+            assert role.engine is not None
+            try:
+                result = await work(role.engine)
+            except Exception as error:
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        self.loop.spawn(role.process, run())
+        return answer
+
+    def do(self, work: Callable[[Engine], Awaitable[T]], limit: float = 600.0) -> T:
+        answer = self.ask(work)
+        self.loop.run_until(answer.done, limit, "an answer of the api")
+        return answer.result()
+
+    def alone(self, work: Callable[[OpenStores], Awaitable[T]], what: str, *, faulty: bool = True) -> T:
+        """By a process that takes no part, with handles of its own; others go on meanwhile."""
+        process, stores = self._looker(faulty)
+        answer: asyncio.Future[T] = self.loop.create_future()
+
+        async def run() -> None:
+            answer.set_result(await work(stores))
+
+        self.loop.spawn(process, run())
+        self.loop.run_until(answer.done, 60.0, what)
+        return answer.result()
+
+    def _looker(self, faulty: bool) -> tuple[Process, OpenStores]:
+        """One for the whole run: on PostgreSQL its connections cost more than what it looks at."""
+        if faulty not in self._lookers:
+            process, stores = Process("looker", takes_part=False), self.open_stores(faulty=faulty)
+            process.on_kill(stores.drop)
+            self._lookers[faulty] = process, stores
+        return self._lookers[faulty]
+
+    async def _lay(self, stores: OpenStores) -> Laid:
+        networks = Networks(stores.control, self.clock, SeededIds(random.Random(f"{self.seed}:network")))
+        return await lay(networks, self.shape.addresses, self.shape.ports)
+
+    def _volumes(self, stores: OpenStores, clock: SimClock, ids: SeededIds, bus: MemoryBus | None = None) -> Volumes:
+        return Volumes(stores.control, clock, ids, Seal(SEAL_KEY), bus=bus, backend=BACKEND)
+
+    async def _lay_volumes(self, stores: OpenStores) -> Stock:
+        volumes = self._volumes(stores, self.clock, SeededIds(random.Random(f"{self.seed}:volumes")))
+        stock = await lay_volumes(volumes, self.files, self.shape.volumes)
+        return await lay_rare_volumes(volumes, self.files, stock) if self.shape.rare_volumes else stock
+
+    # -- backups ------------------------------------------------------------------------------------------------
+
+    def back_up(self) -> Path:
+        """All databases, as they are at this instant."""
+        folder = Path(tempfile.mkdtemp(prefix="backup-", dir=self.directory))
+        for name in self.databases:
+            with (
+                contextlib.closing(sqlite3.connect(self.directory / f"{name}.db")) as source,
+                contextlib.closing(sqlite3.connect(folder / f"{name}.db")) as target,
+            ):
+                source.backup(target)
+        return folder
+
+    def put_back(self, folder: Path, names: Sequence[str]) -> None:
+        """These databases become what they were; whoever had them open is killed. Hosts go on."""
+        for name in [name for name, role in self.roles.items() if role.stores is not None]:
+            self.kill(name)
+        for process, _ in self._lookers.values():
+            self.loop.kill(process)
+        self._lookers.clear()
+        for name in names:
+            for old in self.directory.glob(f"{name}.db*"):
+                old.unlink()
+            shutil.copy(folder / f"{name}.db", self.directory / f"{name}.db")
+
+    def cause(self, request: str = "") -> Cause:
+        request = request or f"req-{self.random.getrandbits(64):x}"
+        return Cause(user_id="admin", project_id="demo", through="sim", request_id=request)
+
+    def close(self) -> None:
+        for name in list(self.roles):
+            self.kill(name)
+        for process, _ in self._lookers.values():
+            self.loop.kill(process)
+        self.loop.close()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,261 @@
+"""One telling of a story: its cloud, its script step by step, and what it does when something happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kilonova.compute.drivers.board import Board
+from kilonova.compute.offer import Offer
+from kilonova.domain.errors import KilonovaError
+from kilonova.domain.hardware_options import SimulatedCard
+from kilonova.domain.pci import DeviceSpec
+from kilonova.engine.limits import Limits
+from kilonova.settings import ComputeOptions, PciOptions, Settings
+from kilonova.sim.lab.cloud import CloudShape
+from kilonova.sim.lab.flavors import LARGE, PINNED, ROOMY, SMALL, flavor
+from kilonova.sim.loop.event_loop import TimeLimit
+from kilonova.sim.stories.file import Lined, Story, StoryError, fill_in
+from kilonova.sim.stories.names import Names
+from kilonova.sim.stories.requests import Answer
+from kilonova.sim.stories.scene import Scene
+from kilonova.sim.stories.trouble import StoryCloud
+from kilonova.sim.stories.verbs import Verbs
+from kilonova.sim.stories.watch import Event, Watch
+
+FLAVORS = {"small": SMALL, "large": LARGE, "roomy": ROOMY, "pinned": PINNED}
+START_UP = 20.0  # virtual seconds before a story begins: all hosts have registered
+PATIENCE = 600.0  # virtual seconds for an answer or an `until`
+QUIET = (*Verbs.LET_TIME_PASS, "parallel", "expect_refused", "audit")  # they speak for themselves in the log
+
+
+class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The inside of each host; without it, CPUs are all alike and for everybody."""
+
+    numa_nodes: int = 1
+    cpu_threads: int = 1
+    cpu_dedicated_set: str = ""
+    cpu_shared_set: str = ""
+    pci: list[SimulatedCard] = []
+
+    @property
+    def board(self) -> Board:
+        return Board(self.numa_nodes, self.cpu_threads, {}, self.pci)
+
+    @property
+    def offer(self) -> Offer:
+        """All of its cards are for guests."""
+        compute = ComputeOptions(cpu_dedicated_set=self.cpu_dedicated_set, cpu_shared_set=self.cpu_shared_set)
+        return Offer.of(Settings(compute=compute, pci=PciOptions(device_spec=[DeviceSpec()])))
+
+
+@dataclass
+class Cue:
+    """What the story does, once, when an event comes that has these facts."""
+
+    entry: Lined
+    facts: dict[str, str]
+    do: list[Lined]
+
+
+class Player:
+    def __init__(self, story: Story, values: dict[str, Any]) -> None:
+        self.story = story
+        self.script: list[Lined] = fill_in(story.script, values)
+        self.then: dict[str, Any] = fill_in(story.then, values)
+        cluster = dict(fill_in(story.cluster, values))
+        self.flavors = {**FLAVORS, **{name: flavor(name, *size) for name, size in cluster.pop("flavors", {}).items()}}
+        self.cloud = StoryCloud(_shape(story, cluster), story.name)
+        self.names = Names()
+        self.snapshots: dict[str, str] = {}  # images of servers, by their names: their ids
+        self.watch = Watch(self.cloud, self.names, self.tell, self._cue)
+        self.verbs = Verbs(self)
+        self.log: list[str] = []
+        self.found: list[str] = []
+        self.taker = ""  # the role that committed what the last `when` waited for
+        self._cues: list[Cue] = []
+        self._answers: list[tuple[str, Answer]] = []
+        self._unfinished = 0  # cues whose steps are still being done
+        self._began = 0.0
+        self._is_over = False
+
+    def tell(self, who: str, what: str) -> None:
+        if not self._is_over:
+            self.log.append(f"{self.cloud.loop.time() - self._began:8.2f} {who:<10} {what}")
+
+    def scene(self) -> Scene:
+        return Scene(self.cloud, self.watch, self.names, self.flavors)
+
+    def role(self, name: str) -> str:
+        """`taker` is whoever committed what the last `when` waited for."""
+        role = self.taker if name == "taker" else name
+        if role not in self.cloud.known_roles():
+            raise ValueError(f"there is no role {role!r}")
+        return role
+
+    # -- telling ------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        self.cloud.start_all()
+        self._name_things()
+        self.cloud.loop.run_for(START_UP)
+        self._began = self.cloud.loop.time()
+        self.cloud.commits.tell = self.tell
+        self.watch.start()
+        self.log.clear()
+        for entry in self.script:
+            self._perform(entry)
+            self._settle()
+        self._wait_for_answers()
+        self._is_over = True
+
+    def _name_things(self) -> None:
+        self.names.note(self.cloud.laid.network, "net")
+        for number, port in enumerate(self.cloud.laid.ports, start=1):
+            self.names.note(port, f"port{number}")
+        for number, volume in enumerate(self.cloud.stock.volumes, start=1):
+            self.names.note(volume, f"volume{number}")
+
+    def _perform(self, entry: Lined) -> None:
+        if "when" in entry:
+            self._cues.append(_cue_of(entry))
+            return
+        answers = self.begin(entry)
+        self.run_until(lambda: all(answer.coming.done() for answer in answers), PATIENCE, "an answer of the api")
+
+    def begin(self, entry: dict[str, Any]) -> list[Answer]:
+        """Do one step; answers that are still to come are judged later."""
+        ((verb, what),) = entry.items()
+        if verb not in QUIET:
+            self.tell("story", f"{verb} {told(what)}")
+        try:
+            came = _call(getattr(self.verbs, verb), what)
+        except (ValueError, TypeError, KeyError, KilonovaError) as error:
+            raise StoryError(self.story.where(entry), f"{verb}: {error}") from error
+        answers = came if isinstance(came, list) else [came] if came is not None else []
+        if verb not in ("parallel", "expect_refused"):  # theirs are known from the steps inside
+            self._answers += [(self.story.where(entry), answer) for answer in answers]
+        return answers
+
+    def _settle(self) -> None:
+        """Judge the answers that have come."""
+        self.watch.look()
+        for where, answer in [pair for pair in self._answers if pair[1].coming.done()]:
+            error = answer.coming.exception()
+            if error is not None and not isinstance(error, KilonovaError):
+                raise error
+            wrong = answer.judge(None if error else answer.coming.result(), error)
+            if wrong:
+                self.found.append(f"{where}: {wrong}")
+        self._answers = [pair for pair in self._answers if not pair[1].coming.done()]
+
+    def _wait_for_answers(self) -> None:
+        self.run_until(
+            lambda: not self._unfinished and all(answer.coming.done() for _, answer in self._answers),
+            PATIENCE,
+            "the last answers",
+        )
+        self._settle()
+        for cue in self._cues:
+            self.found.append(f"{self.story.where(cue.entry)}: {told(cue.facts)} never happened")
+
+    def _cue(self, event: Event) -> bool:
+        due = [cue for cue in self._cues if cue.facts.items() <= event.facts.items()]
+        for cue in due:
+            self._cues.remove(cue)
+            self.taker = event.by or self.taker
+            self._unfinished += 1
+            self._go_on(list(cue.do))
+        return bool(due)
+
+    def _go_on(self, entries: list[Lined]) -> None:
+        """The steps of a `do` one after the other: the next begins when the api has answered the one before."""
+        while entries:
+            answers = self.begin(entries.pop(0))
+            if answers:
+                answers[-1].coming.add_done_callback(lambda _: self._go_on(entries))
+                return
+        self._unfinished -= 1
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def run_until(self, predicate: Callable[[], bool], limit: float, what: str) -> None:
+        self.cloud.loop.run_until(lambda: self.watch.look() or predicate(), limit, what)
+
+    def let_pass(self, seconds: float) -> None:
+        over: list[bool] = []
+        self.cloud.loop.call_later(seconds, over.append, True)
+        self.run_until(lambda: bool(over), seconds + 1.0, f"{seconds} seconds")
+
+    def until(self, what: str) -> None:
+        """`a is active`, `host1 is down`, `migrate a is waiting`, `all is quiet`."""
+        subject, _, state = what.rpartition(" is ")
+        if not subject:
+            raise ValueError(f"{what!r}: expected `X is Y`, as in `a is active` or `all is quiet`")
+        looked, answer = -1, False
+
+        def holds() -> bool:
+            nonlocal looked, answer
+            if self.watch.looks != looked or subject in self.watch.hosts:
+                looked, answer = self.watch.looks, self._holds(subject, state)
+            return answer
+
+        try:
+            self.run_until(holds, PATIENCE, what)
+        except TimeLimit as error:
+            self.found.append(str(error))
+
+    def _holds(self, subject: str, state: str) -> bool:
+        operations = list(self.watch.operations.values())
+        if subject == "all":
+            return not any(row["live"] for row in operations)
+        if subject in self.cloud.hardware.hosts():
+            return self.watch.hosts.get(subject) == state
+        if " " in subject:
+            kind, server = subject.split()
+            of_it = [row for row in operations if (row["kind"], self.names.of(row["server_id"])) == (kind, server)]
+            return bool(of_it) and of_it[-1]["state"] == state
+        found = self.watch.server(self.names.server_id(subject))
+        if state == "gone":
+            return found is None or bool(found["deleted"])
+        return found is not None and found["vm_state"] == state and found["operation_id"] is None
+
+    def close(self) -> None:
+        self.watch.close()
+        self.cloud.close()
+
+
+def _cue_of(entry: Lined) -> Cue:
+    facts = {key: str(value) for key, value in entry["when"].items()}
+    if "step" in facts or "at" in facts:
+        facts = {**facts, "is": facts.get("is", "taken"), "way": facts.get("way", "do")}
+    return Cue(entry, facts, entry["do"] if isinstance(entry["do"], list) else [entry["do"]])
+
+
+def _call(verb: Any, what: Any) -> Any:
+    """`verb: {key: value}`, `verb: [one, two]` or `verb: one`."""
+    if isinstance(what, dict):
+        return verb(**what)
+    return verb(*what) if isinstance(what, list) else verb(what)
+
+
+def told(what: Any) -> str:
+    """The arguments of a step as they stand in the log."""
+    if not isinstance(what, dict):
+        return str(what)
+    words = [f"{key}({told(value)})" if isinstance(value, dict) else f"{key}={value}" for key, value in what.items()]
+    if "server" in what:
+        words = [str(what["server"]), *(word for word in words if not word.startswith("server="))]
+    return " ".join(words)
+
+
+def _shape(story: Story, cluster: dict[str, Any]) -> CloudShape:
+    try:
+        limits = msgspec.convert(cluster.pop("limits", {}), Limits, strict=False)
+        machine = msgspec.convert(cluster.pop("machine", {}), Machine, strict=False)
+        return CloudShape(**cluster, limits=limits, board=machine.board, offer=machine.offer)
+    except (TypeError, msgspec.ValidationError) as error:
+        raise StoryError(story.where(story.cluster), f"cluster: {error}") from None

@@ -1,0 +1,362 @@
+"""How things stand, in words a story can compare: records, claims, disks. `then:` and `check:` say at which to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kilonova.compute.drivers.given import Given, contents_line
+from kilonova.domain.cpus import told
+from kilonova.domain.guest import GuestSpec
+from kilonova.domain.hardware import HostClaim
+from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.operations.whole_hosts.requests import CHECKS as WHOLE
+from kilonova.sim.lab.records import Records, read_records
+from kilonova.sim.stories.names import Names
+from kilonova.sim.stories.trouble import StoryCloud
+from kilonova.sim.stories.watch import Watch
+from kilonova.store.host_hardware import claim_from
+
+# What is not named must not be there.
+ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes", "failed_builds", "images")
+
+
+@dataclass
+class Scene:
+    """Each public method is a word of `then:`."""
+
+    cloud: StoryCloud
+    watch: Watch
+    names: Names
+    flavors: dict[str, Flavor]
+    records: Records = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.records = read_records(self.cloud)
+
+    # -- records ------------------------------------------------------------------------------------------------
+
+    def servers(self) -> dict[str, Any]:
+        """A server that is nowhere is missing; one that has no cell yet is `placing`."""
+        found: dict[str, Any] = {}
+        for row in self.records.table("build_requests"):
+            behind = self.watch.operations.get(("control", row["operation_id"] or "")) or {}
+            waits_for = self.names.told(behind.get("waiting_for") or "")
+            found[self.names.of(row["server_id"])] = {"status": "placing", "waits_for": waits_for}
+        for row in self.records.table("servers"):
+            if not row["hidden"]:
+                found[self.names.of(row["id"])] = self._server(row)
+        return found
+
+    def _server(self, row: dict[str, Any]) -> dict[str, Any]:
+        runner = f"{row['runner_host']}/{row['runner_copy']}" if row["runner_host"] else None
+        behind = self.watch.operations.get((row["database"], row["operation_id"] or ""))
+        details = from_json(row["details"], {})
+        return {
+            "name": row["name"],
+            "image": row["image_ref"],
+            "image_properties": details.get("image_properties", {}),
+            "key": details.get("key_name"),
+            "metadata": details.get("metadata", {}),
+            "status": row["vm_state"],
+            "task": row["task_state"],
+            "flavor": flavor_from(row["flavor"]).name,
+            "host": row["host"],
+            "runner": runner,
+            "proof": self.names.told(from_json(row["runner_proof"], {}).get("why", "")),
+            "copy": row["copy"],
+            "turn": row["turn"],
+            "power": {0: "none", 1: "on", 4: "off"}[row["power_state"]],
+            "cell": row["database"],
+            "why_unplaced": row["cell0_failure"],
+            "operation": behind["kind"] if behind else None,
+            "waits_for": self.names.told((behind or {}).get("waiting_for") or ""),
+        }
+
+    def counts(self) -> dict[str, int]:
+        """How many servers are in each state."""
+        counts: dict[str, int] = {}
+        for server in self.servers().values():
+            counts[server["status"]] = counts.get(server["status"], 0) + 1
+        return counts
+
+    def operations(self) -> list[str]:
+        """All, in the order they were accepted."""
+        told = []
+        for row in self.watch.operations.values():
+            problem = from_json(row["error"], None)
+            why = f" ({problem['step'] or row['kind']}: {problem['code']})" if problem else ""
+            told.append(f"{row['kind']} {self.names.of(row['server_id'])}".strip() + f": {row['state']}{why}")
+        return told
+
+    def accounts(self) -> list[str]:
+        """Of operations about whole hosts: the sentence, and the hosts' proofs."""
+        found = sorted(self.records.table("operations"), key=lambda row: (row["created_at"], row["id"]))
+        accounts = [from_json(row["facts"], {}).get("account") for row in found if row["kind"] in WHOLE]
+        return [self.names.told(one["sentence"] + _proofs(one)) for one in accounts if one]
+
+    def failures(self) -> list[str]:
+        """Records of the failure watch."""
+        found = sorted(self.records.table("host_failures"), key=lambda row: (row["created_at"], row["id"]))
+        return [f"{row['host']}: {row['state']}; {row['sentence']}".removesuffix("; ") for row in found]
+
+    def migrations(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("migrations"), key=lambda row: row["number"])
+        return self._by_server(
+            (
+                row["server_id"],
+                f"{row['kind']} {row['source_host']}/{row['source_copy']} -> {row['dest_host']}/{row['dest_copy']}: "
+                f"{row['status']}{' (open)' if row['open'] else ''}",
+            )
+            for row in found
+        )
+
+    def copies(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
+        return self._by_server((row["server_id"], f"{row['host']}/{row['copy']} {row['state']}") for row in found)
+
+    def debts(self) -> list[str]:
+        return sorted(
+            f"{d['host']} owes {self.names.of(d['server_id'])}/{d['copy']}" for d in self.records.table("debts")
+        )
+
+    def findings(self) -> list[str]:
+        """What abandoned steps left, until somebody settles it."""
+        found = sorted(self.records.table("findings"), key=lambda row: (row["created_at"], row["id"]))
+        return [
+            f"{self.names.of(row['server_id'])}: {'undo ' if row['way'] == 'undo' else ''}{row['step']}"
+            f"{' on ' + row['host'] if row['host'] else ''}: {row['reason']}"
+            for row in found
+            if row["open"]
+        ]
+
+    def quarantine(self) -> list[str]:
+        return sorted(
+            f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['reason']}"
+            for q in self.records.table("quarantine")
+            if q["ended_at"] is None
+        )
+
+    def settled(self) -> list[str]:
+        """Guests that left the quarantine on an operator's word."""
+        return sorted(
+            f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['action']} by {q['action_by']}"
+            for q in self.records.table("quarantine")
+            if q["ended_at"] is not None
+        )
+
+    def actions(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("actions"), key=lambda row: (row["started_at"], row["number"]))
+        return self._by_server(
+            (row["server_id"], row["action"] + (f": {row['message']}" if row["message"] else "")) for row in found
+        )
+
+    def events(self) -> dict[str, list[str]]:
+        found = sorted(self.records.table("action_events"), key=lambda r: (r["started_at"], r["finished_at"] or 1e12))
+        return self._by_server(
+            (row["server_id"], f"{row['event']}{' on ' + row['host'] if row['host'] else ''}: {row['result']}")
+            for row in found
+        )
+
+    def faults(self) -> dict[str, list[str]]:
+        """What the owner may read."""
+        found = sorted(self.records.table("faults"), key=lambda row: row["number"])
+        return self._by_server((row["server_id"], row["message"]) for row in found)
+
+    def fault_details(self) -> dict[str, list[str]]:
+        """What only an administrator may."""
+        found = sorted(self.records.table("faults"), key=lambda row: row["number"])
+        return self._by_server((row["server_id"], self.names.told(row["details"] or "")) for row in found)
+
+    def verdicts(self) -> dict[str, list[str]]:
+        """Why each host was not taken by a plan that found none: host, filter, number."""
+        return self._by_server(
+            (step["server_id"], f"{v['host']} {v['filter']}: {v['sentence']}")
+            for step in self.records.table("steps")
+            if step["error"] and from_json(step["error"]).get("details")
+            for v in from_json(step["error"])["details"]["decision"]["verdicts"]
+            if not v["passed"]
+        )
+
+    def ports(self) -> dict[str, list[str]]:
+        """By server: each with its address and the host it is bound to. Those that lie there are of `nobody`."""
+        addresses = {row["port_id"]: row["address"] for row in self.records.table("fixed_ips")}
+        found = sorted(self.records.table("ports"), key=lambda row: (row["slot"], row["name"]))
+        told: dict[str, list[str]] = {}
+        for row in found:
+            words = [row["name"], addresses[row["id"]], f"on {row['host']}" if row["host"] else ""]
+            told.setdefault(self.names.of(row["device_id"]) or "nobody", []).append(" ".join(filter(None, words)))
+        return told
+
+    def volumes(self) -> dict[str, list[str]]:
+        """By server: each with its state, its host and what it holds. Those that nobody has are of `nobody`."""
+        attached = {row["volume_id"]: row for row in self.records.table("volume_attachments")}
+        told: dict[str, list[str]] = {}
+        for row in sorted(self.records.table("volumes"), key=lambda row: row["name"]):
+            one = attached.get(row["id"])
+            where = f"{one['status']} on {one['host']}" if one is not None else row["status"]
+            whose = self.names.of(one["server_id"]) if one is not None else "nobody"
+            told.setdefault(whose, []).append(f"{row['name']} {where} {row['marker']}".strip())
+        return told
+
+    def images(self) -> dict[str, str]:
+        """Of those that were made of servers: the state, and what a guest finds on it."""
+        found = [row for row in self.records.table("images") if self.names.of(row["id"]) != row["id"]]
+        return {row["name"]: f"{row['status']} {row['marker'] or ''}".strip() for row in found}
+
+    def kept_snapshots(self) -> list[str]:
+        """Of disks, on hosts: until they are uploaded."""
+        hosts = [self.cloud.hardware.host(name) for name in self.cloud.hardware.hosts()]
+        return [
+            f"{host.name} {self.names.of(guest.server)}/{guest.copy}: {self.names.of(guest.snapshot.name)}"
+            for host in hosts
+            for guest in host.guests.values()
+            if guest.snapshot is not None
+        ]
+
+    def volume_snapshots(self) -> list[str]:
+        """Those that images of servers name."""
+        found = [row for row in self.records.table("volume_snapshots") if "snapshot for" in (row["name"] or "")]
+        return sorted(f"{row['name']} {row['status']} {row['marker']}".strip() for row in found)
+
+    # -- claims -------------------------------------------------------------------------------------------------
+
+    def claims(self) -> dict[str, list[str]]:
+        """Every consumer with what it holds: `small on host1`, held for an evacuation or not."""
+        return {
+            self.names.of(consumer): [
+                f"{self._amount(amounts)} on {host}" + (f" for the {self.names.of(holder)}" if holder else "")
+                for (host, holder), amounts in sorted(places.items())
+            ]
+            for consumer, places in sorted(self.records.held.items())
+        }
+
+    def _amount(self, amounts: dict[str, int]) -> str:
+        name = next((name for name, flavor in self.flavors.items() if flavor.resources() == amounts), None)
+        return name or " ".join(f"{key}={amounts[key]}" for key in sorted(amounts))
+
+    def used(self) -> dict[str, int]:
+        """VCPU in use per host; memory and disk go the same way."""
+        used: dict[str, int] = {}
+        for places in self.records.held.values():
+            for (host, _), amounts in places.items():
+                used[host] = used.get(host, 0) + amounts.get("VCPU", 0)
+        return used
+
+    def hardware(self) -> dict[str, list[str]]:
+        """What of its host's hardware each copy holds: `host1/1 cell 0 CPU 2-3, device 0000:81:00.1`."""
+        found = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
+        return self._by_server(
+            (row["server_id"], f"{row['host']}/{row['copy']} {_held(claim)}")
+            for row in found
+            if (claim := claim_from(row["claim"])) is not None
+        )
+
+    # -- the machine room ---------------------------------------------------------------------------------------
+
+    def disks(self) -> dict[str, list[str]]:
+        """Every copy that lies on a host: is it on, and what does its disk hold."""
+        return self._by_server(
+            (f.server, f"{f.host}/{f.copy} {f.power} {f.marker if f.whole else 'incomplete'}".strip())
+            for f in sorted(self.cloud.hardware.survey(), key=lambda f: (f.copy, f.host))
+        )
+
+    def contents(self) -> dict[str, list[str]]:
+        """What each guest that is defined on a host was given, as it says on its console."""
+        return self._by_server(
+            (spec.server, f"{host}/{spec.copy} {line.removeprefix('KILONOVA-CONTENTS ').strip()}")
+            for host, spec, given in self._defined()
+            if (line := contents_line(spec, given))
+        )
+
+    def nics(self) -> dict[str, list[str]]:
+        """The network devices of each guest that is defined on a host, by their addresses, as its host was told."""
+        return self._by_server(
+            (spec.server, f"{host}/{spec.copy} {' '.join(one.address for one in port.addresses)}")
+            for host, spec, _ in self._defined()
+            for port in spec.ports
+        )
+
+    def _defined(self) -> list[tuple[str, GuestSpec, Given]]:
+        hosts = [self.cloud.hardware.host(name) for name in self.cloud.hardware.hosts()]
+        found = [(host.name, guest.spec, guest.given) for host in hosts for guest in host.guests.values() if guest.spec]
+        return sorted(found, key=lambda one: (one[1].copy, one[0]))
+
+    def sizes(self) -> dict[str, list[str]]:
+        """Every copy that lies on a host: how large its disks are, and what those beside the root disk hold."""
+        copies = sorted(self.cloud.hardware.survey(), key=lambda f: (f.copy, f.host))
+        lying = [(f, self.cloud.hardware.disk(self.cloud.hardware.host(f.host), f.server, f.copy)) for f in copies]
+        return self._by_server(
+            (f.server, " ".join([f"{f.host}/{f.copy}", *disk.described()])) for f, disk in lying if disk is not None
+        )
+
+    def usage(self) -> dict[str, int]:
+        """What all servers together count with against the quotas."""
+        rows = self.records.table("quota_usages")
+        return {name: sum(row[name] for row in rows) for name in ("instances", "cores", "ram")}
+
+    def hosts(self) -> dict[str, str]:
+        self.watch.look()
+        return dict(self.watch.hosts)
+
+    def failed_builds(self) -> dict[str, int]:
+        """Of each host, since the last one that worked."""
+        return {row["name"]: row["failed_builds"] for row in self.records.table("hosts") if row["failed_builds"]}
+
+    def refused(self) -> dict[str, str]:
+        """Agents that the cloud would not have, and why."""
+        parts = {name: role.part for name, role in self.cloud.roles.items() if name in self.cloud.hardware.hosts()}
+        return {name: part.refused for name, part in parts.items() if part is not None and part.refused}
+
+    def _by_server(self, told: Iterator[tuple[str, str]] | Any) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for server_id, text in told:
+            found.setdefault(self.names.of(server_id), []).append(text)
+        return found
+
+
+def _held(claim: HostClaim) -> str:
+    cells = [f"cell {cell.cell} CPU {told(cell.host_cpus) or 'any'}" for cell in claim.cells]
+    return ", ".join([*cells, *(f"device {address}" for address in claim.addresses)])
+
+
+WORDS = [name for name in vars(Scene) if not name.startswith("_") and callable(getattr(Scene, name))]
+
+
+def differences(expected: dict[str, Any], scene: Scene) -> list[str]:
+    """Sentences, one per difference. Only what is named is compared, except where the whole is asked for."""
+    found: list[str] = []
+    for word, wanted in expected.items():
+        actual = getattr(scene, word)()
+        if word in ALL_OF_IT and isinstance(wanted, dict):
+            wanted = {**dict.fromkeys(actual), **wanted}
+        found += _compare(word, wanted, actual)
+    return found
+
+
+def _compare(path: str, wanted: Any, actual: Any) -> Iterator[str]:
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        for key, value in wanted.items():
+            yield from _compare(f"{path} {key}", value, actual.get(str(key)))
+    elif isinstance(wanted, list):
+        found = actual or []
+        if len(wanted) != len(found) or not all(_is_as(w, f) for w, f in zip(wanted, found, strict=True)):
+            yield f"{path}: expected {wanted}, found {found}"
+    elif not _is_as(wanted, actual):
+        yield f"{path}: expected {wanted}, found {actual}"
+
+
+def _is_as(wanted: Any, actual: Any) -> bool:
+    """A text that ends in … is the beginning of what is meant."""
+    if isinstance(wanted, str) and wanted.endswith("…"):
+        return isinstance(actual, str) and actual.startswith(wanted[:-1])
+    if wanted is None or actual is None:
+        return wanted in (None, "none", []) and actual in (None, "", [], {})
+    return str(wanted) == str(actual)
+
+
+def _proofs(account: dict[str, Any]) -> str:
+    """Of dead hosts."""
+    proofs = sorted(proof["proven_by"] for proof in account["proof"].values() if proof["proven_by"])
+    return f" ({', '.join(proofs)})" if proofs else ""

@@ -1,0 +1,161 @@
+"""Stories: a cluster, a script, the log it must produce, and what must be true then; run in virtual time.
+
+    the cloud starts -> the script, step by step, and what it does `when` something happens -> `then:` and invariants
+      -> faults stop, every host comes back, everything ends -> invariants at rest
+A story passes when its log is the same to the letter, nothing differs from `then:`, no invariant is violated and
+nothing failed in a way the code did not expect. The format is told in tests/stories/README.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kilonova.domain.errors import KilonovaError, Refused
+from kilonova.sim.invariants.invariants import check as check_invariants
+from kilonova.sim.invariants.invariants import violations
+from kilonova.sim.lab.rest import come_to_rest
+from kilonova.sim.loop.event_loop import Deadlock, Livelock, TimeLimit
+from kilonova.sim.stories.file import Story, StoryError, fill_in, load, rewrite_log
+from kilonova.sim.stories.player import Player
+from kilonova.sim.stories.scene import WORDS, differences
+from kilonova.sim.stories.verbs import check_verbs
+
+REST = 1800.0  # virtual seconds for everything to end afterwards
+FAILED = 4
+
+
+@dataclass
+class Told:
+    """How a story went: its log, and what is wrong with it (nothing, when it passed)."""
+
+    log: list[str]
+    found: list[str] = field(default_factory=list)
+
+
+def check_words(story: Story) -> None:
+    """Raises `StoryError` for what no story can do or say."""
+    for values in story.variants():
+        check_verbs(story.where, fill_in(story.script, values))
+    unknown = [word for word in story.then if word not in WORDS]
+    if unknown:
+        known = ", ".join(WORDS)
+        raise StoryError(story.where(story.then), f"then: nothing is called {unknown[0]!r}; there are {known}")
+
+
+def run(story: Story) -> Told:
+    """All variants of a story."""
+    check_words(story)
+    told = Told([])
+    for values in story.variants():
+        one = _run_one(story, values)
+        title = ", ".join(f"{key}={value}" for key, value in values.items())
+        told.log += [*([f"== {title}"] if title else []), *(_outcomes(one.log) if story.shows else one.log)]
+        told.found += [f"{title}: {sentence}" if title else sentence for sentence in one.found]
+    told.found += _first_difference(story.log, told.log)
+    return told
+
+
+def _run_one(story: Story, values: dict[str, Any]) -> Told:
+    player = Player(story, values)
+    with _unexpected(player.found):
+        try:
+            player.play()
+            _judge(player)
+        except (TimeLimit, Deadlock, Livelock, KilonovaError) as error:
+            player.found.append(f"the story broke off: {error}")
+        finally:
+            player.close()
+    return Told(player.log, [player.names.told(sentence) for sentence in player.found])
+
+
+def _judge(player: Player) -> None:
+    """What is not as `then:` says, and which invariants do not hold, now and when all has come to rest."""
+    player.found += differences(player.then, player.scene())
+    player.found += check_invariants(player.cloud, at_rest=False)
+    records = come_to_rest(player.cloud, patience=REST)
+    player.found += [f"at rest: {sentence}" for sentence in violations(records, player.cloud, at_rest=True)]
+
+
+class _Listener(logging.Handler):
+    def __init__(self, found: list[str]) -> None:
+        super().__init__()
+        self._found = found
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._found.append(f"unexpected: {record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@contextmanager
+def _unexpected(found: list[str]) -> Iterator[None]:
+    """An exception that the code only logs fails a story; what is merely worth a warning is not printed."""
+    logger, listener = logging.getLogger("kilonova"), _Listener(found)
+    logger.addHandler(listener)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.propagate = propagate
+        logger.removeHandler(listener)
+
+
+def _outcomes(log: list[str]) -> list[str]:
+    """What the story did, what it waited for, and what became of operations and servers."""
+    words = (" waits for ", " superseded by ", "; ")
+    return [line for line in log if line[9:19].strip() == "story" or any(word in line for word in words)]
+
+
+def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
+    for number in range(max(len(expected), len(actual))):
+        old, new = (lines[number] if number < len(lines) else "(nothing)" for lines in (expected, actual))
+        if old != new:
+            return [f"log line {number + 1}: expected {old!r}, came {new!r}"]
+    return []
+
+
+def files(paths: Iterable[str | Path]) -> list[Path]:
+    """A folder stands for the stories in it."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        found += sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return found
+
+
+def main(paths: Iterable[str | Path], update: bool = False) -> int:
+    """`kilonova sim run FILE…`: prints each log and a verdict; 0 when all passed, else 4. With `update` the `log:` in
+    each file becomes what it is now; everything else must hold all the same."""
+    try:
+        return _tell(_stories(paths), update)
+    except StoryError as error:
+        raise Refused("usage", str(error)) from None
+
+
+def _tell(stories: list[Story], update: bool) -> int:
+    failed = 0
+    for story in stories:
+        told = run(story)
+        if update:
+            rewrite_log(story.path, told.log)
+            told.found = [sentence for sentence in told.found if not sentence.startswith("log line ")]
+        print("\n".join(told.log))
+        print(f"{story.path}: " + ("FAILED" if told.found else "passed"))
+        for sentence in told.found:
+            print(f"  {sentence}")
+        failed += bool(told.found)
+    return FAILED if failed else 0
+
+
+def _stories(paths: Iterable[str | Path]) -> list[Story]:
+    """All are read before one is told: what is no story is a wrong question, not a failed story."""
+    found = files(paths)
+    if not found:
+        raise Refused("usage", "no stories were named; name files, or directories with *.yaml files")
+    stories = [load(path) for path in found]
+    for story in stories:
+        check_words(story)
+    return stories

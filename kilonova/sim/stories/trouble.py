@@ -1,0 +1,93 @@
+"""What a story does to its cloud from outside: cut the bus, spoil a COMMIT, stop a process; and who committed what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kilonova.domain.errors import CommitFailed, CommitUnknown
+from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.loop.event_loop import current_process
+from kilonova.sim.loop.faults import Weather
+
+WAYS = ("failed", "unknown")
+
+
+@dataclass
+class Spoiled:
+    """The next `times` COMMITs on a database (of one role, or of any) go wrong."""
+
+    database: str
+    how: str
+    by: str = ""
+    times: int = 1
+
+    def concerns(self, database: str, role: str, how: str) -> bool:
+        return self.times > 0 and self.how == how and self.database == database and self.by in ("", role)
+
+
+class Commits:
+    """Sees every COMMIT of every role; see store/instruments.py."""
+
+    def __init__(self, weather: Weather) -> None:
+        self.weather = weather
+        self.orders: list[Spoiled] = []
+        self.made: list[tuple[str, str]] = []  # (database, role), until somebody looks
+        self.tell: Callable[[str, str], None] = lambda role, text: None
+
+    def before_commit(self, store_name: str) -> None:
+        if self._spoils(store_name, "failed"):
+            raise CommitFailed(f"{store_name}: the story failed it")
+        self.made.append((store_name, role_here()))
+
+    def after_commit(self, store_name: str) -> None:
+        if self._spoils(store_name, "unknown"):
+            raise CommitUnknown(f"{store_name}: the story cut the connection")
+
+    def _spoils(self, database: str, how: str) -> bool:
+        role = role_here()
+        order = next((order for order in self.orders if order.concerns(database, role, how)), None)
+        if order is None:
+            return False
+        order.times -= 1
+        self.tell(role, f"COMMIT on {database}: {how}")
+        return True
+
+    def stop(self) -> None:
+        self.orders.clear()
+        self.weather.stop()
+
+
+def role_here() -> str:
+    process = current_process()
+    return process.name if process is not None else ""
+
+
+class StoryCloud(SimCloud):
+    """All clocks agree, so that a log can be read."""
+
+    def __init__(self, shape: CloudShape, seed: str) -> None:
+        self.weather = Weather(seed)
+        self.commits = Commits(self.weather)
+        super().__init__(shape, seed=seed, weather=self.weather, faults=self.commits)
+        self.weather.hardware = self.hardware
+
+    def _skew(self, name: str) -> float:
+        return 0.0
+
+    def known_roles(self) -> set[str]:
+        """All that ever lived, and every machine in the room."""
+        return {*self._lives, *self.hardware.hosts()}
+
+    def stall(self, role: str) -> None:
+        self.loop.freeze(self.roles[role].process)
+
+    def resume(self, role: str) -> None:
+        self.loop.thaw(self.roles[role].process)
+
+    def cut_bus(self, cut: bool) -> None:
+        """Nobody hears anybody."""
+        if cut:
+            self.weather.cut.update(self.roles)
+        else:
+            self.weather.cut.clear()
