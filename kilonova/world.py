@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -80,10 +80,6 @@ class Row(Protocol):
 
     def __iter__(self) -> Iterator[Any]:
         """The values, in the order of the keys."""
-
-
-class Statement(Protocol):
-    """A statement built once; see store/statements.py."""
 
 
 class Tx(Protocol):
@@ -387,7 +383,6 @@ class World:
     consoles: ConsoleDoor | None = None  # of a host
     host_network: HostNetwork | None = None  # of a host
     free_bytes: Callable[[Path], int] = free_bytes
-    extras: dict[str, Any] = field(default_factory=dict)
 
     @property
     def db(self) -> Stores:
