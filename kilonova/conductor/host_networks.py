@@ -16,8 +16,9 @@ from kilonova.domain.host_network import (
     pack,
     version_of,
 )
+from kilonova.domain.server import Server
 from kilonova.engine.connections import with_ports
-from kilonova.engine.context import ServerRow, guest_spec
+from kilonova.engine.context import guest_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.server_secrets import server_secrets
 from kilonova.hosts.returning import cell_of
@@ -55,7 +56,7 @@ class HostNetworks:
         row = await journal.read(body, few=True)
         if row is None or row["deleted"] or row["runner_host"] != question.host:
             return ContentsAnswer()
-        server = ServerRow(row)
+        server = Server.from_row(row)
         guest = await with_ports(self.engine.world, guest_spec(server, row["runner_copy"]), filters=False)
         return ContentsAnswer(guest=guest, secrets=server_secrets(self.engine.seal, server))
 

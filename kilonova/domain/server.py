@@ -1,7 +1,8 @@
-"""A server's states, as the API shows them, with a sentence each."""
+"""A server: its record, its flavor, and its states as the API shows them, with a sentence each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -77,6 +78,65 @@ def flavor_from(document: str | bytes) -> Flavor:
 
 def flavor_document(flavor: Flavor) -> str:
     return msgspec.json.encode(flavor).decode()
+
+
+class Server(msgspec.Struct):
+    """A server as its cell records it. The fields are the columns of its table, in their order (schema/tables/cell.py);
+    documents stay encoded until somebody asks for them."""
+
+    id: str
+    project_id: str
+    user_id: str
+    name: str
+    turn: int
+    turn_floor: int | None
+    unsettled: int | None
+    operation_id: str | None
+    vm_state: str
+    task_state: str | None
+    power_state: int
+    host: str | None
+    copy: int | None
+    runner_host: str | None
+    runner_copy: int | None
+    runner_proof: str | None
+    image_ref: str
+    flavor_document: str = msgspec.field(name="flavor")
+    claimed: str | None
+    details: str
+    network_info: str | None
+    volume_info: str | None
+    recheck: int
+    hidden: int
+    cell0_failure: str | None
+    created_at: float
+    updated_at: float
+    launched_at: float | None
+    terminated_at: float | None
+    deleted: int
+
+    @classmethod
+    def from_row(cls, row: Iterable[Any]) -> Server:
+        """Decode a whole row by position."""
+        return cls(*row)
+
+    @property
+    def flavor(self) -> Flavor:
+        return flavor_from(self.flavor_document)
+
+    @property
+    def host_name(self) -> str:
+        """The name of its host, or "" without one."""
+        return self.host or ""
+
+    @property
+    def has_ports(self) -> bool:
+        return self.network_info not in (None, "[]")
+
+    def changed(self, columns: Mapping[str, Any]) -> Server:
+        """Return the server with other values in these columns."""
+        fields = {"flavor_document" if name == "flavor" else name: value for name, value in columns.items()}
+        return msgspec.structs.replace(self, **fields)
 
 
 def from_json(document: str | bytes | None, default: Any = None) -> Any:

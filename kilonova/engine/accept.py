@@ -12,11 +12,12 @@ from sqlalchemy import bindparam, select
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Conflict, Refused
 from kilonova.domain.operation import FORWARD
+from kilonova.domain.server import Server
 from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.children import require_forward
 from kilonova.engine.conclude import Next
-from kilonova.engine.context import Newborn, ServerRow, Subject
+from kilonova.engine.context import Newborn, Subject
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Begun, Course, End, Go, begin, inherit
 from kilonova.engine.journal import Op
@@ -228,7 +229,7 @@ async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subj
         raise Refused("busy", f"Instance {ask.server_id} is being built; wait until it has a host")
     seen = row["operation_id"]
     live = await rows.fetch(tx, operations, lock=lock, id=seen, live=1) if seen is not None else None
-    server = ServerRow(row)
+    server = Server.from_row(row)
     down_after = engine.limits.service_down_time
     named = ask.params.get("host")
     move = await tx.one(_OPEN_MIGRATION, server_id=ask.server_id)
@@ -255,7 +256,7 @@ async def admitted(tx: Tx, operation: Operation, subject: Subject) -> dict[str, 
     return operation.check(subject)
 
 
-def _check_state(operation: Operation, subject: Subject, server: ServerRow) -> None:
+def _check_state(operation: Operation, subject: Subject, server: Server) -> None:
     """The checks that every operation has."""
     verb = operation.action or operation.name
     if subject.live is not None and not operation.supersedes:
@@ -316,7 +317,7 @@ async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: fl
     """Compare-and-set: the turn moves, and the server belongs to this operation. Both are compared: `hand_over` gives
     the server to `build` in the same turn."""
     server = subject.server
-    owner = None if server is None else server.row["operation_id"]
+    owner = None if server is None else server.operation_id
     values = {
         "turn": op.turn,
         "operation_id": op.id,

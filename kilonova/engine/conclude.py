@@ -13,10 +13,10 @@ import msgspec
 from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.messages import StepOrder
 from kilonova.domain.operation import FORWARD
-from kilonova.domain.server import ERROR
+from kilonova.domain.server import ERROR, Server
 from kilonova.engine import debts, records
 from kilonova.engine import journal as log
-from kilonova.engine.context import Context, ServerRow
+from kilonova.engine.context import Context
 from kilonova.engine.core import Engine, context_for, has_servers, load_server
 from kilonova.engine.course import ABANDONED, End, Go, Problem, after_failure, after_success, turn_back
 from kilonova.engine.journal import Op
@@ -56,7 +56,7 @@ class Next:
     op: Op
     step: Step | None = None
     go: Go | None = None
-    server: ServerRow | None = None
+    server: Server | None = None
     ended: str | None = None
     order: StepOrder | None = None  # for the host that reported the step before: it has the next one already
 
@@ -288,7 +288,7 @@ async def advance(
 ) -> Next:
     """Store the next step, or the end. A step of CONTROL or of the `reporter` is taken in the same transaction.
     `ordinal`: as it is stored, where steps were done since. `stood`: where the operation was, if others are told."""
-    host_before = ctx.server.row["host"] if ctx.server is not None else None
+    host_before = ctx.server.host if ctx.server is not None else None
     following = await _advance(engine, tx, journal, op, move, ctx, now, reporter, ordinal)
     if stood is not None:
         teller = Teller(engine, tx, journal, op, host_before)

@@ -17,7 +17,7 @@ from kilonova.domain.guest_contents import GuestContents, GuestSecrets, PublicKe
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.host import HostState
 from kilonova.domain.image_bytes import ImageOrder
-from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.domain.server import Flavor, Server, flavor_from, from_json
 from kilonova.domain.volume import server_volumes
 from kilonova.engine.course import Problem
 from kilonova.engine.limits import Limits
@@ -54,36 +54,15 @@ class Newborn:
     sealed: str  # its secrets, as they are stored
     has_action: bool = False  # that of the one before it came along
     begun: tuple[str, ...] = ()  # its CONTROL steps that the one before has done: it undoes them if it has to
-    server: ServerRow | None = None
+    server: Server | None = None
     is_mine: bool = False  # the worker that begins it takes its first step, if that is a CONTROL step
-
-
-@dataclass
-class ServerRow:
-    """A server as its cell knows it, read once per step."""
-
-    row: Row
-    flavor: Flavor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.flavor = flavor_from(self.row["flavor"])
-
-    @property
-    def has_ports(self) -> bool:
-        return self.row["network_info"] not in (None, "[]")
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.row[name]
-        except (KeyError, IndexError):
-            raise AttributeError(name) from None
 
 
 @dataclass
 class Subject:
     """What `check` may look at: everything was read in the accepting transaction."""
 
-    server: ServerRow | None
+    server: Server | None
     host: HostState | None  # the server's own host
     target: HostState | None  # a host named in the request, if known
     migration: Row | None  # the newest open one
@@ -108,7 +87,7 @@ class Context:
     facts: dict[str, Any]
     cause: Cause
     target: Target
-    server: ServerRow | None = None
+    server: Server | None = None
     server_is_locked: bool = False  # it was read and locked in the transaction that this is used in
     limits: Limits = field(default_factory=Limits)
     scheduler: Scheduler | None = None
@@ -136,7 +115,7 @@ class Context:
         return Fence(server, turn, self.ordinal, self.world.db.control, self.accepted_at)
 
     @property
-    def row(self) -> ServerRow:
+    def row(self) -> Server:
         if self.server is None:
             raise Superseded(f"server {self.server_id} is no longer in {self.journal.name}")
         return self.server
@@ -210,12 +189,11 @@ class Context:
         return any(flavor.wish is not None and flavor.wish.needs_claim for flavor in flavors)
 
     @property
-    def changed_server(self) -> ServerRow | None:
+    def changed_server(self) -> Server | None:
         """The server as `apply` writes it: the next step need not read it again."""
         if self.server is None or not self.server_changes:
             return self.server
-        row = self.server.row
-        return ServerRow({**{key: row[key] for key in row.keys()}, **self.server_changes})  # noqa: SIM118 - not a dict
+        return self.server.changed(self.server_changes)
 
     def copied(self) -> Context:
         """Return one whose changes are its own. `copy.copy` would cost as much as two of a step's statements."""
@@ -268,7 +246,7 @@ def flavor_of_copy(facts: Mapping[str, Any], copy: int) -> Flavor | None:
     return flavor_from(facts["new_flavor"]) if copy == facts.get("copy") else None
 
 
-def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> GuestSpec:
+def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> GuestSpec:
     """Without what other databases know of it (engine/connections.py)."""
     chosen, details = flavor or server.flavor, from_json(server.details, {})
     return GuestSpec(
@@ -301,7 +279,7 @@ def guest_spec(server: ServerRow, copy: int, flavor: Flavor | None = None) -> Gu
     )
 
 
-def _contents(server: ServerRow, details: dict[str, Any], flavor: Flavor) -> GuestContents:
+def _contents(server: Server, details: dict[str, Any], flavor: Flavor) -> GuestContents:
     key = details.get("public_key")
     return GuestContents(
         hostname=details.get("hostname", ""),

@@ -13,7 +13,8 @@ from kilonova.bus import host_subject, in_cell
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Halted, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
-from kilonova.engine.context import Context, ServerRow
+from kilonova.domain.server import Server
+from kilonova.engine.context import Context
 from kilonova.engine.journal import ENDED, Op, tell_end
 from kilonova.engine.limits import Limits
 from kilonova.engine.lookout import Lookout
@@ -102,14 +103,14 @@ def has_servers(journal: Store) -> bool:
     return journal.name != CONTROL_JOURNAL
 
 
-async def load_server(tx: Tx, journal: Store, op: Op, *, lock: bool = False) -> ServerRow | None:
+async def load_server(tx: Tx, journal: Store, op: Op, *, lock: bool = False) -> Server | None:
     if op.server_id is None or not has_servers(journal):
         return None
     row = await rows.fetch(tx, cell.servers, lock=lock, id=op.server_id)
-    return None if row is None else ServerRow(row)
+    return None if row is None else Server.from_row(row)
 
 
-def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: ServerRow | None) -> Context:
+def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: Server | None) -> Context:
     return Context(
         world=engine.world,
         journal=journal,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kilonova.domain.guest_contents import GuestSecrets
 from kilonova.domain.messages import StepOrder
+from kilonova.domain.server import Server
 from kilonova.engine import journal as log
-from kilonova.engine.context import ServerRow, flavor_of_copy, guest_spec
+from kilonova.engine.context import flavor_of_copy, guest_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Go
 from kilonova.engine.journal import Op
@@ -17,7 +18,7 @@ from kilonova.world import Store, Tx
 NOT_FOR_HOSTS = ("before", "wish")  # facts about the server's record, with sealed texts in them
 
 
-def may_run(server: ServerRow | None, step: Step, go: Go) -> bool:
+def may_run(server: Server | None, step: Step, go: Go) -> bool:
     """Law 3: permission to run is committed before the step that powers on is handed out."""
     if not (step.starts_guest if go.way == "do" else step.undo_starts_guest):
         return True
@@ -25,7 +26,7 @@ def may_run(server: ServerRow | None, step: Step, go: Go) -> bool:
 
 
 async def order_for(
-    engine: Engine, tx: Tx, journal: Store, op: Op, step: Step, go: Go, server: ServerRow | None
+    engine: Engine, tx: Tx, journal: Store, op: Op, step: Step, go: Go, server: Server | None
 ) -> StepOrder:
     """Of a step that is taken in this transaction, to be sent once it is committed."""
     owner = await log.load(tx, go.owner) if go.owner else None
@@ -49,13 +50,13 @@ async def order_for(
     )
 
 
-async def _guest_secrets(engine: Engine, tx: Tx, op: Op, server: ServerRow | None) -> GuestSecrets:
+async def _guest_secrets(engine: Engine, tx: Tx, op: Op, server: Server | None) -> GuestSecrets:
     """The server's own user data and files, and the password if the operation sets one."""
     password = (await engine.seal.open(tx, op.id)).get("admin_pass", "")
     return GuestSecrets(admin_password=password) if server is None else server_secrets(engine.seal, server, password)
 
 
-def _tokens(engine: Engine, journal: Store, op: Op, step: Step, go: Go, server: ServerRow | None) -> dict[str, str]:
+def _tokens(engine: Engine, journal: Store, op: Op, step: Step, go: Go, server: Server | None) -> dict[str, str]:
     """What lets the host have or give bytes, while it does this step."""
     if go.way != "do":
         return {}

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Failed, NotYet
+from kilonova.domain.server import Server
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Ask, admitted, gather, new_operation
-from kilonova.engine.context import ServerRow, Subject
+from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine, context_for
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
@@ -62,7 +63,7 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
 
 
 async def plan_only(
-    engine: Engine, journal: Store, operation: Operation, op: Op, server: ServerRow | None
+    engine: Engine, journal: Store, operation: Operation, op: Op, server: Server | None
 ) -> tuple[Facts, Problem | None]:
     """What the first step finds, where that is the plan; or why it would fail."""
     first = operation.steps[0]

@@ -8,15 +8,14 @@ import msgspec
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest_contents import GuestFile, GuestSecrets
-from kilonova.domain.server import from_json
-from kilonova.engine.context import ServerRow
+from kilonova.domain.server import Server, from_json
 from kilonova.engine.secrets import Seal
 
 logger = logging.getLogger(__name__)
 _FILES = msgspec.json.Decoder(list[tuple[str, str]])
 
 
-def server_secrets(seal: Seal, server: ServerRow, password: str = "") -> GuestSecrets:
+def server_secrets(seal: Seal, server: Server, password: str = "") -> GuestSecrets:
     """Open them for an order. What was sealed with a key that is lost is left out, so that the server can still leave a
     dead host."""
     details = from_json(server.details, {})
@@ -28,7 +27,7 @@ def server_secrets(seal: Seal, server: ServerRow, password: str = "") -> GuestSe
     )
 
 
-def _opened(seal: Seal, server: ServerRow, details: dict[str, str | None], name: str) -> str:
+def _opened(seal: Seal, server: Server, details: dict[str, str | None], name: str) -> str:
     sealed = details.get(name)
     try:
         return seal.open_text(sealed) if sealed else ""

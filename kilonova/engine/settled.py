@@ -5,8 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import POWER_RUNNING
-from kilonova.engine.context import ServerRow
+from kilonova.domain.server import POWER_RUNNING, Server
 from kilonova.engine.model import Operation
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -18,12 +17,12 @@ HARMLESS = frozenset({"adopt", "delete", "soft_delete"})  # these start no guest
 _HOSTS = Sql(select(cell.hosts.c.name, cell.hosts.c.reported_at, cell.hosts.c.forced_down, cell.hosts.c.fenced))
 
 
-async def refuse_unless_settled(tx: Tx, operation: Operation, server: ServerRow) -> None:
+async def refuse_unless_settled(tx: Tx, operation: Operation, server: Server) -> None:
     """Raises `Refused` while a copy from before the restore is in quarantine, or a host that may have one has not
     reported and is not declared down. A stop starts nothing, but would not reach the copy in quarantine. A confirm
     removes the source's copy. That is the only one if the move was reverted since the backup: the destination has to
     report first. A revert removes the destination's copy, and that is the only one if the move was confirmed since."""
-    if operation.name in HARMLESS or (server.runner_copy or 0) > server.turn_floor:
+    if operation.name in HARMLESS or (server.runner_copy or 0) > (server.turn_floor or 0):
         return
     copies = await rows.fetch_all(tx, cell.quarantine, server_id=server.id, ended_at=None)
     if copies:

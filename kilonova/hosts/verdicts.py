@@ -15,8 +15,8 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import Verdict
-from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING, RESIZED, SOFT_DELETED, STOPPED
-from kilonova.engine.context import ServerRow, guest_spec
+from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING, RESIZED, SOFT_DELETED, STOPPED, Server
+from kilonova.engine.context import guest_spec
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
@@ -127,7 +127,7 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool, new_p
         return _adopted_as_it_is(report)
     # its volumes and ports may be others by now, or connected anew
     is_new = server["volume_info"] or report.server in new_ports
-    guest = guest_spec(ServerRow(server), report.copy) if is_new and report.defined else None
+    guest = guest_spec(Server.from_row(server), report.copy) if is_new and report.defined else None
     if state in (STOPPED, SOFT_DELETED):
         why = "it holds permission to run, but its owner stopped it"
         return Verdict(report.server, report.copy, "stop", why, guest=guest)

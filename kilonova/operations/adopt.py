@@ -14,8 +14,8 @@ from kilonova.audit.holdings import ask_host
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.host import HostState
-from kilonova.domain.server import ACTIVE, ERROR, STOPPED
-from kilonova.engine.context import Context, ServerRow, Subject
+from kilonova.domain.server import ACTIVE, ERROR, STOPPED, Server
+from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Place, Step, Target
@@ -35,7 +35,7 @@ from kilonova.world import Store, Tx, World
 MOVES = Place("control", lambda facts: [Target("")] if facts["source"] != facts["destination"] else [])
 
 
-async def proof_against(world: World, journal: Store, server: ServerRow, down_after: float) -> str:
+async def proof_against(world: World, journal: Store, server: Server, down_after: float) -> str:
     """Why no other copy can run. Raises `Refused` where one may."""
     host, copy = server.runner_host, server.runner_copy
     if host is None:
@@ -77,7 +77,7 @@ async def select_host(ctx: Context) -> Facts:
 
 
 async def adopt_copy(ctx: Context) -> Facts:
-    facts, server, was = ctx.facts, ctx.server_id or "", (ctx.row.runner_host, ctx.row.runner_copy)
+    facts, server, was = ctx.facts, ctx.server_id or "", (ctx.row.runner_host, ctx.row.runner_copy or 0)
     host, copy = facts["destination"], facts["copy"]
     word = f"adopted on the word of {ctx.cause.user_id} ({ctx.cause.request_id})"
     give_runner(ctx, host, copy, f"{word}; {facts['proof']}")

@@ -196,7 +196,7 @@ class Evacuate(Operation):
         server, host = subject.server, subject.host
         assert server is not None and host is not None
         disks = evacuated_disks(server, is_shared=facts.get(SHARES_STORAGE, False))
-        told = outlook_of_move(subject, facts, facts["ends"], disks, server.row["flavor"])
+        told = outlook_of_move(subject, facts, facts["ends"], disks, server.flavor_document)
         return {**told, "proof": facts["proof"], "proven_by": host.proven_by}
 
     def settle(self, ctx: Context) -> None:

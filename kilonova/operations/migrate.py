@@ -95,7 +95,7 @@ class Migrate(Operation):
         server = subject.server
         assert server is not None
         disks = all_disks(server, "kept", "re-created")
-        return outlook_of_move(subject, facts, RESIZED, disks, server.row["flavor"])
+        return outlook_of_move(subject, facts, RESIZED, disks, server.flavor_document)
 
     def settle(self, ctx: Context) -> None:
         wait_for_owner(ctx)

@@ -12,8 +12,8 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.server import Server
 from kilonova.engine.accept import Accepted, Ask
-from kilonova.engine.context import ServerRow
 from kilonova.engine.core import Engine
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.submit import find_mapping, submit
@@ -98,17 +98,17 @@ def _not_there(host: str, server: str, copy: int | None) -> Refused:
     return Refused("not_quarantined", text)
 
 
-async def _server(journal: Store, server: str) -> ServerRow:
+async def _server(journal: Store, server: str) -> Server:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, cell.servers, id=server, deleted=0)
 
     row = await journal.read(body)
     if row is None:
         raise Refused("not_found", f"Instance {server} could not be found.")
-    return ServerRow(row)
+    return Server.from_row(row)
 
 
-async def _raise_turn(engine: Engine, journal: Store, server: ServerRow, floor: int) -> None:
+async def _raise_turn(engine: Engine, journal: Store, server: Server, floor: int) -> None:
     """Records older than the copy know lower turns than the host, placement and control have seen: what the operation
     writes there would count as late. The turn only ever grows, so raising it while nothing is under way is safe."""
 

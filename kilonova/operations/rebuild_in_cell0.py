@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.errors import Refused, Superseded
-from kilonova.domain.server import BUILDING, ERROR, from_json, to_json
+from kilonova.domain.server import BUILDING, ERROR, Server, from_json, to_json
 from kilonova.engine.build_requests import kept_spec, put_request
-from kilonova.engine.context import Context, Newborn, ServerRow, Subject
+from kilonova.engine.context import Context, Newborn, Subject
 from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
@@ -72,13 +72,13 @@ async def _unbury(ctx: Context, tx: Tx) -> dict[str, Any]:
     return params
 
 
-def request_of(spec: dict[str, Any], server: ServerRow, wish: dict[str, Any] | None = None) -> dict[str, Any]:
+def request_of(spec: dict[str, Any], server: Server, wish: dict[str, Any] | None = None) -> dict[str, Any]:
     """What is asked for: as it was, with what its owner has changed since, and what `wish` changes now."""
     params: dict[str, Any] = {
         **spec,
         "name": server.name,
         "image": server.image_ref,
-        "flavor": from_json(server.row["flavor"], {}),
+        "flavor": from_json(server.flavor_document, {}),
         **(wish or {}),
     }
     return params | {"details": {**from_json(server.details, {}), **(wish or {}).get("details", {})}}
@@ -124,7 +124,7 @@ class RebuildInCell0(Operation):
             "before": {
                 "name": server.name,
                 "image": server.image_ref,
-                "flavor": server.row["flavor"],
+                "flavor": server.flavor_document,
                 "details": {name: details.get(name) for name in params.get("details", {})},
             },
         }

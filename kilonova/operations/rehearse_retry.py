@@ -8,9 +8,9 @@ import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import ACTIVE, Flavor
+from kilonova.domain.server import ACTIVE, Flavor, Server
 from kilonova.engine.accept import Ask, admitted, gather
-from kilonova.engine.context import ServerRow, Subject
+from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.model import Facts
@@ -65,7 +65,7 @@ async def rehearse_retry(engine: Engine, ask: Ask) -> RetryRehearsal:
 
 
 async def plan_place(
-    engine: Engine, cause: Cause, server: ServerRow, params: dict[str, Any]
+    engine: Engine, cause: Cause, server: Server, params: dict[str, Any]
 ) -> tuple[Facts, Problem | None]:
     """What the scheduler would say now."""
     ask = Ask(kind="place", server_id=server.id, cause=cause, params=params)

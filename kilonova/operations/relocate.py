@@ -71,7 +71,7 @@ class Relocate(Migrate):
         server = subject.server
         assert server is not None
         best = facts["candidates"][0]
-        claims = shares_of(best["host"], server.row["flavor"], claimed_by_name(best))
+        claims = shares_of(best["host"], server.flavor_document, claimed_by_name(best))
         removed = [copy_on(facts["source"], facts["source_copy"], share_of(server))]
         disks = all_disks(server, "kept", "re-created")
         return outlook(best["host"], facts["was"], disks, claims=claims, removed=removed)

@@ -12,9 +12,9 @@ from typing import Any
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, RESTORED, STOPPED
+from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, RESTORED, STOPPED, Server
 from kilonova.engine.accept import Ask, Overtaken, admitted, gather
-from kilonova.engine.context import ServerRow, Subject
+from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine
 from kilonova.engine.model import Facts, Operation
 from kilonova.engine.submit import find_mapping
@@ -41,7 +41,7 @@ class ResetState(Operation):
         return {}
 
 
-def _require_guest(server: ServerRow) -> None:
+def _require_guest(server: Server) -> None:
     text = f"Cannot 'resetState' instance {server.id} to active"
     if server.host is None or (server.runner_host, server.runner_copy) != (server.host, server.copy):
         raise Refused("not_ready", f"{text}: it has no guest")
@@ -86,7 +86,7 @@ async def _reset(engine: Engine, in_cell: str, server_id: str, state: str, cause
     return await engine.write(engine.world.db.cell(in_cell), body)
 
 
-async def _require_whole_disk(tx: Tx, server: ServerRow) -> None:
+async def _require_whole_disk(tx: Tx, server: Server) -> None:
     copy = await rows.fetch(tx, cell.copies, server_id=server.id, host=server.host, copy=server.copy)
     if copy is None or copy["state"] != "whole":
         text = f"Cannot 'resetState' instance {server.id} to active: its disk is not whole"

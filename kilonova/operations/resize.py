@@ -101,7 +101,7 @@ class Resize(Operation):
         facts, server = source_facts(subject), subject.server
         assert server is not None
         requested = {name: subject.params[name] for name in ("disk_config",) if name in subject.params}
-        return {**facts, OLD: server.row["flavor"], NEW: flavor_document(new_flavor(subject)), "requested": requested}
+        return {**facts, OLD: server.flavor_document, NEW: flavor_document(new_flavor(subject)), "requested": requested}
 
     async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
         await check_growth(engine, mapping, msgspec.convert(ask.params["flavor"], Flavor))

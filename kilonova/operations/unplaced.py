@@ -9,8 +9,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.cause import Cause
-from kilonova.domain.server import ERROR, from_json
-from kilonova.engine.context import ServerRow
+from kilonova.domain.server import ERROR, Server, from_json
 from kilonova.engine.core import Engine
 from kilonova.operations.rebuild_in_cell0 import PASSING, request_of
 from kilonova.operations.rehearse_retry import plan_place
@@ -77,7 +76,7 @@ async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None,
     elif spec is None:
         why_not = "its request is not recorded"
     else:
-        host, why_not, changes = await _plan(engine, cause, ServerRow(server), from_json(spec["spec"], {}))
+        host, why_not, changes = await _plan(engine, cause, Server.from_row(server), from_json(spec["spec"], {}))
     return Unplaced(
         server=server["id"],
         name=server["name"],
@@ -94,7 +93,7 @@ async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None,
 
 
 async def _plan(
-    engine: Engine, cause: Cause, server: ServerRow, spec: dict[str, Any]
+    engine: Engine, cause: Cause, server: Server, spec: dict[str, Any]
 ) -> tuple[str | None, str | None, list[str]]:
     """What the scheduler would say now, of what was asked for and what its owner has changed since."""
     facts, problem = await plan_place(engine, cause, server, request_of(spec, server))

@@ -4,8 +4,9 @@ import pytest
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.engine.context import ServerRow, Subject
+from kilonova.engine.context import Subject
 from kilonova.operations import REGISTRY
+from tests.support.server_records import server_record
 
 from .test_restored import server
 
@@ -13,7 +14,7 @@ CAUSE = Cause(user_id="u", project_id="p", request_id="r", through="api")
 
 
 def check(failure):
-    row = ServerRow(server(vm_state="error", cell0_failure=failure, volume_info=None))
+    row = server_record(**server(vm_state="error", cell0_failure=failure, volume_info=None))
     return REGISTRY["rebuild_in_cell0"].check(Subject(row, None, None, None, None, {"spec": {}}, CAUSE))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest import CopyReport
-from kilonova.engine.context import ServerRow
+from kilonova.domain.server import Server
 from kilonova.engine.restored import _protect_servers
 from kilonova.engine.settled import refuse_unless_settled
 from kilonova.hosts.verdicts import judge_copies, note_missing
@@ -143,7 +143,7 @@ def test_a_confirm_waits_for_the_report_of_the_destination(run: Any) -> None:
     async def check(tx: Tx) -> None:
         row = await rows.fetch(tx, cell.servers, id="s")
         assert row is not None
-        await refuse_unless_settled(tx, REGISTRY["confirm_resize"], ServerRow(row))
+        await refuse_unless_settled(tx, REGISTRY["confirm_resize"], Server.from_row(row))
 
     async def body(tx: Tx) -> None:
         await rows.put(tx, cell.servers, **server(vm_state="resized"))
@@ -159,7 +159,7 @@ def test_no_second_guest_is_started_beside_a_newer_copy(run: Any) -> None:
     async def check(tx: Tx, kind: str) -> None:
         row = await rows.fetch(tx, cell.servers, id="s")
         assert row is not None
-        await refuse_unless_settled(tx, REGISTRY[kind], ServerRow(row))
+        await refuse_unless_settled(tx, REGISTRY[kind], Server.from_row(row))
 
     async def body(tx: Tx) -> None:
         await rows.put(tx, cell.servers, **server(power_state=4))

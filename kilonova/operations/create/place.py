@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import BUILDING, ERROR, Flavor, to_json
+from kilonova.domain.server import BUILDING, ERROR, Flavor, Server, to_json
 from kilonova.engine.conclude import Next
-from kilonova.engine.context import Change, Context, Newborn, ServerRow
+from kilonova.engine.context import Change, Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
 from kilonova.engine.model import Place as Where
 from kilonova.engine.records import CANCELLED
@@ -170,7 +170,7 @@ async def hand_over(ctx: Context) -> Facts:
             return False
         if before is not None:
             await history.carry(ctx, tx, before)
-        begun = await _begin_build(ctx, tx, journal, ServerRow(row))
+        begun = await _begin_build(ctx, tx, journal, Server.from_row(row))
         return True
 
     handed_over = await write_in_cell(ctx, journal, body)
@@ -183,7 +183,7 @@ async def hand_over(ctx: Context) -> Facts:
     return {"handed_over": handed_over}
 
 
-async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: ServerRow) -> Next:
+async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: Server) -> Next:
     """The same id, counting on from here: fences compare ordinals. Its claim is this operation's; that nobody has run
     the server yet is known here, so its first step is the first that does something (law 3)."""
     facts = {

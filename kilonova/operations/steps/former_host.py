@@ -35,7 +35,7 @@ def require_proof(host: HostState, params: Mapping[str, Any]) -> None:
 async def find_former(ctx: Context) -> Facts:
     """What changes because the server is on another host now than when the evacuation was accepted: nothing, that it
     was brought back to a living host, or its new source. Raise `Failed` where that one may be alive."""
-    host, facts = ctx.row.host, ctx.facts
+    host, facts = ctx.row.host_name, ctx.facts
     if host == facts["source"]:
         return {}
 
@@ -70,8 +70,8 @@ def _leave_from(ctx: Context, host: str) -> None:
     values = {
         "source_host": host,
         "source_copy": server.copy,
-        "old_flavor": server.row["flavor"],
-        "new_flavor": server.row["flavor"],
+        "old_flavor": server.flavor_document,
+        "new_flavor": server.flavor_document,
         "old_claimed": server.claimed,
     }
 

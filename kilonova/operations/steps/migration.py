@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.cause import Cause
-from kilonova.engine.context import Context, ServerRow
+from kilonova.domain.server import Server
+from kilonova.engine.context import Context
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Facts
 from kilonova.schema.tables import cell
@@ -14,7 +15,7 @@ from kilonova.world import Tx
 
 
 async def put_migration(
-    tx: Tx, kind: str, server: ServerRow, operation_id: str, facts: Facts, cause: Cause, now: float, **columns: Any
+    tx: Tx, kind: str, server: Server, operation_id: str, facts: Facts, cause: Cause, now: float, **columns: Any
 ) -> None:
     """A new record, from `facts["source"]` on; `columns` say how far it is."""
     await rows.put(
@@ -27,8 +28,8 @@ async def put_migration(
         kind=kind,
         source_host=facts["source"],
         source_copy=facts["source_copy"],
-        old_flavor=server.row["flavor"],
-        new_flavor=facts.get("new_flavor", server.row["flavor"]),
+        old_flavor=server.flavor_document,
+        new_flavor=facts.get("new_flavor", server.flavor_document),
         old_claimed=server.claimed,
         old_vm_state=facts["was"],
         user_id=cause.user_id,

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kilonova.domain.owned import Shares, shares_of
-from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.domain.server import Flavor, Server, flavor_from, from_json
 from kilonova.domain.volume import server_volumes
-from kilonova.engine.context import Context, ServerRow, Subject
+from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import Facts
 from kilonova.operations.steps.claim import claimed_by_name
 from kilonova.schema.tables import cell
@@ -50,9 +50,9 @@ def copy_on(host: str, copy: int | None, claims: Shares) -> Facts:
     return {"host": host, "copies": [] if copy is None else [copy], "claims": claims}
 
 
-def share_of(server: ServerRow) -> Shares:
+def share_of(server: Server) -> Shares:
     """What the server itself holds in placement."""
-    return shares_of(server.host, server.row["flavor"], server.claimed)
+    return shares_of(server.host, server.flavor_document, server.claimed)
 
 
 def outlook_of_move(subject: Subject, facts: Facts, ends: str, disks: Sequence[Disk], flavor: str) -> Facts:
@@ -76,9 +76,7 @@ def source_of_move(facts: Facts) -> list[Facts]:
     return [copy_on(facts["source"], facts["source_copy"], held)]
 
 
-def deleted_copies(
-    server: ServerRow, copies: Sequence[Sequence[Any]], moves: Sequence[Mapping[str, Any]]
-) -> list[Facts]:
+def deleted_copies(server: Server, copies: Sequence[Sequence[Any]], moves: Sequence[Mapping[str, Any]]) -> list[Facts]:
     """Every copy; with the copy that counts what the server holds, with the source of each open migration what that
     holds."""
     held: dict[tuple[str, int | None], Shares] = {}
@@ -99,17 +97,17 @@ def root_disk(fate: str, image: str = "") -> Disk:
     return {"disk": "root", "fate": fate, **({"from_image": image} if image else {})}
 
 
-def boots_from_volume(server: ServerRow) -> bool:
+def boots_from_volume(server: Server) -> bool:
     details = from_json(server.details, {})
     return bool(details.get("volume_backed")) or any(one.is_root for one in server_volumes(server.volume_info))
 
 
-def own_root(server: ServerRow, fate: str, image: str = "") -> list[Disk]:
+def own_root(server: Server, fate: str, image: str = "") -> list[Disk]:
     """None of a server that boots from a volume."""
     return [] if boots_from_volume(server) else [root_disk(fate, image)]
 
 
-def kept_volumes(server: ServerRow) -> list[Disk]:
+def kept_volumes(server: Server) -> list[Disk]:
     """All volumes of the server, as disks that are kept."""
     volumes = server_volumes(server.volume_info)
     return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in volumes]
@@ -121,18 +119,18 @@ def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[Dis
     return [*disks, {"disk": "swap", "fate": swap}] if flavor.swap_disk_mb else disks
 
 
-def all_disks(server: ServerRow, fate: str, swap: str, image: str = "") -> list[Disk]:
+def all_disks(server: Server, fate: str, swap: str, image: str = "") -> list[Disk]:
     """Its own disks have one fate, swap perhaps another; its volumes are kept."""
     return [*own_root(server, fate, image), *local_disks(server.flavor, fate, swap), *kept_volumes(server)]
 
 
-def evacuated_disks(server: ServerRow, *, is_shared: bool) -> list[Disk]:
+def evacuated_disks(server: Server, *, is_shared: bool) -> list[Disk]:
     if is_shared:
         return all_disks(server, "kept", "kept")
     return all_disks(server, "re-created", "re-created", server.image_ref)
 
 
-def resized_disks(server: ServerRow, new: Flavor) -> list[Disk]:
+def resized_disks(server: Server, new: Flavor) -> list[Disk]:
     """Each disk with its sizes before and after."""
     old = server.flavor
     root = [{**disk, "gb": [old.disk_gb, new.disk_gb]} for disk in own_root(server, "kept")]
@@ -150,7 +148,7 @@ def _resized_local_disks(old: Flavor, new: Flavor) -> list[Disk]:
     return disks
 
 
-def reverted_disks(server: ServerRow, old_flavor: str) -> list[Disk]:
+def reverted_disks(server: Server, old_flavor: str) -> list[Disk]:
     """Those of the old copy; what only the new copy has is lost."""
     back = local_disks(flavor_from(old_flavor), "reverted", "reverted")
     names = {disk["disk"] for disk in back}
@@ -158,7 +156,7 @@ def reverted_disks(server: ServerRow, old_flavor: str) -> list[Disk]:
     return [*own_root(server, "reverted"), *back, *lost, *kept_volumes(server)]
 
 
-def deleted_disks(server: ServerRow) -> list[Disk]:
+def deleted_disks(server: Server) -> list[Disk]:
     """Nothing of a server that never had a host, but its volumes; those that go with it are lost."""
     own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
     goes = {one.volume_id for one in server_volumes(server.volume_info) if one.delete_on_termination}

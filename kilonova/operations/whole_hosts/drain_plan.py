@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from kilonova.domain.bulk import STOP, HostPlan, PlannedMove
-from kilonova.domain.server import ACTIVE, POWER_RUNNING
-from kilonova.engine.context import ServerRow
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, Server
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.stop import Stop
 from kilonova.operations.whole_hosts.plan import (
@@ -56,7 +55,7 @@ async def plan_drain(ground: Ground, names: Sequence[str], by: str) -> HostPlan:
 async def _plan_stops(ground: Ground, names: Sequence[str]) -> HostPlan:
     """Those that run are stopped where they are."""
     found = await read_servers(ground, names, Stop(), {})
-    running, spared = list[ServerRow](), dict[str, str]()
+    running, spared = list[Server](), dict[str, str]()
     for server in found.servers:
         rank, why = choice_of(server)
         if rank is None:
@@ -65,14 +64,21 @@ async def _plan_stops(ground: Ground, names: Sequence[str]) -> HostPlan:
             running.append(server)
     found.refused = {id_: why for id_, why in found.refused.items() if _runs(found.all[id_])}
     moves = [
-        PlannedMove(do="stop", server=one.id, name=one.name, source=one.host, to=one.host, why="it is stopped there")
+        PlannedMove(
+            do="stop",
+            server=one.id,
+            name=one.name,
+            source=one.host_name,
+            to=one.host_name,
+            why="it is stopped there",
+        )
         for one in sorted(running, key=lambda one: (choice_of(one)[0] or 0, one.id))
     ]
     return whole_plan("drain_host", ground, found, names, moves, Seated([], spared))
 
 
-def _runs(server: ServerRow) -> bool:
-    return bool(server.row["power_state"] == POWER_RUNNING)
+def _runs(server: Server) -> bool:
+    return bool(server.power_state == POWER_RUNNING)
 
 
 async def _add_waiting(ground: Ground, names: Sequence[str], found: Found) -> None:

@@ -18,9 +18,9 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details, details_from
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
-from kilonova.domain.server import from_json
+from kilonova.domain.server import Server, from_json
 from kilonova.engine.accept import admitted
-from kilonova.engine.context import Context, ServerRow, Subject
+from kilonova.engine.context import Context, Subject
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Operation
 from kilonova.operations.evacuate import Evacuate
@@ -78,9 +78,9 @@ class Found:
 
     states: dict[str, HostState]
     storage: dict[str, str | None]
-    servers: list[ServerRow] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    all: dict[str, ServerRow] = field(default_factory=dict)  # by id
+    all: dict[str, Server] = field(default_factory=dict)  # by id
 
 
 @dataclass
@@ -131,7 +131,7 @@ def whole_plan(
 
 async def seat_all(
     ground: Ground,
-    there: Sequence[ServerRow],
+    there: Sequence[Server],
     *,
     excluded: Mapping[str, str],
     rescue: bool = False,
@@ -151,7 +151,7 @@ async def seat_all(
             continue
         ranks[server.id] = rank
         details = details_from(server.details)
-        group = await _group(ground.control, groups, details, server.host if rescue else "")
+        group = await _group(ground.control, groups, details, server.host_name if rescue else "")
         request = _request(server, details, ground.journal.name, excluded, group, rescue=rescue)
         home = (homes or {}).get(server.id)
         asked.append(msgspec.structs.replace(request, wanted_host=home) if home else request)
@@ -160,7 +160,7 @@ async def seat_all(
     return Seated(seats, spared)
 
 
-def choice_of(server: ServerRow) -> tuple[int | None, str]:
+def choice_of(server: Server) -> tuple[int | None, str]:
     """Its rank, or None and why it stays."""
     return choice_of_owners(server.flavor.extra_specs, details_from(server.details).metadata)
 
@@ -179,8 +179,8 @@ async def read_servers(
         found.all = {server.id: server for server in there}
         live = await _live(tx, there)
         for server in there:
-            running = live.get(server.operation_id)
-            subject = Subject(server, states.get(server.host), None, None, running, params, ground.cause)
+            running = live.get(server.operation_id or "")
+            subject = Subject(server, states.get(server.host_name), None, None, running, params, ground.cause)
             if running is not None and running["parent_id"] == ground.operation_id != "":
                 found.servers.append(server)  # a child of an earlier plan: it goes on
                 continue
@@ -204,16 +204,16 @@ def _may_answer(why: Refused, host: HostState | None) -> bool:
     return why.code in UNHEARD and host is not None and host.word == "unknown"
 
 
-async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> list[ServerRow]:
+async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> list[Server]:
     if only is None:
-        return [ServerRow(row) for row in await tx.all(_SERVERS_THERE, hosts=[*names])]
-    found: list[ServerRow] = []
+        return [Server.from_row(row) for row in await tx.all(_SERVERS_THERE, hosts=[*names])]
+    found: list[Server] = []
     for first in range(0, len(only), CHUNK):
-        found += [ServerRow(row) for row in await tx.all(_SERVERS_NAMED, ids=[*only[first : first + CHUNK]])]
+        found += [Server.from_row(row) for row in await tx.all(_SERVERS_NAMED, ids=[*only[first : first + CHUNK]])]
     return found
 
 
-async def _live(tx: Tx, there: Sequence[ServerRow]) -> dict[str, Row]:
+async def _live(tx: Tx, there: Sequence[Server]) -> dict[str, Row]:
     ids = [server.operation_id for server in there if server.operation_id is not None]
     found: dict[str, Row] = {}
     for first in range(0, len(ids), CHUNK):
@@ -235,7 +235,7 @@ async def _group(
 
 
 def _request(
-    server: ServerRow,
+    server: Server,
     details: Details,
     cell: str,
     excluded: Mapping[str, str],
@@ -261,14 +261,14 @@ def _may_move(seat: Seat) -> bool:
     return seat.choice is not None or (seat.decision is not None and bool(seat.decision.unknown))
 
 
-def _move(seat: Seat, server: ServerRow, storage: Mapping[str, str | None], do: str) -> PlannedMove:
-    own = {"do": do, "server": server.id, "name": server.name, "source": server.host, "after": [*seat.after]}
+def _move(seat: Seat, server: Server, storage: Mapping[str, str | None], do: str) -> PlannedMove:
+    own: Any = {"do": do, "server": server.id, "name": server.name, "source": server.host_name, "after": [*seat.after]}
     if seat.choice is None:
         assert seat.decision is not None
         # Who goes home goes there or nowhere: the child waits for that host, and would find none without its name.
         home = seat.request.wanted_host or ""
         return PlannedMove(**own, to=home, why=f"it waits for {seat.decision.awaited()}: no other host fits")
-    shared = storage.get(server.host)
+    shared = storage.get(server.host_name)
     is_shared = bool(shared) and shared == storage.get(seat.choice.host)
     disks = (
         evacuated_disks(server, is_shared=is_shared) if do == "evacuate" else all_disks(server, "kept", "re-created")
@@ -277,19 +277,19 @@ def _move(seat: Seat, server: ServerRow, storage: Mapping[str, str | None], do: 
     return PlannedMove(**own, to=seat.choice.host, why=seat.rule, disks=disks, bytes=bytes_)
 
 
-def _bytes(server: ServerRow) -> int:
+def _bytes(server: Server) -> int:
     flavor = server.flavor
     root = 0 if boots_from_volume(server) else flavor.disk_gb
     return (root + sum(flavor.ephemeral_disks)) * GIB + flavor.swap_disk_mb * MIB
 
 
-def _misfit(seat: Seat, server: ServerRow) -> Misfit:
+def _misfit(seat: Seat, server: Server) -> Misfit:
     decision = seat.decision
     assert decision is not None
     why = f"No valid host was found. {decision.sentence()}"
     others = [one for one in decision.verdicts if one.host not in seat.request.excluded]  # it leaves those in any case
     nearest = next((f"; nearest: {one.host}: {one.sentence}" for one in others), "")
-    return Misfit(name=server.name, source=server.host, why=why + nearest, changes=[*decision.changes])
+    return Misfit(name=server.name, source=server.host_name, why=why + nearest, changes=[*decision.changes])
 
 
 def _proof(state: HostState) -> Proof:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import select
 
 from kilonova.domain.bulk import HostPlan, PlannedMove
-from kilonova.engine.context import ServerRow
+from kilonova.domain.server import Server
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.start import Start
 from kilonova.operations.whole_hosts.plan import CHUNK, Found, Ground, choice_of, read_servers, seat_all, whole_plan
@@ -113,10 +113,11 @@ async def _starts(ground: Ground, names: Sequence[str], found: Found) -> list[Pl
     return [_start(server) for server in _by_rank(stopped.servers)]
 
 
-def _by_rank(stopped: Iterable[ServerRow]) -> list[ServerRow]:
+def _by_rank(stopped: Iterable[Server]) -> list[Server]:
     return sorted(stopped, key=lambda one: (choice_of(one)[0] or 0, one.id))
 
 
-def _start(server: ServerRow) -> PlannedMove:
+def _start(server: Server) -> PlannedMove:
     why = "a drain has stopped it there"
-    return PlannedMove(do="start", server=server.id, name=server.name, source=server.host, to=server.host, why=why)
+    host = server.host_name
+    return PlannedMove(do="start", server=server.id, name=server.name, source=host, to=host, why=why)

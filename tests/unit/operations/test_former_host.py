@@ -9,8 +9,7 @@ import pytest
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.host import FENCE, FORCED_DOWN, SILENCE, HostState
-from kilonova.domain.server import Flavor, flavor_document
-from kilonova.engine.context import ServerRow
+from kilonova.domain.server import Flavor, Server, flavor_document
 from kilonova.operations.steps.former_host import _leave_from, require_dead
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -20,7 +19,7 @@ from tests.unit.operations.cloud_rows import add_server
 class Noting(NamedTuple):
     """As much of a context as the record of the move needs."""
 
-    row: ServerRow
+    row: Server
     facts: dict[str, Any]
     in_transaction: Callable[[Any], None]
 
@@ -73,7 +72,7 @@ def test_the_record_of_the_move_says_what_the_new_source_holds(databases: Any) -
         async def body(tx: Any) -> Any:
             await rows.put(tx, cell.migrations, **of_move, **before, **times, open=0)
             row = await rows.fetch(tx, cell.servers, id=server)
-            _leave_from(Noting(ServerRow(row), {"migration": "m"}, changes.append), "host1")  # type: ignore[arg-type]
+            _leave_from(Noting(Server.from_row(row), {"migration": "m"}, changes.append), "host1")  # type: ignore[arg-type]
             await changes[0](tx, 1.0)
             return await rows.fetch(tx, cell.migrations, id="m")
 
