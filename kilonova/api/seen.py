@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kilonova.api.face import ROUTE, SAFE_IN_LOGS
+from kilonova.api.service_app import ROUTE, SAFE_IN_LOGS
 from kilonova.measures import HTTP_SECONDS, requests_of
 
 access = logging.getLogger("kilonova.access")

@@ -32,7 +32,7 @@ class Checks(Protocol):
 
 
 class Serving(Protocol):
-    """What a face itself needs. Placement alone on its port has no more than this."""
+    """What a ServiceApp itself needs. Placement alone on its port has no more than this."""
 
     @property
     def world(self) -> World: ...
@@ -67,7 +67,7 @@ class Service:
     consoles: ConsoleMeeting
     pci_aliases: Sequence[PciAlias] = ()
     reserve: DiskReserve = field(default_factory=lambda: DiskReserve(0))
-    faces: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port
+    apps: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port
 
     @property
     def world(self) -> World:

@@ -31,7 +31,7 @@ MOST = 26  # devices: /dev/vda is the root disk
 
 
 def free_device(taken: set[str], root: str) -> str:
-    """The first name that follows the root's manner and is not taken."""
+    """Return the first free name in the series of the root's."""
     stem = root.rstrip("0123456789")[:-1]
     for number in range(1, MOST):
         name = f"{stem}{chr(ord('a') + number)}"

@@ -69,7 +69,7 @@ def placement(
 
 @dataclass
 class PlacementService:
-    """The services that a face needs (api/service.py)."""
+    """The services that a ServiceApp needs (api/service.py)."""
 
     world: World
     identity: Checks
@@ -214,31 +214,29 @@ def make_placement_app(service: PlacementService, settings: Settings, auth: str,
     from starlette.applications import Starlette
 
     from kilonova.api.cors import with_cors
-    from kilonova.api.face import Face
     from kilonova.api.health import PAGES
-    from kilonova.api.identity.manner import IdentityManner, RootManner
+    from kilonova.api.identity.dialect import IdentityDialect, RootDialect
     from kilonova.api.identity.routes import ROOT_ROUTES
     from kilonova.api.identity.routes import ROUTES as IDENTITY_ROUTES
     from kilonova.api.metrics import metrics_pages
-    from kilonova.api.placement.manner import PlacementFace, PlacementManner
-    from kilonova.api.placement.noauth import NoAuthManner
+    from kilonova.api.mux import Mux
+    from kilonova.api.placement.dialect import PlacementApp, PlacementDialect
+    from kilonova.api.placement.noauth import NoAuthDialect
     from kilonova.api.placement.routes import ROUTES
-    from kilonova.api.port import Port
+    from kilonova.api.service_app import ServiceApp
 
-    manner = NoAuthManner if auth == NOAUTH else PlacementManner
-    faces: dict[str, ASGIApp] = {
-        prefix: PlacementFace(service, ROUTES, manner(prefix)) for prefix in ("", "/placement")
-    }
+    dialect = NoAuthDialect if auth == NOAUTH else PlacementDialect
+    apps: dict[str, ASGIApp] = {prefix: PlacementApp(service, ROUTES, dialect(prefix)) for prefix in ("", "/placement")}
     known = None if auth == NOAUTH else service.identity
     metrics = metrics_pages(service.world.db, known, settings.default.service_down_time)
     pages = Starlette(routes=[*PAGES, *metrics])
     pages.state.service = service
-    faces |= {"/healthz": pages, "/readyz": pages, "/metrics": pages}
+    apps |= {"/healthz": pages, "/readyz": pages, "/metrics": pages}
     if auth != NOAUTH:
-        faces["/identity"] = Face(service, ROOT_ROUTES, RootManner())
-        faces["/identity/v3"] = Face(service, IDENTITY_ROUTES, IdentityManner())
+        apps["/identity"] = ServiceApp(service, ROOT_ROUTES, RootDialect())
+        apps["/identity/v3"] = ServiceApp(service, IDENTITY_ROUTES, IdentityDialect())
     cors = (TESTED_ORIGIN, TESTED_HEADER) if profile == "cors" else _cors(settings)
-    return with_cors(Port(faces, pages), *cors)
+    return with_cors(Mux(apps, pages), *cors)
 
 
 def _cors(settings: Settings) -> tuple[str, str]:

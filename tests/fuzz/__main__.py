@@ -48,7 +48,7 @@ def _round(seed: str, asked: argparse.Namespace, tried: dict[str, int]) -> None:
             settings = opened.enter_context(databases(opened.enter_context(Postgres(fsync=False))))
         staged = opened.enter_context(stage(*settings))
         round_ = Round(staged, seed, LONG)
-        entries = list(table(staged.cloud.faces))
+        entries = list(table(staged.cloud.apps))
         random.Random(seed).shuffle(entries)  # so that each has its turn, however short the time is
         for entry in entries:
             if asked.only in entry.name and (not asked.until or time.time() < asked.until):

@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 import schemathesis
 
-from kilonova.api.app import faces_of
+from kilonova.api.app import service_apps
 from kilonova.audit.run import audit
 from tests.fuzz.rounds import Round
 from tests.support.table import Entry, table
 from tests.support.things.compute import is_in, new_server
 
-ENTRIES = list(table(faces_of(None)))  # type: ignore[arg-type] - nobody asks them here
+ENTRIES = list(table(service_apps(None)))  # type: ignore[arg-type] - nobody asks them here
 SAMPLE = 16  # requests of each kind of bad input
 
 

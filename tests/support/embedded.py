@@ -20,12 +20,12 @@ from urllib.parse import unquote
 
 from sqlalchemy import Table, select
 
-from kilonova.api.app import faces_of, make_app
+from kilonova.api.app import make_app, service_apps
 from kilonova.api.call import Call
-from kilonova.api.face import Face
-from kilonova.api.port import Port
+from kilonova.api.mux import Mux
 from kilonova.api.routes import Handler, Route
 from kilonova.api.service import Service
+from kilonova.api.service_app import ServiceApp
 from kilonova.roles.serve import embedded
 from kilonova.schema.tables import cell, control, placement
 from kilonova.settings import load
@@ -97,8 +97,8 @@ class Embedded:
         logging.getLogger().addHandler(self._errors)
         self._thread.start()
         self.service = self._started.result(READY_SECONDS)
-        # What the faces do not know (the pages) is answered by the application itself.
-        self._app = Port({prefix: _watched(face) for prefix, face in self.faces.items()}, make_app(self.service))
+        # What the services do not know (the pages) is answered by the application itself.
+        self._app = Mux({prefix: _watched(app) for prefix, app in self.apps.items()}, make_app(self.service))
         self.until(lambda: not self.wait(self.service.unready()), "ready")
         return self
 
@@ -108,9 +108,9 @@ class Embedded:
         logging.getLogger().removeHandler(self._errors)
 
     @property
-    def faces(self) -> Mapping[str, Face]:
+    def apps(self) -> Mapping[str, ServiceApp]:
         """By prefix."""
-        return faces_of(self.service)
+        return service_apps(self.service)
 
     @property
     def admin_password(self) -> str:
@@ -202,9 +202,9 @@ def _scope(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _watched(face: Face) -> Face:
-    routes = [replace(route, handler=_watching(route)) for route in face.router.routes]
-    return type(face)(face.service, routes, face.manner, face.elsewhere)
+def _watched(app: ServiceApp) -> ServiceApp:
+    routes = [replace(route, handler=_watching(route)) for route in app.router.routes]
+    return type(app)(app.service, routes, app.dialect, app.elsewhere)
 
 
 def _watching(route: Route) -> Handler:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kilonova.api.compute.manner import MIN, LegacyManner
-from kilonova.api.face import Face
+from kilonova.api.compute.dialect import MIN, LegacyDialect
 from kilonova.api.routes import EVER, PUBLIC, Route, Version
+from kilonova.api.service_app import ServiceApp
 
 OLDEST: dict[str, Version] = {"compute": MIN, "placement": (1, 0), "volume": (3, 0)}
 READS = ("GET", "HEAD")
@@ -66,10 +66,10 @@ class Entry:
         return ["/".join(segments[: n + 1]) for n, segment in enumerate(segments) if segment.startswith("{")]
 
 
-def table(faces: Mapping[str, Face]) -> Iterator[Entry]:
-    for prefix, face in faces.items():
-        newest = MIN if isinstance(face.manner, LegacyManner) else face.manner.newest
-        for route in face.router.routes:
+def table(apps: Mapping[str, ServiceApp]) -> Iterator[Entry]:
+    for prefix, app in apps.items():
+        newest = MIN if isinstance(app.dialect, LegacyDialect) else app.dialect.newest
+        for route in app.router.routes:
             last = newest if route.until is None else min(newest, route.until)
             if newest == EVER or route.since <= newest:
                 yield Entry(prefix, route, last)

@@ -200,7 +200,7 @@ def _sizes(amounts: Mapping[str, Amount], on_host: OnHost) -> dict[str, int]:
 
 
 def _uptime(host: HostRecord) -> str | None:
-    """How long its agent has answered, in the manner of the command of that name; None while it does not."""
+    """How long its agent has answered, written as by the command `uptime`; None while it does not."""
     if host.answers_since is None or not host.state.is_up:
         return None
     minutes = max(int(host.now - host.answers_since), 0) // 60

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.manner import MIN
+from kilonova.api.compute.dialect import MIN
 from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.microversions import text_of
 from kilonova.api.routes import PUBLIC, Route
@@ -51,7 +51,7 @@ async def choices(call: Call) -> Response:
     found = []
     for legacy in (True, False):
         version = _whole(call, legacy=legacy)
-        href = version["links"][0]["href"].rstrip("/") + call.request.scope["face_path"]
+        href = version["links"][0]["href"].rstrip("/") + call.request.scope["service_path"]
         found.append(
             {
                 "id": version["id"],

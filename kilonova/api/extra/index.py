@@ -7,16 +7,16 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.face import Face
 from kilonova.api.openapi import summary
 from kilonova.api.routes import ANY_TOKEN, PUBLIC, Route
+from kilonova.api.service_app import ServiceApp
 
 
 async def show(call: Call) -> Response:
     """What there is, and what you may."""
-    face = call.service.faces["kilonova"]
-    assert isinstance(face, Face)
-    return answer({"version": "v1", "routes": [_view(call, route) for route in face.router.routes]})
+    app = call.service.apps["kilonova"]
+    assert isinstance(app, ServiceApp)
+    return answer({"version": "v1", "routes": [_view(call, route) for route in app.router.routes]})
 
 
 def _view(call: Call, route: Route) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kilonova.api.call import Call
-from kilonova.api.compute.manner import ComputeManner
+from kilonova.api.compute.dialect import ComputeDialect
 from kilonova.api.compute.schemas.servers import CREATE
 from kilonova.api.compute.server_create import read
 from kilonova.domain.errors import Refused
@@ -27,16 +27,16 @@ NOT_THE_OWNERS = ("host", "cell", "alternates", "claims")  # of each server
 
 async def plan_create(call: Call, engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
     """`body` is that of POST /servers with `operation` beside it; `engine` has a scheduler."""
-    manner = ComputeManner()
+    dialect = ComputeDialect()
     asked = {name: value for name, value in body.items() if name != "operation"}
-    compute = replace(call, version=manner.version(call.request))
+    compute = replace(call, version=dialect.version(call.request))
     compute.require(RULE)
     compute.body = CREATE.check(asked, compute.version)
     try:
         wanted = (await check(compute.requester, read(compute), dry=True)).servers
         told = await rehearse_create(engine, wanted, call.cause)
     except Refused as why:  # the status is the one of Compute's own API
-        raise Refused(why.code, why.message, status=manner.status_of(why)) from None
+        raise Refused(why.code, why.message, status=dialect.status_of(why)) from None
     shown = msgspec.to_builtins(told)
     if not call.allows(SEES_ALL):
         shown = _for_the_owner(shown, engine.operation("place").safe_words)

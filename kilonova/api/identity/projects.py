@@ -158,4 +158,4 @@ def _refuse_absent(call: Call, project: Record) -> None:
 
 
 def _tags(call: Call, tags: list[str]) -> Response:
-    return answer({"tags": tags, "links": {"self": call.url(call.request.scope["face_path"])}})
+    return answer({"tags": tags, "links": {"self": call.url(call.request.scope["service_path"])}})

@@ -37,7 +37,7 @@ def endpoint(call: Call, record: Record) -> Record:
 def collection(call: Call, words: str, shown: Sequence[Any], following: str | None = None) -> dict[str, Any]:
     """`following` is the address of the next page."""
     query = call.request.url.query
-    address = call.url(call.request.scope["face_path"]) + (f"?{query}" if query else "")
+    address = call.url(call.request.scope["service_path"]) + (f"?{query}" if query else "")
     return {words: shown, "links": {"next": following, "self": address, "previous": None}}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from kilonova.api.placement.manner import PlacementManner
+from kilonova.api.placement.dialect import PlacementDialect
 from kilonova.api.service import Checks
 from kilonova.domain.caller import Caller, Named
 
 
-class NoAuthManner(PlacementManner):
+class NoAuthDialect(PlacementDialect):
     async def caller(self, request: Request, identity: Checks) -> Caller | None:
         """The token is `user[:project]`; without roles in a header only the user admin has any."""
         headers = request.headers

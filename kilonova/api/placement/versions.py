@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call
-from kilonova.api.placement.manner import NEWEST, OLDEST, text_of
+from kilonova.api.placement.dialect import NEWEST, OLDEST, text_of
 from kilonova.api.placement.shown import dated
 from kilonova.api.routes import PUBLIC, Route
 

@@ -225,4 +225,4 @@ def next_links(call: Call, path: str, shown: Sequence[Any], limit: int) -> list[
 def as_asked(call: Call) -> str:
     """The project stands in addresses that are told if it stood in the one that was asked."""
     project = f"/{call.caller.project_id}"
-    return project if call.request.scope["face_path"].startswith(project) else ""
+    return project if call.request.scope["service_path"].startswith(project) else ""

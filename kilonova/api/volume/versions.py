@@ -9,7 +9,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.microversions import text_of
 from kilonova.api.routes import PUBLIC, Route
-from kilonova.api.volume.manner import NEWEST, OLDEST
+from kilonova.api.volume.dialect import NEWEST, OLDEST
 
 DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"}
 

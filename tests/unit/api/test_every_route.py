@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import kilonova
-from kilonova.api.app import faces_of
+from kilonova.api.app import service_apps
 from tests.support.embedded import Answered, Asked, Embedded
 from tests.support.examples import Examples
 from tests.support.people import Person
@@ -21,7 +21,7 @@ from tests.support.stage import Stage, stage
 from tests.support.table import Entry, table
 from tests.support.things import is_for_all
 
-ENTRIES = list(table(faces_of(None)))  # type: ignore[arg-type] - nobody asks them here
+ENTRIES = list(table(service_apps(None)))  # type: ignore[arg-type] - nobody asks them here
 REFUSED = (403, 404)
 # Needs no token of Identity: versions, logging in, changing a password (the old one proves who it is), hosts'
 # images.
@@ -197,7 +197,7 @@ def test_no_handler_calls_the_unexpected_a_clients_mistake() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ExceptHandler) and _catches_all(node) and not _raises_again(node)
     }
-    known = {"api/face.py", "services/volume/exports.py", "services/volume/keeper.py"}
+    known = {"api/service_app.py", "services/volume/exports.py", "services/volume/keeper.py"}
     assert {place.partition(":")[0] for place in catching} == known, catching
 
 

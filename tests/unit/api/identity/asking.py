@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 
-from kilonova.api.face import Face
-from kilonova.api.identity.manner import IdentityManner, RootManner
+from kilonova.api.identity.dialect import IdentityDialect, RootDialect
 from kilonova.api.identity.routes import ROOT_ROUTES, ROUTES
-from kilonova.api.port import Port
+from kilonova.api.mux import Mux
+from kilonova.api.service_app import ServiceApp
 from kilonova.policy.enforcer import Policy
 from kilonova.runtime import Uuids
 from tests.unit.services.identity.home import Home, at_home
@@ -93,11 +93,11 @@ def asking(story: Callable[[Asking], Awaitable[None]]) -> None:
     async def whole(home: Home) -> None:
         world = SimpleNamespace(ids=Uuids(), clock=home.clock)
         service: Any = SimpleNamespace(identity=home.identity, public_url=URL, world=world, policy=POLICY)
-        faces = {
-            "/identity": Face(service, ROOT_ROUTES, RootManner()),
-            "/identity/v3": Face(service, ROUTES, IdentityManner()),
+        apps = {
+            "/identity": ServiceApp(service, ROOT_ROUTES, RootDialect()),
+            "/identity/v3": ServiceApp(service, ROUTES, IdentityDialect()),
         }
-        transport = httpx.ASGITransport(Port(faces, _nothing), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(Mux(apps, _nothing), raise_app_exceptions=False)
         async with asyncio.timeout(60), httpx.AsyncClient(transport=transport, base_url=URL) as client:
             await story(Asking(home, client, (await home.log_in("admin")).token))
 

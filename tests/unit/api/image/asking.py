@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 
-from kilonova.api.face import Face
-from kilonova.api.image.manner import ImageManner
+from kilonova.api.image.dialect import ImageDialect
 from kilonova.api.image.routes import ROUTES
-from kilonova.api.port import Port
+from kilonova.api.mux import Mux
+from kilonova.api.service_app import ServiceApp
 from kilonova.domain.caller import Caller, Named
 from kilonova.policy.enforcer import Policy
 from kilonova.runtime import Uuids
@@ -74,7 +74,7 @@ class Glance:
         self.images, self.folder = images, folder
         world = SimpleNamespace(ids=Uuids())
         service: Any = SimpleNamespace(world=world, identity=Tokens(), images=images, public_url=URL, policy=POLICY)
-        self.app = Port({"/image": Face(service, ROUTES, ImageManner())}, service)
+        self.app = Mux({"/image": ServiceApp(service, ROUTES, ImageDialect())}, service)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=URL)
 
     async def ask(self, who: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:

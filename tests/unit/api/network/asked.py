@@ -1,4 +1,4 @@
-"""The face of Network alone, asked in-process, by several callers; every answer that is no success must look so."""
+"""The app of Network alone, asked in-process, by several callers; every answer that is no success must look so."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 
-from kilonova.api.face import Face
-from kilonova.api.network.manner import NetworkManner
+from kilonova.api.mux import Mux
+from kilonova.api.network.dialect import NetworkDialect
 from kilonova.api.network.routes import ROUTES
-from kilonova.api.port import Port
+from kilonova.api.service_app import ServiceApp
 from kilonova.domain.caller import Caller
 from kilonova.policy.enforcer import Policy
 from kilonova.services.network.service import Networks
@@ -49,8 +49,8 @@ class Asked:
             policy=POLICY,
             public_url="http://cloud",
         )
-        face = Face(self.service, ROUTES, NetworkManner())
-        transport = httpx.ASGITransport(Port({"/network": face}, face), raise_app_exceptions=False)
+        app = ServiceApp(self.service, ROUTES, NetworkDialect())
+        transport = httpx.ASGITransport(Mux({"/network": app}, app), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://cloud/network")
 
     async def ask(self, method: str, path: str, body: Any = None, by: str = "me", **headers: str) -> httpx.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from kilonova.api.placement.manner import accepts_json
+from kilonova.api.placement.dialect import accepts_json
 from tests.unit.api.placement.asked import Asked, run
 
 HEADER = "openstack-api-version"

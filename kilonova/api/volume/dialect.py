@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import Manner
 from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
 from kilonova.api.routes import EVER, Version
+from kilonova.api.service_app import Dialect
 from kilonova.domain.errors import Refused
 
 OLDEST: Version = (3, 0)
@@ -56,7 +56,7 @@ STATUS = {
 }
 
 
-class VolumeManner(Manner):
+class VolumeDialect(Dialect):
     prefix = "/volume/v3"
     newest = NEWEST
     status = STATUS
@@ -85,7 +85,7 @@ class VolumeManner(Manner):
         return path, project
 
 
-class RootManner(VolumeManner):
+class RootDialect(VolumeDialect):
     """/volume itself: only says which versions there are."""
 
     prefix = "/volume"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import Manner
 from kilonova.api.routes import Version
+from kilonova.api.service_app import Dialect
 
 TYPES: dict[str, tuple[int, str]] = {
     "address_has_floating_ip": (409, "PortInUse"),
@@ -71,7 +71,7 @@ WORDS = {
 }
 
 
-class NetworkManner(Manner):
+class NetworkDialect(Dialect):
     prefix = "/network"
     status = {code: status for code, (status, _) in TYPES.items()}
 

@@ -33,7 +33,7 @@ SAFE_IN_LOGS = "/%:@!$&'()*+,;=?"
 SHOWN = 200  # characters of an address in an error message
 
 
-class Manner:
+class Dialect:
     """How one service speaks. The defaults are those of Kilonova's own REST."""
 
     prefix = ""
@@ -72,19 +72,19 @@ class Manner:
         return self.status.get(error.code) or STATUS.get(error.code, DEFAULT)
 
 
-class Face:
-    """An ASGI application; `scope["face_path"]` is the raw path below the service's prefix."""
+class ServiceApp:
+    """An ASGI application; `scope["service_path"]` is the raw path below the service's prefix."""
 
     max_body = MAX_BODY
 
     def __init__(
-        self, service: Serving, routes: Sequence[Route], manner: Manner, elsewhere: Route | None = None
+        self, service: Serving, routes: Sequence[Route], dialect: Dialect, elsewhere: Route | None = None
     ) -> None:
         """`elsewhere` answers addresses that are in no route."""
         self.elsewhere = elsewhere
-        self.service = cast(Service, service)  # a face's routes ask only for what their service has
+        self.service = cast(Service, service)  # an app's routes ask only for what their service has
         self.router = Router(routes)
-        self.manner = manner
+        self.dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -93,17 +93,17 @@ class Face:
         bind_contextvars(request_id=request_id)
         version = EVER
         try:
-            version = self.manner.version(request)
+            version = self.dialect.version(request)
             response = await self._answer(request, request_id, version)
         except ClientDisconnect:
             return
         except Exception as error:
             response = self._fault(request, error, version)
-        self.manner.decorate(response, version, request_id)
+        self.dialect.decorate(response, version, request_id)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
-        path, project = self.manner.path_of(request.scope["face_path"])
+        path, project = self.dialect.path_of(request.scope["service_path"])
         if NUL_IN_ADDRESS in path or NUL_IN_ADDRESS.encode() in request.scope["query_string"]:
             raise Refused(400, "The URL must not contain the NUL character.")
         found = self.router.find(path)
@@ -117,13 +117,13 @@ class Face:
             raise _not_allowed(request.method, routes)
         fitting = [route for route in same_method if route.answers(version)]
         route = fitting[0] if fitting else same_method[0]
-        prefix = self.manner.prefix
+        prefix = self.dialect.prefix
         request.scope[ROUTE] = prefix + route.path
         call = Call(self.service, request, route, parameters, version, request_id, prefix)
         await self._know_caller(call, project)
         if not fitting:
             self._raise_missing(request, route, routes, version)
-        self.manner.screen(request, route)
+        self.dialect.screen(request, route)
         if not route.raw and request.method in WITH_BODY:
             call.body = await self._body(request)
         if route.action:
@@ -143,7 +143,7 @@ class Face:
     async def _know_caller(self, call: Call, project: str) -> None:
         if call.route.rule == PUBLIC:
             return
-        call.caller_or_none = await self.manner.caller(call.request, self.service.identity)
+        call.caller_or_none = await self.dialect.caller(call.request, self.service.identity)
         if call.caller_or_none is None:
             www = f'Keystone uri="{self.service.public_url}/identity"'
             raise Refused(401, "The request you have made requires authentication.", headers={"WWW-Authenticate": www})
@@ -162,8 +162,8 @@ class Face:
                 return route
         if named:
             text = f"API version {text_of(version)} is not supported on this method."
-            raise Refused(self.manner.unsupported_action, text)
-        raise Refused(400, self.manner.no_action(key))
+            raise Refused(self.dialect.unsupported_action, text)
+        raise Refused(400, self.dialect.no_action(key))
 
     def _admit(self, call: Call) -> None:
         route = call.route
@@ -173,7 +173,7 @@ class Face:
             query = {name: call.query.getlist(name) for name in call.query}
             route.query.check(query, call.version, what="query parameters")
         if route.body is not None:
-            call.body = route.body.check(call.body, call.version, strict=self.manner.strict)
+            call.body = route.body.check(call.body, call.version, strict=self.dialect.strict)
 
     async def _bytes(self, request: Request) -> bytearray:
         body = bytearray()
@@ -193,13 +193,13 @@ class Face:
         return parsed(body)
 
     def _fault(self, request: Request, error: Exception, version: Version) -> Response:
-        fault = self.manner.fault
+        fault = self.dialect.fault
         if isinstance(error, Refused):
-            response = fault(self.manner.status_of(error), error.message, error.code, version)
+            response = fault(self.dialect.status_of(error), error.message, error.code, version)
             response.headers.update(error.headers)
             return response
         if isinstance(error, Failed):
-            return fault(self.manner.status_of(error), error.message, error.code, version)
+            return fault(self.dialect.status_of(error), error.message, error.code, version)
         if isinstance(error, HTTPException):
             return fault(error.status_code, str(error.detail), "", version)
         if isinstance(error, Conflict):

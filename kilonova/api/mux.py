@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class Port:
-    def __init__(self, faces: Mapping[str, ASGIApp], pages: ASGIApp, sockets: ASGIApp | None = None) -> None:
-        """`faces` by prefix ("/compute/v2.1", "/compute"); the longest one that fits wins, else the pages answer.
+class Mux:
+    def __init__(self, apps: Mapping[str, ASGIApp], pages: ASGIApp, sockets: ASGIApp | None = None) -> None:
+        """`apps` by prefix ("/compute/v2.1", "/compute"); the longest one that fits wins, else the pages answer.
         `sockets`: what answers WebSockets, whatever their path."""
         self._sockets = sockets
-        self._faces = sorted(faces.items(), key=lambda item: -len(item[0]))
+        self._apps = sorted(apps.items(), key=lambda item: -len(item[0]))
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -20,9 +20,9 @@ class Port:
             await self._sockets(scope, receive, send)
             return
         path = scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
-        for prefix, face in self._faces:
+        for prefix, app in self._apps:
             if path == prefix or path.startswith(prefix + "/"):
-                scope["face_path"] = path[len(prefix) :]
-                await face(scope, receive, send)
+                scope["service_path"] = path[len(prefix) :]
+                await app(scope, receive, send)
                 return
         await self._pages(scope, receive, send)

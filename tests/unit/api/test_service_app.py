@@ -1,4 +1,4 @@
-"""What a face writes into the log when it fails."""
+"""What a service writes into the log when it fails."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from starlette.responses import Response
 
 from kilonova.api.call import Call
-from kilonova.api.face import Face, Manner
-from kilonova.api.port import Port
+from kilonova.api.mux import Mux
 from kilonova.api.routes import PUBLIC, Route
+from kilonova.api.service_app import Dialect, ServiceApp
 from kilonova.domain.errors import KilonovaError
 
 ID = "11111111-1111-4111-8111-111111111111"
@@ -27,8 +27,8 @@ async def fail(call: Call) -> Response:
 def ask(path: str) -> httpx.Response:
     async def whole() -> httpx.Response:
         service: Any = SimpleNamespace(world=SimpleNamespace(ids=SimpleNamespace(uuid=lambda: ID)))
-        face = Face(service, [Route(method="GET", path="/{what}/{name}", handler=fail, rule=PUBLIC)], Manner())
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(Port({"/x": face}, face))) as client:
+        app = ServiceApp(service, [Route(method="GET", path="/{what}/{name}", handler=fail, rule=PUBLIC)], Dialect())
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(Mux({"/x": app}, app))) as client:
             return await client.get(f"http://cloud{path}")
 
     return asyncio.run(whole())
@@ -38,7 +38,7 @@ def ask(path: str) -> httpx.Response:
 def test_the_log_names_the_request_and_cannot_be_forged(
     what: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="kilonova.api.face")
+    caplog.set_level(logging.WARNING, logger="kilonova.api.service_app")
     answer = ask(f"/x/{what}/a%0a2026-01-01%20ERROR%20forged%E2%82%AC?secret=1")
     assert answer.status_code == status
     assert answer.headers["x-openstack-request-id"] == f"req-{ID}"

@@ -7,8 +7,8 @@ from http import HTTPStatus
 from starlette.responses import Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import Manner
 from kilonova.api.routes import Version
+from kilonova.api.service_app import Dialect
 from kilonova.domain.errors import Refused
 
 STATUS = {
@@ -33,7 +33,7 @@ STATUS = {
 ROOTS = ("/", "/versions/")
 
 
-class ImageManner(Manner):
+class ImageDialect(Dialect):
     prefix = "/image"
     status = STATUS
 

@@ -7,11 +7,11 @@ from http import HTTPStatus
 from starlette.responses import Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import Manner
 from kilonova.api.routes import Version
+from kilonova.api.service_app import Dialect
 
 
-class RootManner(Manner):
+class RootDialect(Dialect):
     prefix = "/identity"
     status = {"forbidden": 403}
 
@@ -24,5 +24,5 @@ class RootManner(Manner):
         response.headers["Vary"] = "X-Auth-Token"
 
 
-class IdentityManner(RootManner):
+class IdentityDialect(RootDialect):
     prefix = "/identity/v3"

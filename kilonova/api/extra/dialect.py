@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import Manner
 from kilonova.api.routes import Version
+from kilonova.api.service_app import Dialect
 
 WORDS = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
 WORDS |= {413: "too_large", 415: "bad_media_type"}
@@ -24,7 +24,7 @@ STATUS = {  # of what a host uploads
 }
 
 
-class OwnManner(Manner):
+class OwnDialect(Dialect):
     prefix = "/kilonova/v1"
     status = STATUS
 

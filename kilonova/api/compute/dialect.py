@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import Manner
 from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
 from kilonova.api.routes import EVER, Version
+from kilonova.api.service_app import Dialect
 from kilonova.domain.errors import Refused
 
 MIN: Version = (2, 1)
@@ -70,7 +70,7 @@ NOVAS_ACTIONS = """
 """
 
 
-class ComputeManner(Manner):
+class ComputeDialect(Dialect):
     prefix = "/compute/v2.1"
     newest = MAX
     status = STATUS
@@ -107,7 +107,7 @@ class ComputeManner(Manner):
         return path, project
 
 
-class LegacyManner(ComputeManner):
+class LegacyDialect(ComputeDialect):
     """/v2: the same code; version headers are ignored and unknown keys of a body are passed over."""
 
     prefix = "/compute/v2"
@@ -117,7 +117,7 @@ class LegacyManner(ComputeManner):
         return MIN
 
 
-class RootManner(ComputeManner):
+class RootDialect(ComputeDialect):
     """/compute itself: only says which versions there are."""
 
     prefix = "/compute"

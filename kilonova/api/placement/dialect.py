@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from kilonova.api.call import answer
-from kilonova.api.face import REQUEST_ID, Face, Manner
 from kilonova.api.placement.codes import STATUS, UNDEFINED, code_of
 from kilonova.api.placement.forms import Misshapen
 from kilonova.api.reading import parsed
 from kilonova.api.routes import EVER, PUBLIC, Route, Version
+from kilonova.api.service_app import REQUEST_ID, Dialect, ServiceApp
 from kilonova.domain.errors import Refused
 from kilonova.placement import providers
 
@@ -35,7 +35,7 @@ def text_of(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-class PlacementManner(Manner):
+class PlacementDialect(Dialect):
     newest = NEWEST
     status: Mapping[str, int] = STATUS
 
@@ -76,7 +76,7 @@ class PlacementManner(Manner):
             response.headers[HEADER] = f"placement {text_of(version)}"
 
 
-class PlacementFace(Face):
+class PlacementApp(ServiceApp):
     """Bodies may be large, and errors name the request."""
 
     max_body = MAX_BODY
@@ -86,7 +86,7 @@ class PlacementFace(Face):
         try:
             return await super()._answer(request, request_id, version)
         except Misshapen:
-            found = self.router.find(request.scope["face_path"])
+            found = self.router.find(request.scope["service_path"])
             if found is not None and "provider" in found[1]:
                 await providers.read(self.service.world.db.placement, found[1]["provider"])
             raise
