@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kilonova.cli import database
+from kilonova.cli import opening
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.parts import (
     MACHINES_NAME,
@@ -163,7 +163,7 @@ class Only:
 
 
 def _addresses(settings: Settings, path: Path, auth: str) -> dict[str, str]:
-    known = database.addresses(settings, path)
+    known = opening.addresses(settings, path)
     wanted = ("placement",) if auth == NOAUTH else ("control", "placement")
     for name in wanted:
         if not known.get(name):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from kilonova.cli import database
+from kilonova.cli import opening
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Overrides
 from kilonova.domain.errors import Halted, KilonovaError, Refused
 from kilonova.parts import (
@@ -107,7 +107,7 @@ def serve(
     if not settings.simulated.hosts:
         raise Refused("bad_configuration", "--hosts 0: a cloud needs at least 1 host")
     with listening(listen, public_url, settings.wsgi) as listener:
-        database.refuse_newer(database.addresses(settings, data))
+        opening.refuse_newer(opening.addresses(settings, data))
         run(_serve(data, settings, listener, driver), settings)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kilonova.cli.database import SEAL_KEY_NAME as SEAL_KEY_NAME
+from kilonova.cli.opening import SEAL_KEY_NAME as SEAL_KEY_NAME
 from kilonova.domain.errors import Refused, StoreError, WrongStore
 from kilonova.production import SystemClock, Uuids, new_key
 
@@ -438,7 +438,7 @@ async def open_all(
     """An embedded cloud brings them up to date itself, and may make new ones in its directory. `witnesses` say which
     cloud they belong to: directories and hosts. `data` is an api's: its directories, too, remember marks. `memory` is a
     directory of a conductor for nothing else."""
-    from kilonova.cli.database import address_opener, addresses
+    from kilonova.cli.opening import address_opener, addresses
     from kilonova.store.marks import Marks, keep_marks
     from kilonova.store.open import open_stores
 
