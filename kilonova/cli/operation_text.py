@@ -7,6 +7,7 @@ from typing import Any
 from kilonova.cli.times import duration, moment
 
 CANCELLED = "cancelled"
+NAMED = ("failed", "impossible", "refused", "spared", "not_begun", "elsewhere")  # of an account: by server, why
 
 
 def state_of(operation: dict[str, Any]) -> str:
@@ -22,11 +23,19 @@ def note_of(operation: dict[str, Any]) -> str:
     """What to know beside the state: what it waits for, why it failed, or what became of a whole host."""
     if operation["waiting_for"]:
         return f"waiting for {operation['waiting_for']}"
-    if operation["error"]:
-        return str(operation["error"]["message"])
-    if operation["superseded_by"]:
-        return f"superseded by {operation['superseded_by']}"
-    return str((operation["account"] or {}).get("sentence", ""))
+    account = str((operation["account"] or {}).get("sentence", ""))
+    if operation["error"]:  # cancelled half-way, it still says what was moved
+        why = str(operation["error"]["message"])
+        return f"{why.rstrip('.')}; {account}" if account else why
+    return f"superseded by {operation['superseded_by']}" if operation["superseded_by"] else account
+
+
+def account_lines(operation: dict[str, Any]) -> list[str]:
+    """Every server that an operation about whole hosts has not moved, or not as planned, and why."""
+    account = operation["account"] or {}
+    return [
+        f"{server}: {kind.replace('_', ' ')}: {why}" for kind in NAMED for server, why in account.get(kind, {}).items()
+    ]
 
 
 def took(operation: dict[str, Any]) -> float | None:

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from kilonova.cli.asking import accepted
 from kilonova.cli.names import server_id
-from kilonova.cli.operation_text import children_of, intervention, note_of, state_of, step_took, took
+from kilonova.cli.operation_text import account_lines, children_of, intervention, note_of, state_of, step_took, took
 from kilonova.cli.options import (
     DEFAULT_LOGIN,
     DEFAULT_WAIT,
@@ -112,8 +112,8 @@ def show(operation: OperationOrServer, /, *, login: Login = DEFAULT_LOGIN) -> No
     print_record(shown, FIELDS, login.form)
     if login.form != "table":
         return
-    for said in shown["interventions"]:
-        print_lines([intervention(said)])
+    for line in [*account_lines(shown), *(intervention(said) for said in shown["interventions"])]:
+        print_lines([line])
     for finding in shown["findings"]:
         state = f"settled by {finding['settled_by']}" if finding["settled_by"] else "not settled"
         print_lines([f"finding {finding['id']}: {finding['step']} was abandoned; {state}"])

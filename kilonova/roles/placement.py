@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kilonova.cli import database
+from kilonova.cli import opening
 from kilonova.cli.options import DEFAULT_DATA, DEFAULT_LISTEN, Config, Data, Listen, Overrides, PublicUrl
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.roles.seed import known_passwords, seed_identity
@@ -185,7 +185,7 @@ class PlacementStores:
 
 
 def _addresses(settings: Settings, path: Path, auth: str) -> dict[str, str]:
-    known = database.addresses(settings, path)
+    known = opening.addresses(settings, path)
     wanted = ("placement",) if auth == NOAUTH else ("control", "placement")
     for name in wanted:
         if not known.get(name):
@@ -194,7 +194,7 @@ def _addresses(settings: Settings, path: Path, auth: str) -> dict[str, str]:
 
 
 async def _identity(data: DataDirectory, settings: Settings, world: World, stores: Mapping[str, Store]) -> Identity:
-    seal = seal_of(settings) if settings.secrets.key_file else make_seal(data.secret(database.SEAL_KEY_NAME, new_key))
+    seal = seal_of(settings) if settings.secrets.key_file else make_seal(data.secret(opening.SEAL_KEY_NAME, new_key))
     identity = make_identity((stores["control"], world.clock, world.ids), settings, seal)
     given = settings.identity.admin_password_file
     await seed_identity(identity, data, admin_password_file=given)

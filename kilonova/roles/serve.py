@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kilonova.cli import database
+from kilonova.cli import opening
 from kilonova.cli.options import (
     DEFAULT_DATA,
     DEFAULT_LISTEN,
@@ -82,7 +82,7 @@ def serve(
     if not settings.simulated.hosts:
         raise Refused("bad_configuration", "--hosts 0: a cloud needs at least 1 host")
     with listening(listen, public_url, settings.wsgi) as listener:
-        database.refuse_newer(database.addresses(settings, data))
+        opening.refuse_newer(opening.addresses(settings, data))
         run(_serve(data, settings, listener, driver), settings)
 
 
@@ -113,9 +113,9 @@ async def embedded(
     policy = make_policy(data.path)
     async with contextlib.AsyncExitStack() as closing:
         clouds = clouds_of(data.path, settings, hosts=MACHINES_NAME)
-        opening = open_all(settings, data.path, embedded=True, witnesses=clouds, data=data)
-        stores = await closing.enter_async_context(opening)
-        seal = make_seal(data.secret(database.SEAL_KEY_NAME, new_key))
+        opened = open_all(settings, data.path, embedded=True, witnesses=clouds, data=data)
+        stores = await closing.enter_async_context(opened)
+        seal = make_seal(data.secret(opening.SEAL_KEY_NAME, new_key))
         hub, hardware = MemoryHub(), _hardware(data.path, settings, closing) if driver == SIMULATED else None
         fence = make_fence(settings, hardware)
         conducting = make_world(MemoryBus(hub, "conductor"), stores, fence=fence)

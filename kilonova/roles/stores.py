@@ -40,7 +40,7 @@ async def open_all(
     """An embedded cloud brings them up to date itself, and may make new ones in its directory. `witnesses` say which
     cloud they belong to: directories and hosts. `data` is an api's: its directories, too, remember marks. `memory` is a
     directory of a conductor for nothing else."""
-    from kilonova.cli.database import address_opener, addresses
+    from kilonova.cli.opening import address_opener, addresses
     from kilonova.store.marks import Marks, keep_marks
     from kilonova.store.open import open_stores
 

@@ -131,7 +131,10 @@ def test_what_dies_with_a_host_is_planned(cloud: Cloud) -> None:
     one = ask(cloud, "plan", "evacuate", made["server"]).stdout.splitlines()
     assert one[0] == "it would be on host1, active" and one[1].startswith("disk root: re-created")
     proof, *whole = ask(cloud, "plan", "evacuate-host", "host2").stdout.splitlines()
-    assert proof.startswith("host2 was declared down") and f"{made['server']}: to host1 (root re-created)" in whole
+    assert (
+        proof.startswith("host2 was declared down")
+        and f"{made['server']}  doomed  host2  host1  root re-created" in whole
+    )
     refused = ask(cloud, "plan", "host-gone", "host2")
     assert refused.returncode == REFUSED and "evacuate_host" in refused.stderr
     cloud.http.ended(cloud.http.submit("evacuate_host", host="host2")["operation"])

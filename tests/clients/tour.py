@@ -40,6 +40,7 @@ VARYING = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "ID"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),  # of a user or project
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?"), "TIME"),
+    (re.compile(r"\bweb\d\b"), "web"),  # servers are planned in the order of their ids
     (re.compile(r'"last_seen":[0-9.]+'), '"last_seen":TIME'),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "N s"),
     (re.compile(r'"epoch":\d+'), '"epoch":N'),

@@ -13,8 +13,8 @@ from kilonova.audit.differences import KINDS
 from kilonova.audit.findings import Kind
 from kilonova.cli import exits
 from kilonova.cli.audit import COUNTED
-from kilonova.cli.database import EMBEDDED, SEAL_KEY_NAME
 from kilonova.cli.main import COMMANDS, ROLES, app
+from kilonova.cli.opening import EMBEDDED, SEAL_KEY_NAME
 from kilonova.domain.host import HOST_STATES
 from kilonova.roles.placement import placement
 from kilonova.roles.seed import PASSWORD_NAMES

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
-from kilonova.cli.database import address_opener
+from kilonova.cli.opening import address_opener
 from kilonova.domain.errors import StoreError
 from kilonova.engine.secrets import Seal
 from kilonova.schema.tables import control

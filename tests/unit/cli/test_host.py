@@ -104,6 +104,24 @@ def test_servers_that_were_not_moved_are_a_failure(run: CommandLine) -> None:
     )
 
 
+def test_a_cancelled_drain_says_what_was_moved(run: CommandLine) -> None:
+    account = {"moved": 1, "failed": {"s2": "no room"}, "not_begun": {"s3": "it was cancelled before"}}
+    account |= {"elsewhere": {"s1": "it went to host2"}, "sentence": "1 moved; 1 failed: no room"}
+    shown: dict[str, object] = dict.fromkeys(("server", "superseded_by", "waiting_for", "destination", "parent"))
+    shown |= {"id": "o1", "operation": "drain_host", "state": "cancelled", "account": account, "progress": None}
+    shown |= {"error": {"code": "cancelled", "message": "cancelled by ann"}, "created_at": 1.0, "ended_at": 4.0}
+    shown |= {"steps": [], "interventions": [], "findings": []}
+    run.canned[("GET", f"{OURS}/operations/o1")] = (200, {"operation": shown})
+    watched = run("op", "watch", "o1")
+    assert watched.lines[-1] == ("drain_host: cancelled after 3.0 s: cancelled by ann; 1 moved; 1 failed: no room")
+    lines = run("op", "show", "o1").lines
+    assert [line for line in lines if line[:2] in ("s1", "s2", "s3")] == [
+        "s2: failed: no room",
+        "s3: not begun: it was cancelled before",
+        "s1: elsewhere: it went to host2",
+    ]
+
+
 def test_a_host_that_is_gone_needs_a_reason_and_can_be_rehearsed(run: CommandLine) -> None:
     assert run("host", "gone", "host3").code == USAGE
     refused = run("host", "gone", "host3", "--reason", "fire", "--dry-run")

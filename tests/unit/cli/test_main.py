@@ -15,7 +15,6 @@ from kilonova.cli.options import Login
 USAGE = 2
 # Commands that print no records: processes, files that are written, stories, and scripts for a shell.
 WITHOUT_FORM = {*COMMANDS[ROLES], "keygen", "completion"}
-WITHOUT_FORM |= {f"db {name}" for name in ("upgrade", "check", "restored", "lost")}
 WITHOUT_FORM |= {f"sim {name}" for name in ("run", "histories", "replay", "crashes")}
 
 

@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from kilonova.cli.database import SEAL_KEY_NAME
+from kilonova.cli.opening import SEAL_KEY_NAME
 from kilonova.domain.server import from_json
 from kilonova.engine.secrets import Seal
 from kilonova.store.directory import read_secret
