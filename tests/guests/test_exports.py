@@ -300,7 +300,7 @@ def test_writes_wait_while_the_disk_has_only_its_reserve_or_a_snapshot_is_taken(
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["socket", "port"])
 def test_one_that_cannot_serve_its_file_says_why(folder: Path, is_remote: bool) -> None:
-    """Its port is open before it is started: a connection proves nothing."""
+    """A connection proves nothing: its socket is open before its file is."""
 
     async def story() -> None:
         nbd = Nbd(folder / "exports")

@@ -211,8 +211,9 @@ class Nbd:
             probe.settimeout(1.0)
             try:
                 probe.connect(served.address or str(path))
-                if served.address is not None and name not in self._stopped:
-                    return probe.recv(len(GREETING)) == GREETING  # its port was open before it was there
+                # Its socket is open before its file is, and its port before it was started.
+                if name not in self._stopped and probe.recv(len(GREETING)) != GREETING:
+                    return False
             except OSError:
                 return False
         if served.address is None and served.owner is not None:
@@ -292,7 +293,7 @@ def _opened(closing: contextlib.ExitStack, path: os.PathLike[str] | str, flags: 
 
 
 def _listening(address: tuple[str, int]) -> socket.socket:
-    """Accepted connections inherit TCP_NODELAY, which qemu-nbd before 8.1 does not set: of several replies at once the
+    """Accepted connections inherit TCP_NODELAY, which Debian 12's qemu-nbd does not set: of several replies at once the
     kernel would hold the second back until the first is acknowledged, which takes 40 ms."""
     made = socket.socket(_family(address[0]))
     try:
