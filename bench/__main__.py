@@ -22,7 +22,7 @@ NAMES = (
         "hostile",
         "commands",
     ),
-    *("placement_snapshot", "scheduler", "host_plan", "many_hosts", "guests"),
+    *("placement_snapshot", "scheduler", "host_plan", "many_hosts", "guests", "volumes"),
 )
 
 

@@ -23,6 +23,7 @@ from kilonova.domain.volume_opening import VolumeOpening
 from kilonova.services.volume.export_requests import ask_to_close, ask_to_open
 from kilonova.services.volume.exports import Exports, Listening
 from kilonova.services.volume.nbd import Nbd
+from kilonova.services.volume.nbd import Served as ServedByNbd
 from kilonova.services.volume.volume import Volume, VolumeType
 from kilonova.store.reserve import VOLUMES, DiskReserve
 from tests.guests.daemon import need
@@ -43,10 +44,14 @@ def folder() -> Iterator[Path]:
     need("libvirt")  # for qemu-nbd
     with tempfile.TemporaryDirectory(prefix="kn-") as name:
         yield Path(name)
-        for exports in Path(name).glob("*/"):
-            nbd = Nbd(exports)
-            for process in nbd.names():
-                nbd._signal(process, signal.SIGKILL)
+        end_processes(Path(name))
+
+
+def end_processes(folder: Path) -> None:
+    for exports in folder.glob("*/"):
+        nbd = Nbd(exports)
+        for process in nbd.names():
+            nbd._signal(process, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -291,6 +296,21 @@ def test_writes_wait_while_the_disk_has_only_its_reserve_or_a_snapshot_is_taken(
             assert await waiting == 10
 
     control(story)
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["socket", "port"])
+def test_one_that_cannot_serve_its_file_says_why(folder: Path, is_remote: bool) -> None:
+    """A connection proves nothing: its socket is open before its file is."""
+
+    async def story() -> None:
+        nbd = Nbd(folder / "exports")
+        served = ServedByNbd((str(folder / "no-file"),), ("127.0.0.1", free_port()) if is_remote else None)
+        with pytest.raises(Failed, match=r"qemu-nbd: .*no-file.*No such file or directory"):
+            await nbd.ensure("a", served)
+        await nbd.end("a")
+        assert not nbd.names()
+
+    asyncio.run(story())
 
 
 def refused_by(address: str) -> str:

@@ -16,7 +16,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,11 @@ START_SECONDS, END_SECONDS = 20.0, 10.0
 LOOK_SECONDS = 0.01
 RETRY_SECONDS, LONGEST_RETRY = 0.1, 2.0  # QEMU waits a minute for its server
 LONGEST_PATH = 107  # bytes that Linux takes as the path of a socket
+GREETING = b"NBDMAGIC"
+BACKLOG = 16
+# A process finds its listening socket as systemd would pass it. That names the process that shall take it.
+WITH_SOCKET = ("sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh")
+PASSED, FIRST_FREE = 3, 4  # the number of that socket in the process
 
 
 class Served(NamedTuple):
@@ -167,27 +172,25 @@ class Nbd:
         words = [PROGRAM, "--persistent", "--shared=0", self._marker(name), *served.words]
         if served.address is None:
             words.append(f"--socket={place / SOCKET}")
-        else:
-            words += [f"--bind={served.address[0]}", f"--port={served.address[1]}"]
-        log, nothing = (
-            os.open(place / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-            os.open(os.devnull, os.O_RDWR),
-        )
-        lock = os.open(place / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
+        with contextlib.ExitStack() as closing:
+            nothing = _opened(closing, os.devnull, os.O_RDWR)
+            files = [(os.POSIX_SPAWN_DUP2, nothing, number) for number in (0, 1)]
+            log = _opened(closing, place / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            files.append((os.POSIX_SPAWN_DUP2, log, 2))
+            if served.address is not None:
+                words = [*WITH_SOCKET, *words]
+                listening = closing.enter_context(_listening(served.address))
+                files.append((os.POSIX_SPAWN_DUP2, listening.fileno(), PASSED))
+            # Held by the process from now on, for as long as one of its threads lives.
+            lock = _opened(closing, place / LOCK, os.O_RDWR | os.O_CREAT)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.set_inheritable(lock, True)  # held by the process from now on, for as long as one of its threads lives
-            files = [
-                (os.POSIX_SPAWN_DUP2, nothing, 0),
-                (os.POSIX_SPAWN_DUP2, nothing, 1),
-                (os.POSIX_SPAWN_DUP2, log, 2),
-            ]
-            self._children[name] = os.posix_spawnp(PROGRAM, words, os.environ, file_actions=files, setsid=True)
-        except FileNotFoundError:
-            raise Failed("no_qemu_nbd", f"{PROGRAM} is not installed; it is in Debian's package qemu-utils") from None
-        finally:
-            for file in (log, nothing, lock):
-                os.close(file)
+            os.set_inheritable(lock, True)
+            self._children[name] = self._spawn(words, files)
+
+    def _spawn(self, words: Sequence[str], files: Sequence[tuple[int, int, int]]) -> int:
+        if shutil.which(PROGRAM) is None:
+            raise Failed("no_qemu_nbd", f"{PROGRAM} is not installed; it is in Debian's package qemu-utils")
+        return os.posix_spawnp(words[0], list(words), os.environ, file_actions=list(files), setsid=True)
 
     async def _until_it_answers(self, name: str, served: Served) -> None:
         ends = time.monotonic() + START_SECONDS
@@ -208,6 +211,9 @@ class Nbd:
             probe.settimeout(1.0)
             try:
                 probe.connect(served.address or str(path))
+                # Its socket is open before its file is, and its port before it was started.
+                if name not in self._stopped and probe.recv(len(GREETING)) != GREETING:
+                    return False
             except OSError:
                 return False
         if served.address is None and served.owner is not None:
@@ -273,6 +279,33 @@ async def _until_gone(pid: int) -> None:
     finally:
         loop.remove_reader(file)
         os.close(file)
+
+
+def _opened(closing: contextlib.ExitStack, path: os.PathLike[str] | str, flags: int) -> int:
+    """A file for the process, above the numbers that its own files get."""
+    opened = os.open(path, flags, 0o600)
+    try:
+        number = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE)
+    finally:
+        os.close(opened)
+    closing.callback(os.close, number)
+    return number
+
+
+def _listening(address: tuple[str, int]) -> socket.socket:
+    """Accepted connections inherit TCP_NODELAY, which Debian 12's qemu-nbd does not set: of several replies at once the
+    kernel would hold the second back until the first is acknowledged, which takes 40 ms."""
+    made = socket.socket(_family(address[0]))
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        text = f"{address[0]}, port {address[1]}: cannot listen there: {error.strerror}"
+        raise Failed("volume_unreachable", text) from error
+    return made
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 from pathlib import Path
 
 import pytest
 
-from kilonova.services.volume.nbd import Nbd, Served
+from kilonova.domain.errors import Failed
+from kilonova.services.volume.nbd import Nbd, Served, _listening
+from tests.support.servers import free_port
 
 
 class SlowNbd(Nbd):
@@ -66,3 +69,12 @@ def test_a_process_that_is_being_started_is_ended_too(tmp_path: Path, is_watched
         assert not nbd.runs
 
     asyncio.run(story())
+
+
+def test_replies_over_tcp_are_not_held_back() -> None:
+    """Sixteen writes at once would take 40 ms each time. A connection has the option of the socket that took it."""
+    with _listening(("127.0.0.1", free_port())) as listening, socket.create_connection(listening.getsockname()):
+        with listening.accept()[0] as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        with pytest.raises(Failed, match="cannot listen there: Address already in use"):
+            _listening(listening.getsockname())
