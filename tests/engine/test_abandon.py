@@ -1,10 +1,13 @@
 """Law 17: every undo has an exit. A step that is refused for good waits for an operator, who may skip it; what it left
 is a finding, owned until somebody settles it."""
 
+import asyncio
+
 import pytest
 
 from kilonova.audit.run import audit
 from kilonova.domain.errors import Failed, Refused
+from kilonova.engine import abandon as abandoning
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Ask
 from kilonova.engine.findings import settle
@@ -134,6 +137,22 @@ def test_what_an_abandoned_claim_left_is_owned_until_it_is_settled(stuck_claim, 
     assert check(cloud) == []
     with pytest.raises(Refused, match="already settled by admin"):
         settled(cloud, finding)
+
+
+def test_only_the_try_that_was_looked_at_is_abandoned(stuck_claim, monkeypatch):
+    """Placement is asked in between, and takes its time: what is tried then may be another step, or work."""
+    cloud, _, operation = stuck_claim
+    held = abandoning._held
+
+    async def slowly(engine, seen):
+        await asyncio.sleep(90.0)
+        return await held(engine, seen)
+
+    monkeypatch.setattr(abandoning, "_held", slowly)
+    with pytest.raises(Refused, match="modified concurrently"):
+        word(cloud, abandon, operation, "enough")
+    assert findings(cloud) == [] and cloud.operation(operation)["state"] == "waiting"
+    assert "abandoned" not in {step[3] for step in cloud.steps(operation)}
 
 
 def test_a_server_with_a_finding_can_be_deleted(stuck_claim, monkeypatch):

@@ -233,6 +233,33 @@ def test_cancelled():
     assert undone(operation, course, move) == (["a"], End("cancelled"))
 
 
+@pytest.mark.parametrize("leave", ["succeed", "cancel", "abandon"])
+def test_the_next_entry_has_not_been_refused_yet(leave):
+    """Whatever ends a step that was refused often enough: an operator may skip only what was refused itself."""
+
+    class Waiting(Operation):
+        steps = [
+            Step("close", work, on=CONTROL, undo=work),
+            Step("wait", work, on=CONTROL, retry=FOREVER),
+            Step("end", work, on=CONTROL, retry=FOREVER),
+        ]
+
+    operation, course = Waiting(), Course()
+    begin(operation, course, {})
+    wait = after_success(operation, course, {}, "do", False)
+    assert fail(operation, course, wait, final=True).waits
+    course.stuck = "wait to be done"
+    problem = Problem(code="cancelled" if leave == "cancel" else "abandoned", message="enough")
+    if leave == "succeed":
+        move = after_success(operation, course, {}, "do", False)
+    elif leave == "cancel":
+        move = turn_back(operation, course, {}, problem, False)
+    else:
+        move = after_abandon(operation, course, {}, "do", problem, False)
+    assert (move.step, course.stuck) == ("close" if leave == "cancel" else "end", "")
+    assert not fail(operation, course, move).waits
+
+
 def test_steps_of_the_previous_release_are_found_by_name_and_lead_on():
     class Newer(Plain):
         version = 2

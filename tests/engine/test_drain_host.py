@@ -85,6 +85,22 @@ def test_those_that_moved_on_were_resized_or_deleted_stay_and_are_named(cloud):
     assert check(cloud) == []
 
 
+def test_who_left_by_a_resize_does_not_come_home(cloud):
+    """Its owner wanted that, and may have a reason to be elsewhere."""
+    cloud = cloud(hosts=2)
+    server, _ = cloud.make(host="host1")
+    cloud.submit("resize", server, flavor=LARGE)
+    cloud.loop.run_for(60.0)
+    cloud.submit("confirm_resize", server)
+    cloud.loop.run_for(60.0)
+    ask(cloud, "drain_host", "host1")
+    cloud.loop.run_for(60.0)
+    home = ask(cloud, "return_host", "host1")
+    cloud.loop.run_for(100.0)
+    assert account(cloud, home)["refused"] == {server: "it left host1 by a resize: its owner wanted that"}
+    assert cloud.server(server)["host"] == "host2"
+
+
 def test_a_drain_without_room_moves_nothing_and_opens_the_host_again(cloud):
     """H1."""
     cloud = cloud(hosts=2, vcpus=2)
@@ -100,6 +116,20 @@ def test_a_drain_without_room_moves_nothing_and_opens_the_host_again(cloud):
     cloud.loop.run_for(100.0)
     assert account(cloud, skipping)["moved"] == 1 and len(account(cloud, skipping)["impossible"]) == 1
     assert stands(cloud, "host1") == "draining"
+
+
+def test_a_host_that_was_drained_before_stays_closed_when_a_later_drain_is_undone(cloud):
+    cloud = cloud(hosts=3, vcpus=2)
+    for name, host in (("a", "host2"), ("b", "host2"), ("c", "host3")):
+        cloud.make(name, host=host)
+    ask(cloud, "drain_host", "host1")
+    cloud.loop.run_for(100.0)
+    assert stands(cloud, "host1") == "draining"
+    both = ask(cloud, "drain_host", "host1", "host2", on_misfit="refuse")
+    cloud.loop.run_for(100.0)
+    assert cloud.operation(both)["state"] == "undone"
+    assert {host: stands(cloud, host) for host in ("host1", "host2")} == {"host1": "draining", "host2": "open"}
+    assert check(cloud) == []
 
 
 def test_a_drain_that_is_cancelled_says_what_moved_and_opens_the_host(cloud):

@@ -10,9 +10,11 @@ from kilonova.engine import run
 from kilonova.engine.model import CONTROL, Step
 from kilonova.operations import REGISTRY
 from kilonova.operations.migrate import Migrate
+from kilonova.schema.tables.journal import steps
 from kilonova.services.compute.hosts import forget_worker, read_workers
 from kilonova.sim.invariants.invariants import check
 from kilonova.sim.loop.event_loop import current_process
+from kilonova.store import rows
 
 
 @pytest.fixture
@@ -86,6 +88,28 @@ def test_a_step_that_got_lost_between_taking_and_doing_is_done_later(cloud, monk
     server, _ = cloud.make(wait=120.0)
     assert cloud.server(server)["vm_state"] == "active"
     assert check(cloud) == []
+
+
+def test_a_step_that_another_took_over_meanwhile_is_not_given_back(slow):
+    """Between the look and the write: else a third one would begin beside the second."""
+    cloud, _, operation, done = slow
+    engine = cloud.roles[done[0].split()[0]].engine
+    journal = engine.world.db.cell("cell1")
+
+    class TakenOver:
+        write = journal.write
+
+        async def read(self, body):
+            found = await journal.read(body)
+            assert [one[0] for one in found] == [operation]
+            await journal.write(
+                lambda tx: rows.change(tx, steps, {"worker": "another"}, operation_id=operation, open=1)
+            )
+            return found
+
+    assert cloud.do(lambda _: leases.give_back(engine, TakenOver(), set())) == 0
+    (step,) = [row for row in cloud.records().table("steps") if row["operation_id"] == operation and row["open"]]
+    assert (step["state"], step["worker"]) == ("taken", "another")
 
 
 def test_a_conductor_that_died_is_listed_as_down_for_a_while(cloud, monkeypatch):

@@ -81,6 +81,17 @@ def test_it_may_be_repeated(lab):
     assert status(lab, server) == ("active", "host1", "host1")
 
 
+def test_a_deleted_server_is_neither_recorded_nor_counted_again(lab):
+    """Control keeps its mapping until the purge."""
+    server, _ = lab.make(host="host1")
+    lab.submit("delete", server)
+    lab.loop.run_for(20.0)
+    lose(lab)
+    assert make_again(lab) == [(0, 3, 0)]
+    assert lab.server(server) is None
+    assert [row["instances"] for row in lab.records().table("quota_usages")] == [0]
+
+
 def test_a_disabled_host_stays_disabled(lab):
     lab.do(lambda engine: hosts.disable(engine, "host3", "fans"))
     lose(lab)

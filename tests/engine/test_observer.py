@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kilonova.conductor.observer import Observer
 from kilonova.store.hosts import judge_all
 from tests.engine.speaking import Speaker
 
@@ -82,6 +83,22 @@ def test_a_host_whose_heartbeats_go_to_a_conductor_that_stands_still_is_not_down
     made.hub.receivers = unlucky
     made.loop.freeze(made.roles["conductor2"].process)
     assert {word for seen in seen_during(made, 200.0)[40:] for word in seen.values()} == {"up"}
+
+
+def test_what_was_heard_long_ago_does_not_hide_what_another_has_heard_since(cloud: Any) -> None:
+    """A conductor whose database was away records late what it heard before that."""
+    made = cloud(hosts=2)
+    before = {row["name"]: (row["session"], row["last_seen"]) for row in made.records().table("hosts")}
+
+    async def late(engine: Any) -> None:
+        observer = Observer(engine, engine.world.db.cell("cell1"))
+        heard = engine.world.clock.monotonic() - 100.0
+        observer.heard = {name: (session, heard) for name, (session, _) in before.items()}
+        await observer.flush(True)
+
+    made.do(late)
+    assert all(row["last_seen"] >= before[row["name"]][1] for row in made.records().table("hosts"))
+    assert set(states(made).values()) == {"up"}
 
 
 def test_an_agent_that_was_replaced_is_not_heard(cloud: Any) -> None:

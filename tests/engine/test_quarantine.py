@@ -8,6 +8,7 @@ from kilonova.hosts.states import declare_down
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.schema.tables import cell
 from kilonova.store import rows
+from kilonova.store.quarantine import add_to_quarantine
 from tests.engine.speaking import Speaker
 
 
@@ -184,3 +185,26 @@ def test_a_copy_that_is_to_be_removed_is_not_adopted(lost):
         cloud.do(lambda engine: adopt_quarantined(engine, "host2", server, None, cloud.cause()))
     assert cloud.server(server)["operation_id"] is None
     assert [q["action"] for q in cloud.records().table("quarantine")] == ["remove"]
+
+
+def test_a_move_cannot_be_reverted_to_a_copy_that_is_to_be_removed(cloud):
+    """Its host is away, and removes the copy when it is back, however far a revert has come by then."""
+    cloud = cloud(hosts=2)
+    server, _ = cloud.make(host="host1")
+    cloud.submit("migrate", server)
+    cloud.loop.run_for(20.0)
+
+    async def set_apart(tx):
+        await add_to_quarantine(tx, "host1", CopyReport(server, 1, "off", True), "the records were restored", 0.0)
+
+    cloud.do(lambda engine: engine.world.db.cell("cell1").write(set_apart))
+    cloud.kill("host1")
+    cloud.do(lambda engine: remove_quarantined(engine, "host1", server, 1, cloud.cause()))
+    with pytest.raises(Refused, match="its old copy is gone"):
+        cloud.submit("revert_resize", server)
+    cloud.start("host1")
+    cloud.loop.run_for(20.0)
+    cloud.submit("confirm_resize", server)
+    cloud.loop.run_for(20.0)
+    assert cloud.server(server)["vm_state"] == "active"
+    assert [(f.host, f.copy) for f in cloud.hardware.survey(server)] == [("host2", 2)]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kilonova.domain.errors import Refused
 from kilonova.hosts.states import declare_down, find_host
 from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from tests.engine.test_restored_soft_deleted import act, put_back
@@ -41,6 +42,20 @@ def test_its_servers_are_in_error_and_their_copies_can_be_adopted(cloud):
     assert host["fenced"].startswith("declared gone as host1") and host["disabled"]
     (found,) = [one for one in lab.records().table("quarantine") if one["server_id"] == server]
     assert found["host"] == "host2" and len(lab.hardware.running(server)) == 1
+
+
+def test_a_move_from_it_can_only_be_confirmed(cloud):
+    """Nobody waits for the old copy, although the restored records have it."""
+    lab = cloud(hosts=2)
+    moved, _ = lab.make("moved", host=HOST)
+    act(lab, "migrate", moved)
+    _, backup = dead_and_gone(lab)
+    put_back(lab, backup, ("cell1",), silent=HOST)
+    with pytest.raises(Refused, match="its old copy is gone"):
+        lab.submit("revert_resize", moved)
+    act(lab, "confirm_resize", moved)
+    row = lab.server(moved)
+    assert (row["vm_state"], row["host"], lab.hardware.running(moved)) == ("active", "host2", [("host2", 2)])
 
 
 EVERYTHING = ("control", "placement", "cell0", "cell1")

@@ -6,6 +6,7 @@ Every operation that starts a guest is here; what would fail it by the clock wou
 import msgspec
 import pytest
 
+from kilonova.domain.errors import Failed
 from kilonova.operations import REGISTRY
 from kilonova.sim.crashes.scenarios import SPARING
 from kilonova.sim.invariants.invariants import check
@@ -70,4 +71,39 @@ def test_a_slow_boot_while_undoing_fails_nothing(cloud):
     undone = [(name, state) for name, way, _, state in cloud.steps(operation) if way == "undo"]
     assert undone.count(("resize_instance", "done")) == 1 and {state for _, state in undone} == {"done"}
     assert cloud.hardware.running(server) == [("host1", 1)]
+    assert check(cloud) == []
+
+
+RESTARTING = [
+    (kind, step.name) for kind, operation in REGISTRY.items() for step in operation.course if step.undo_starts_guest
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), RESTARTING, ids=[f"{kind} {name}" for kind, name in RESTARTING])
+def test_no_deadline_ends_an_undo_that_starts_a_guest(cloud, kind, name):
+    """Ended by the clock it would be begun again and again, and a guest that boots slowly would never be up."""
+    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING, volumes=1)
+    root = {"volume_id": cloud.stock.volumes[0], "device": "/dev/vda", "is_root": True}
+    server, _ = cloud.make(host="host1", wait=WAIT, volumes=[root] if kind == "rebuild_volume" else [])
+    for word in ASKED.get(kind, [kind])[:-1]:
+        cloud.submit(word, server)
+        cloud.loop.run_for(WAIT)
+    (before,) = cloud.hardware.running(server)
+    step = REGISTRY[kind].step(name)
+    work = step.do
+
+    async def fail(host):
+        await work(host)
+        raise Failed("broken", "told to fail", final=True)
+
+    object.__setattr__(step, "do", fail)
+    try:
+        operation = cloud.submit(kind, server, **PARAMS.get(kind, {})).operation_id
+        cloud.loop.run_for(WAIT)
+    finally:
+        object.__setattr__(step, "do", work)
+    assert cloud.operation(operation)["state"] == "undone"
+    undone = [(name, state) for name, way, _, state in cloud.steps(operation) if way == "undo"]
+    assert undone.count((name, "done")) == 1 and {state for _, state in undone} == {"done"}
+    assert cloud.hardware.running(server) == [before]
     assert check(cloud) == []

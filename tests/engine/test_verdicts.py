@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from kilonova.domain.host import judge
+from kilonova.domain.server import ACTIVE, ERROR, LOST, RESIZED, SETTLED, SOFT_DELETED, STOPPED
 from kilonova.engine.debts import owe_removal
+from kilonova.hosts.lost_guests import adopt_lost
+from kilonova.hosts.returning import _note_failed
 from kilonova.hosts.verdicts import correct_copies, judge_copies, may_be_gone
 from kilonova.operations.steps.burial import close_server
 from kilonova.schema.tables import cell
@@ -139,5 +142,78 @@ def test_records_of_copies_are_corrected_only_while_nothing_is_at_work(run: Any,
         await put_copy(tx, "whole")
         await correct_copies(tx, "host2", [])
         assert bool(await rows.fetch_all(tx, cell.copies)) is (at_work is not None)
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("of", "whole", "resumes", "word", "runs"),
+    [
+        ({"vm_state": ACTIVE}, True, True, "adopt", True),
+        ({"vm_state": ACTIVE}, False, True, "adopt", False),
+        ({"vm_state": ACTIVE}, True, False, "adopt", False),
+        ({"vm_state": ACTIVE, "operation_id": "o"}, True, True, "adopt", False),
+        ({"vm_state": RESIZED, "power_state": 1}, True, True, "adopt", True),
+        ({"vm_state": RESIZED, "power_state": 1}, False, True, "adopt", False),
+        ({"vm_state": RESIZED, "power_state": 4}, True, True, "adopt", False),
+        ({"vm_state": ERROR}, True, True, "adopt", False),
+        ({"vm_state": STOPPED}, True, True, "stop", False),
+        ({"vm_state": SOFT_DELETED}, True, True, "stop", False),
+    ],
+)
+def test_a_copy_that_may_run_is_started_only_if_it_should(
+    run: Any, of: Any, whole: bool, resumes: bool, word: str, runs: bool
+) -> None:
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **server(**{**HERE, "runner_copy": 2}, **of))
+        await put_copy(tx, "whole")
+        (verdict,) = await judge_copies(tx, "host2", [report(2, whole=whole)], resumes)
+        assert (verdict.word, verdict.run) == (word, runs)
+
+    run(body)
+
+
+MOVE = {"id": "m", "server_id": "s", "source_host": "host2", "source_copy": 2, "open": 1}
+
+
+@pytest.mark.parametrize("other", [{}, {"open": 0}, {"source_host": "host1"}, {"source_copy": 3}, {"server_id": "t"}])
+def test_a_copy_from_before_the_restore_is_kept_only_for_an_open_move_from_it(run: Any, other: Any) -> None:
+    """Any other may be the newest: an operator says what becomes of it."""
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **server(**{**ELSEWHERE, "turn_floor": 5}))
+        await put_copy(tx, "whole")
+        await rows.put(tx, cell.migrations, **zeros(cell.migrations, **{**MOVE, **other}))
+        (verdict,) = await judge_copies(tx, "host2", [report(2)], True)
+        assert verdict.word == ("quarantine" if other else "stop")
+
+    run(body)
+
+
+LOST_HERE = {**NOBODY, "host": "host2", "vm_state": ERROR, "unsettled": LOST}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{}, {"operation_id": "o"}, {"deleted": 1}, {"unsettled": SETTLED}, {"host": "host1"}, {"runner_host": "host1"}],
+)
+def test_a_guest_is_adopted_only_while_its_server_is_lost_and_nobody_is_at_it(run: Any, other: Any) -> None:
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **server(**{**LOST_HERE, **other}))
+        before = await rows.fetch(tx, cell.servers, id="s")
+        assert await adopt_lost(tx, "host2", [report(2, "on")], 0.0) == ([] if other else [("s", 2)])
+        assert not other or await rows.fetch(tx, cell.servers, id="s") == before
+
+    run(body)
+
+
+@pytest.mark.parametrize("other", [{}, {"operation_id": "o"}, {"runner_host": "host1"}, {"runner_copy": 3}])
+def test_a_start_that_failed_is_noted_only_where_nothing_else_is_under_way(run: Any, other: Any) -> None:
+    """An operation says itself what it comes to; what a host says of others' copies is worth nothing."""
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **server(**{**HERE, "runner_copy": 2, **other}))
+        await _note_failed(tx, "host2", "s", 2, "no such machine type")
+        assert bool(await rows.fetch_all(tx, cell.faults)) is not bool(other)
 
     run(body)

@@ -119,6 +119,9 @@ class Books:
     async def drop_move(self, server: str, migration: str, at: tuple[int, int] | None = None) -> Any:
         return await claims.drop_move(self.store, self.fence(server, at), migration)
 
+    async def drop_source(self, server: str, migration: str) -> Any:
+        return await claims.drop_source(self.store, server, migration)
+
     async def return_evacuation(self, server: str, evacuation: str, at: tuple[int, int] | None = None) -> Any:
         return await claims.return_evacuation(self.store, self.fence(server, at), evacuation)
 

@@ -57,6 +57,9 @@ class Model:
         self.places.pop(migration, None)
         self.claimed_last.pop(server, None)
 
+    def drop_source(self, server: str, migration: str) -> None:
+        self.places.pop(migration, None)
+
     def return_evacuation(self, server: str, evacuation: str) -> None:
         source = self._held(server, evacuation)
         if source or self.claimed_last.get(server) == evacuation:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from kilonova.placement.claims import Claimed, Dropped, GroupRule, NotClaimed, Returned
 from tests.placement.books import LARGE, SMALL, Books, provider_of
 
@@ -142,7 +144,8 @@ def test_a_server_that_held_nothing_can_be_moved_and_undone(run: Run) -> None:
     run(story)
 
 
-def test_a_server_counts_on_both_hosts_while_the_move_is_open(run: Run) -> None:
+@pytest.mark.parametrize("end", ["drop_move", "drop_source"])
+def test_a_server_counts_on_both_hosts_while_the_move_is_open(run: Run, end: str) -> None:
     async def story(books: Books) -> None:
         await books.hosts("a", "b", "c")
         await books.claim("w1", "a", group=ANTI)
@@ -152,13 +155,15 @@ def test_a_server_counts_on_both_hosts_while_the_move_is_open(run: Run) -> None:
         await books.return_move("w1", "m1")
         assert await books.counted() == {("w1", "a"), ("w2", "c")}
         await books.claim_move("w1", "m2", "b", group=ANTI)
-        await books.drop_move("w1", "m2")
+        assert await getattr(books, end)("w1", "m2") == Dropped(3)
         assert await books.counted() == {("w1", "b"), ("w2", "c")}
+        assert await books.held() == {"w1": {("b", ""): SMALL}, "w2": {("c", ""): SMALL}}
 
     run(story)
 
 
-def test_a_server_counts_once_on_the_same_host(run: Run) -> None:
+@pytest.mark.parametrize("end", ["drop_move", "drop_source"])
+def test_a_server_counts_once_on_the_same_host(run: Run, end: str) -> None:
     async def story(books: Books) -> None:
         await books.hosts("a")
         pairs = GroupRule("web", "anti-affinity", max_per_host=2)
@@ -166,7 +171,7 @@ def test_a_server_counts_once_on_the_same_host(run: Run) -> None:
         assert isinstance(await books.claim_move("w1", "m1", "a", group=pairs), Claimed)
         assert await books.counted() == {("w1", "a")}
         assert isinstance(await books.claim("w2", "a", group=pairs), Claimed)
-        await books.drop_move("w1", "m1")
+        await getattr(books, end)("w1", "m1")
         assert await books.counted() == {("w1", "a"), ("w2", "a")}
 
     run(story)

@@ -258,6 +258,12 @@ class Ledgers(RuleBasedStateMachine):
         getattr(self.model, verb)(server, f"m-{server}")
         self.last.pop(server, None)
 
+    @rule(server=servers)
+    def drop_source(self, server: str) -> None:
+        """The source of its move was declared gone."""
+        self.runner.run(self.books.drop_source(server, f"m-{server}"))
+        self.model.drop_source(server, f"m-{server}")
+
     @rule(server=servers, order=orders, in_place=st.booleans(), taken=st.booleans(), verb=st.sampled_from(ENDS))
     def whole_move(self, server: str, order: list[str], in_place: bool, taken: bool, verb: str) -> None:
         """To another host, or to the one where it began: then both shares lie there, and only one of them goes.

@@ -57,6 +57,13 @@ SHARE: dict[str, Any] = {"provider_id": 1, "class_id": 1, "holder": "", "used": 
 NEED_NO_OPERATION = ("copied", "held by the server")
 
 
+def migration(server: str, *, is_open: bool) -> dict[str, Any]:
+    columns = {
+        one.name: None if one.nullable else "" if one.type.python_type is str else 0 for one in cell.migrations.c
+    }
+    return {**columns, "id": "m", "server_id": server, "operation_id": "x", "open": int(is_open)}
+
+
 def holders(stores: Any, server: str) -> list[Held]:
     there, cell1 = {"server_id": server}, stores.cell("cell1")
     return [
@@ -67,6 +74,7 @@ def holders(stores: Any, server: str) -> list[Held]:
         ("a finding in its cell", cell1, findings, {**FINDING, **there}),
         ("a finding in control", stores.control, findings, {**FINDING, **there}),
         ("requested", stores.control, control.build_requests, {**REQUEST, **there}),
+        ("moving", cell1, cell.migrations, migration(server, is_open=True)),
         ("copied", cell1, cell.copies, {**COPY, **there, "created_at": 1.0}),
         ("held by the server", stores.placement, placement.allocations, {**SHARE, "consumer": server}),
     ]
@@ -117,12 +125,7 @@ def test_what_is_needed_stays(cloud: Embedded) -> None:
 
 def test_a_migration_that_holds_something_keeps_its_server(cloud: Embedded) -> None:
     server = deleted_server(cloud)
-    columns = {column.name: None if column.nullable else 0 for column in cell.migrations.c}
-    moved = {**columns, "id": "m", "uuid": "m", "server_id": server, "operation_id": "x", "open": 0}
-    moved = {key: value for key, value in moved.items() if key in columns}
-    texts = {column.name for column in cell.migrations.c if column.type.python_type is str and not column.nullable}
-    moved = {key: str(value) if key in texts else value for key, value in moved.items()}
-    put(cloud, ("", stores_of(cloud).cell("cell1"), cell.migrations, moved))
+    put(cloud, ("", stores_of(cloud).cell("cell1"), cell.migrations, migration(server, is_open=False)))
     held: Held = ("", stores_of(cloud).placement, placement.allocations, {**SHARE, "consumer": "m"})
     put(cloud, held)
     run_purge(cloud)
@@ -130,6 +133,25 @@ def test_a_migration_that_holds_something_keeps_its_server(cloud: Embedded) -> N
     remove(cloud, held)
     run_purge(cloud)
     assert not cloud.records()["cell1.servers"] and not cloud.records()["cell1.migrations"]
+
+
+def test_a_server_that_control_has_not_given_up_stays(cloud: Embedded) -> None:
+    """Control may be from a backup of before the delete: the server counts, and an operator sees that it is missing."""
+    server = deleted_server(cloud)
+    control_store = stores_of(cloud).control
+
+    def queue(value: int) -> None:
+        mapping = {"queued_for_delete": value}
+        cloud.wait(control_store.write(lambda tx: rows.change(tx, control.server_mappings, mapping, server_id=server)))
+
+    queue(0)
+    run_purge(cloud)
+    after = cloud.records()
+    assert [one["server_id"] for one in after["control.server_mappings"]] == [server]
+    assert [one["id"] for one in after["cell1.servers"]] == [server]
+    queue(1)
+    run_purge(cloud)
+    assert not cloud.records()["cell1.servers"]
 
 
 def writing(held: Held, then: Any) -> Any:

@@ -67,6 +67,25 @@ def test_the_default_class_replaces_the_configuration_and_a_project_the_class(co
     control(story)
 
 
+def test_a_limit_of_nothing_allows_nothing_and_one_below_it_everything(control: Run) -> None:
+    async def story(store: Any) -> None:
+        async def ask(limits: dict[str, int]) -> tuple[bool, bool, int]:
+            async def body(tx: Tx) -> tuple[bool, bool, int]:
+                more = await exceeded(tx, "lab", ONE, defaults=limits)
+                growing = await exceeded_by(tx, ("lab", "bob"), ONE, defaults=limits)
+                return bool(more), bool(growing), await room(tx, "lab", ONE, 5, defaults=limits)
+
+            found: tuple[bool, bool, int] = await store.write(body)
+            return found
+
+        free = dict.fromkeys(ONE, -1)
+        assert await ask(free) == (False, False, 5)
+        for name in ONE:
+            assert await ask({**free, name: 0}) == (True, True, 0)
+
+    control(story)
+
+
 def test_a_users_own_limit_counts_what_the_user_has(control: Run) -> None:
     async def story(store: Any) -> None:
         async def limit(tx: Tx) -> None:

@@ -191,6 +191,23 @@ def test_a_disk_that_changed_between_two_tries_is_sent_as_it_is_now(there: Desti
     assert (there.place / "disk.qcow2").read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("has_data", [True, False])
+def test_nothing_of_another_disk_stays_where_this_one_has_holes(
+    there: Destination, tmp_path: Path, has_data: bool
+) -> None:
+    """One of another size was begun under that name, and never ended."""
+    other, path = disk(tmp_path / "other", 12), tmp_path / "disk"
+    there.ask("PUT", "disk.qcow2", b"".join(frames(other)), size=other.stat().st_size)
+    if has_data:
+        disk(path, 16, holes=((2, 9),))
+    else:
+        path.touch()
+        os.truncate(path, 16 * MIB)
+    send(there, SentFile(path, "disk.qcow2"))
+    assert (there.place / "disk.qcow2").read_bytes() == path.read_bytes()
+    assert there.files() == {"disk.qcow2", "incoming.json"}
+
+
 def frames(path: Path, most: int = 10**6) -> Iterator[bytes]:
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
@@ -283,6 +284,32 @@ def test_of_two_uploads_at_once_one_wins(tmp_path: Path) -> None:
             assert outcomes.count(None) == 1 and [why.code for why in lost] == ["image_not_queued"] * 2
             winner = (b"a", b"b", b"c")[outcomes.index(None)]
             assert await lived.content(image) == winner * 1000 and len(lived.files()) == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("since", "takes_over"),
+    [("active", False), ("active", True), ("deleted", False), ("deleted", True), ("another format", False)],
+)
+def test_an_upload_begins_only_where_the_image_is_still_as_it_was_read(
+    tmp_path: Path, since: str, takes_over: bool
+) -> None:
+    """What was declared then is what is inspected in the end, and an active image keeps its bytes."""
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.create()
+            if since == "active":
+                await lived.images.upload(image, pieces(b"mine"))
+            elif since == "deleted":
+                await lived.images.delete(ALICE, image.id, lambda _: None)
+            else:
+                await lived.images.change(ALICE, image.id, lambda old: msgspec.structs.replace(old, disk_format="iso"))
+            before = await lived.images.record(image.id), lived.files()
+            with pytest.raises(Refused):
+                await lived.images._uploads.receive(image, pieces(b"late"), takes_over=takes_over)
+            assert (await lived.images.record(image.id), lived.files()) == before
 
     run(story)
 
