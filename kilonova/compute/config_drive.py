@@ -33,6 +33,7 @@ EC2_VERSIONS = (
 UNKNOWN = "none"
 SEED_BYTES = 512  # of randomness that a guest is given
 
+ROOT, ROOT_DEVICE = "root", "/dev/vda"  # the name of the root disk among those with tags, and where the guest has it
 Files = dict[str, bytes]  # by path
 
 
@@ -143,7 +144,8 @@ def _meta_data(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, versio
 
 
 def _devices(guest: GuestSpec, telling: Telling, version: str) -> list[dict[str, Any]]:
-    """Those with a tag: the guest tells them apart by it."""
+    """Those with a tag. The guest finds a network device by its MAC, a volume by its serial, and so a local disk; its
+    root disk is always the first."""
     told: list[dict[str, Any]] = []
     for port in (port for port in guest.ports if port.tag):
         at = telling.devices.get(port.port_id, BusAddress())
@@ -155,7 +157,8 @@ def _devices(guest: GuestSpec, telling: Telling, version: str) -> list[dict[str,
         told.append({**disk, "path": volume.device, "tags": [volume.tag]})
     for name, tag in guest.disk_tags.items():
         at = telling.devices.get(name, BusAddress())
-        told.append({"type": "disk", "bus": at.bus, "address": at.address, "tags": [tag]})
+        found_by = {"path": ROOT_DEVICE} if name == ROOT else {"serial": name}
+        told.append({"type": "disk", "bus": at.bus, "address": at.address, **found_by, "tags": [tag]})
     return told
 
 

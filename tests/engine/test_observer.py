@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -56,6 +57,21 @@ def test_hosts_beat_while_nobody_can_record_it(cloud: Any) -> None:
     after = seen_during(made, 8.0)
     assert not any("down" in seen.values() for seen in after)
     assert set(after[3].values()) == {"up"}, "a second is enough: nobody waits for the next heartbeat"
+
+
+def test_a_host_whose_hypervisor_hangs_is_up(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat needs nothing of it. For a libvirtd that hangs see tests/guests/test_hung.py."""
+    made, asked = cloud(hosts=2), list[str]()
+    driver = made.roles["host1"].part.driver
+
+    async def hang(*_: Any, **__: Any) -> None:
+        asked.append("")
+        await asyncio.get_running_loop().create_future()
+
+    for verb in ("copies", "inventory", "is_on", "ensure_disk", "ensure_defined", "ensure_power"):
+        monkeypatch.setattr(driver, verb, hang)
+    states_seen = seen_during(made, 2 * made.shape.limits.service_down_time)
+    assert {seen["host1"] for seen in states_seen} == {"up"} and not asked
 
 
 def test_a_host_that_died_meanwhile_is_not_heard(cloud: Any) -> None:

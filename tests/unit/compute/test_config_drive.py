@@ -55,7 +55,7 @@ GUEST = GuestSpec(
     image="70a599e0-31e7-49b7-b260-868f441e862b",
     ports=[NIC],
     volumes=[GuestVolume(attachment="a", volume="v1", device="/dev/vdb", tag="data")],
-    disk_tags={"root": "system"},
+    disk_tags={"root": "system", "ephemeral0": "scratch"},
     contents=GuestContents(
         hostname="test",
         public_keys=[PublicKey("mykey", "ssh-rsa AAAA Generated-by-Nova")],
@@ -85,8 +85,15 @@ def document(files: dict[str, bytes], path: str) -> Any:
 def test_meta_data() -> None:
     told = document(config_drive(GUEST, SECRETS, TELLING), "openstack/latest/meta_data.json")
     assert told.pop("random_seed") == base64.b64encode(b"\1" * 512).decode()
-    nic, disk, root = told.pop("devices")
-    assert root == {"type": "disk", "bus": "virtio", "address": "0000:00:04.0", "tags": ["system"]}
+    nic, disk, root, ephemeral = told.pop("devices")
+    assert root == {
+        "type": "disk",
+        "bus": "virtio",
+        "address": "0000:00:04.0",
+        "path": "/dev/vda",
+        "tags": ["system"],
+    }
+    assert (ephemeral["serial"], ephemeral["tags"]) == ("ephemeral0", ["scratch"]), "as the disk says in the guest"
     assert nic == {
         "type": "nic",
         "bus": "pci",
