@@ -37,8 +37,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             content_handlers=[Patch],
             cert_validate=False,  # else each part makes a TLS context of its own, though none speaks TLS
         )
-        tests += collected.values
-        ids += collected.ids
+        for value, name in collected.sorted():
+            tests.append(value)
+            ids.append(name)
     metafunc.parametrize("test, result", tests, ids=ids)
 
 
@@ -53,3 +54,13 @@ class _Collected:
     def parametrize(self, names: str, argvalues: list[object], ids: list[str]) -> None:
         self.values += argvalues
         self.ids += ids
+
+    def sorted(self) -> list[tuple[object, str]]:
+        """By the names of the files: gabbi takes a directory in the order of its file system, and what one file leaves
+        behind may fail another. A file's tests stand between its `start_` and its `stop_`."""
+        files: list[list[tuple[object, str]]] = []
+        for value, name in zip(self.values, self.ids, strict=True):
+            if name.startswith("start_"):
+                files.append([])
+            files[-1].append((value, name))
+        return [one for file in sorted(files, key=lambda tests: tests[0][1]) for one in file]
