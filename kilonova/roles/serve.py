@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from kilonova.compute.drivers.hardware import Hardware
     from kilonova.compute.room import Room
     from kilonova.conductor.service import Conductor
+    from kilonova.engine.secrets import Seal
     from kilonova.roles.real_host import RealHost
     from kilonova.settings import Settings
     from kilonova.store.directory import DataDirectory
+    from kilonova.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +109,6 @@ async def embedded(
 ) -> AsyncIterator[Service]:
     """A whole cloud in this process: stores, conductor, hosts; all but the HTTP server."""
     from kilonova.bus.memory import MemoryBus, MemoryHub
-    from kilonova.conductor.service import Conductor
     from kilonova.roles.real_host import own_name
 
     policy = make_policy(data.path)
@@ -119,11 +120,7 @@ async def embedded(
         hub, hardware = MemoryHub(), _hardware(data.path, settings, closing) if driver == SIMULATED else None
         fence = make_fence(settings, hardware)
         conducting = make_world(MemoryBus(hub, "conductor"), stores, fence=fence)
-        conductor = Conductor(make_engine(conducting, settings, seal, worker=Uuids().uuid()), alone=True)
-        closing.push_async_callback(conductor.stop)
-        await conductor.start()
-        await watch_hosts(conductor, closing)
-        await send_notifications(conductor, settings, closing)
+        conductor = await _start_conductor(conducting, settings, seal, closing)
 
         async def unready() -> str:
             if stores.halted:
@@ -154,6 +151,19 @@ def _hardware(path: Path, settings: Settings, closing: contextlib.AsyncExitStack
     for number in range(1, settings.simulated.hosts + 1):
         add_host(hardware, f"host{number}", settings)
     return hardware
+
+
+async def _start_conductor(
+    world: World, settings: Settings, seal: Seal, closing: contextlib.AsyncExitStack
+) -> Conductor:
+    from kilonova.conductor.service import Conductor
+
+    conductor = Conductor(make_engine(world, settings, seal, worker=Uuids().uuid()), alone=True)
+    closing.push_async_callback(conductor.stop)
+    await conductor.start()
+    await watch_hosts(conductor, closing)
+    await send_notifications(conductor, settings, closing)
+    return conductor
 
 
 async def _start_simulated(
