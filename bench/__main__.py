@@ -9,6 +9,7 @@ NAMES = (
     *(
         "engine_sqlite",
         "engine_postgres",
+        "connections",
         "heartbeats",
         "idle",
         "api_create",
