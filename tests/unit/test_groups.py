@@ -9,16 +9,6 @@ import pytest
 
 from tests.support.servers import ROOT
 
-# Seconds of a group in a run on two cores, and the seconds that processors worked for it.
-MEASURED = {
-    "fleet": (443, 305),
-    "simulation": (706, 452),
-    "engine": (631, 307),
-    "guests": (673, 270),
-    "unit": (733, 360),
-}
-MEASURED |= {"cli": (377, 287), "clients": (542, 173), "stories": (207, 145), "conversations": (141, 46)}
-MEASURED |= {"outside": (156, 44), "fuzz": (192, 109), "property": (106, 64), "placement": (65, 35), "types": (43, 29)}
 OTHER = (30, 20)
 
 
@@ -30,9 +20,14 @@ def script():
     return loaded
 
 
+def measured(script, name):
+    """Seconds of a group in a run on two cores, and the seconds that processors worked for it."""
+    return script.kept_times().get(name, OTHER)
+
+
 def schedule(script, jobs):
     """What runs at each second, and how much of two cores is used, if patient groups get what the others leave."""
-    left = {name: MEASURED.get(name, OTHER)[name in script.PATIENT] for name in [*script.CHECKS, *script.SUITES]}
+    left = {name: measured(script, name)[name in script.PATIENT] for name in [*script.CHECKS, *script.SUITES]}
     waiting, running, seconds = [script.Group(name, Path()) for name in left], [], []
     while waiting or running:
         while group := script.next_group(waiting, running, jobs):
@@ -41,7 +36,7 @@ def schedule(script, jobs):
         assert running, f"nothing runs, and {[group.name for group in waiting]} wait"
         free = 2.0
         for group in sorted(running, key=lambda group: group.patient):
-            wall, cpu = MEASURED.get(group.name, OTHER)
+            wall, cpu = measured(script, group.name)
             share = min(1.0, free) if group.patient else cpu / wall
             left[group.name] -= share if group.patient else 1
             free = max(free - share, 0.0)
@@ -113,3 +108,13 @@ def test_both_parts_are_counted(script, tmp_path):
     group = script.Group("guests", tmp_path)
     group.count(no_tests=False)
     assert (group.passed, group.failed, group.skipped) == (3, 1, 2)
+
+
+def test_times_are_kept_and_shown_again(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(script, "TIMES", tmp_path / "times.txt")
+    assert script.kept_times() == {}
+    slow, quick = script.Group("slow", tmp_path, seconds=61.4, cpu=30.2), script.Group("quick", tmp_path, seconds=2.0)
+    script.keep_times([slow, quick])
+    script.keep_times([script.Group("quick", tmp_path, seconds=3.0, cpu=1.0)])
+    assert script.kept_times() == {"slow": (61.0, 30.0), "quick": (3.0, 1.0)}
+    assert (tmp_path / "times.txt").read_text().startswith("# Seconds and CPU seconds")
