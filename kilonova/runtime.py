@@ -110,6 +110,15 @@ def say(sentence: str) -> None:
     sys.stdout.flush()
 
 
+def return_memory() -> None:
+    """Return freed memory to the kernel (glibc; elsewhere nothing). Making the databases of a new cloud needs 20 MB for
+    a moment, which the process would keep for good."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
     """On stdout, as soon as nothing is missing any more."""
 
@@ -117,6 +126,7 @@ def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
         while await unready():  # noqa: ASYNC110 - what it waits for lies in several places
             await asyncio.sleep(0.02)
         gc.collect()
+        return_memory()
         gc.freeze()  # what the start has made stays: no look for garbage need pass over it again
         say(sentence)
 
