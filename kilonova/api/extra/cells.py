@@ -28,20 +28,24 @@ class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 async def list_(call: Call) -> Response:
+    """List the cells."""
     return answer({"cells": [_view(cell) for cell in await call.service.cells.all()]})
 
 
 async def show(call: Call) -> Response:
+    """Show a cell."""
     return answer({"cell": _view(await call.service.cells.find(call.path["cell"]))})
 
 
 async def create(call: Call) -> Response:
+    """Make a cell of a configured database."""
     wish = decode(await read_body(call.request), CreateBody)
     made = await call.service.cells.create(wish.name, wish.database, wish.bus_prefix)
     return answer({"cell": _view(made)}, 201)
 
 
 async def change(call: Call) -> Response:
+    """Close a cell to new servers, or open it."""
     wish = decode(await read_body(call.request), ChangeBody)
     return answer({"cell": _view(await call.service.cells.set_disabled(call.path["cell"], wish.disabled))})
 

@@ -17,10 +17,12 @@ class LimitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 async def show(call: Call) -> Response:
+    """Show how many bytes of images a project may have, and has."""
     return _answer(call, await call.service.images.quotas.show(call.path["project"]))
 
 
 async def change(call: Call) -> Response:
+    """Set how many bytes of images a project may have."""
     request = decode(await read_body(call.request), LimitBody)
     return _answer(call, await call.service.images.quotas.set(call.path["project"], request.limit))
 
