@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from kilonova.domain.errors import Crowded
 
 
-class Gate:
+class Admission:
     def __init__(self, room: int) -> None:
         self._room = self._free = room
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()

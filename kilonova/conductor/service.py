@@ -12,11 +12,11 @@ import msgspec
 from kilonova.bus import CELLS_CHANGED, HOSTS_ANSWER, token
 from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.confirming import MOST_BETWEEN_CONFIRMS, confirm_forgotten
-from kilonova.conductor.desk import Desk
+from kilonova.conductor.desk import MessageHandlers
 from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
 from kilonova.conductor.purging import SECONDS_BETWEEN, purge_all
 from kilonova.conductor.reclaiming import reclaim
-from kilonova.conductor.rounds import Rounds
+from kilonova.conductor.rounds import PeriodicTask
 from kilonova.domain.errors import Halted, KilonovaError, NoAnswer, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.engine.conclude import Next
@@ -38,7 +38,7 @@ ALONE_GRACE_SECONDS = 10.0  # when there is no other
 class Conductor:
     def __init__(self, engine: Engine, *, alone: bool = False, at_once: int = 64) -> None:
         self.engine = engine
-        self.desk = Desk(engine)
+        self.desk = MessageHandlers(engine)
         self._alone = alone
         self._slots = asyncio.Semaphore(at_once)
         self._driving: set[tuple[str, str]] = set()
@@ -50,14 +50,14 @@ class Conductor:
         self._living: set[str] = set()
         self._renewed_at = float("-inf")
         self._echo_works = False
-        self._finding = Rounds(self._find_work)
-        self._freeing = Rounds(self._free_steps)
-        self._flushing = Rounds(self._flush_heard)
-        self._watching = Rounds(self._watch_in)
-        self._reclaiming = Rounds(self._reclaim_in)
-        self._confirming = Rounds(self._confirm_in)
+        self._finding = PeriodicTask(self._find_work)
+        self._freeing = PeriodicTask(self._free_steps)
+        self._flushing = PeriodicTask(self._flush_heard)
+        self._watching = PeriodicTask(self._watch_in)
+        self._reclaiming = PeriodicTask(self._reclaim_in)
+        self._confirming = PeriodicTask(self._confirm_in)
         self._closed_hosts = Reopening(engine)
-        self._reopening = Rounds(self._closed_hosts.look)
+        self._reopening = PeriodicTask(self._closed_hosts.look)
         engine.on_mine = self._go_on
 
     async def start(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 from sqlalchemy import or_, select
 
-from kilonova.placement.groups import Standing
+from kilonova.placement.groups import GroupPlacement
 from kilonova.placement.ledger import CONSUMER, Rows, Slot
 from kilonova.placement.outcomes import Refusal
 from kilonova.placement.refusals import over_capacity, unit_fault
@@ -43,7 +43,7 @@ LOCK_PROVIDERS = Sql(
 )
 
 
-class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
+class HostCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
     """A host, by its root provider, what the server would hold there, and what of other providers: those of its tree,
     or that share with it."""
 
@@ -58,7 +58,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(slots=True, frozen=True)
-class Shelf:
+class ClassCapacity:
     """One resource class of a provider."""
 
     class_id: int
@@ -70,26 +70,31 @@ class Shelf:
 
 
 @dataclass(slots=True)
-class Room:
+class ProviderCapacity:
     provider: int
     uuid: str
     root: int
     accepting: bool
-    shelves: dict[str, Shelf] = field(default_factory=dict)
+    shelves: dict[str, ClassCapacity] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Choice:
+class CandidateChoice:
     """The candidate taken (None: none fits), what it would hold, and why those before it were not."""
 
-    room: Room | None = None
+    room: ProviderCapacity | None = None
     rows: Rows = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
 
 
 async def choose(
-    tx: Tx, candidates: Sequence[Candidate], standing: Standing, *, own: Rows, lock: Iterable[int] | None = None
-) -> Choice:
+    tx: Tx,
+    candidates: Sequence[HostCandidate],
+    standing: GroupPlacement,
+    *,
+    own: Rows,
+    lock: Iterable[int] | None = None,
+) -> CandidateChoice:
     """Try the candidates in order. `own` is given back by this claim, so it counts as free where it lies.
 
     With `lock`, all candidates and those providers are locked first, in the ledger's order: nobody else can take the
@@ -103,10 +108,13 @@ async def choose(
 
 
 def first_fitting(
-    candidates: Sequence[Candidate], rooms: Mapping[str, Room], standing: Standing, own: Rows | None = None
-) -> Choice:
+    candidates: Sequence[HostCandidate],
+    rooms: Mapping[str, ProviderCapacity],
+    standing: GroupPlacement,
+    own: Rows | None = None,
+) -> CandidateChoice:
     credit = {(provider, class_): amount for (provider, class_, _), amount in (own or {}).items()}
-    choice = Choice()
+    choice = CandidateChoice()
     for candidate in candidates:
         refusal = _refusal(candidate, rooms, standing, credit)
         if refusal is None:
@@ -116,19 +124,19 @@ def first_fitting(
     return choice
 
 
-async def read_rooms(tx: Tx, uuids: Sequence[str]) -> dict[str, Room]:
-    rooms: dict[str, Room] = {}
+async def read_rooms(tx: Tx, uuids: Sequence[str]) -> dict[str, ProviderCapacity]:
+    rooms: dict[str, ProviderCapacity] = {}
     for row in await tx.all(READ_ROOMS, uuids=uuids):
         room = rooms.get(row["uuid"])
         if room is None:
-            room = rooms[row["uuid"]] = Room(row["id"], row["uuid"], row["root_id"], bool(row["accepting"]))
+            room = rooms[row["uuid"]] = ProviderCapacity(row["id"], row["uuid"], row["root_id"], bool(row["accepting"]))
         if row["name"] is not None:
             units = (row["min_unit"], row["max_unit"], row["step_size"])
-            room.shelves[row["name"]] = Shelf(row["class_id"], row["capacity"], row["used"], *units)
+            room.shelves[row["name"]] = ClassCapacity(row["class_id"], row["capacity"], row["used"], *units)
     return rooms
 
 
-def _rows(candidate: Candidate, rooms: Mapping[str, Room]) -> Rows:
+def _rows(candidate: HostCandidate, rooms: Mapping[str, ProviderCapacity]) -> Rows:
     return {
         (rooms[uuid].provider, rooms[uuid].shelves[name].class_id, CONSUMER): amount
         for uuid, resources in candidate.parts().items()
@@ -137,7 +145,10 @@ def _rows(candidate: Candidate, rooms: Mapping[str, Room]) -> Rows:
 
 
 def _refusal(
-    candidate: Candidate, rooms: Mapping[str, Room], standing: Standing, credit: Mapping[Slot, int]
+    candidate: HostCandidate,
+    rooms: Mapping[str, ProviderCapacity],
+    standing: GroupPlacement,
+    credit: Mapping[Slot, int],
 ) -> Refusal | None:
     parts = candidate.parts()
     for uuid in parts:
@@ -157,7 +168,7 @@ def _refusal(
     return next((_closed(room) for room in raised if not room.accepting), None)
 
 
-def _look(room: Room, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
+def _look(room: ProviderCapacity, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
     """By how much its use would rise, and why it cannot."""
     shelf = room.shelves.get(name)
     if shelf is None:
@@ -166,11 +177,11 @@ def _look(room: Room, name: str, amount: int, credit: Mapping[Slot, int]) -> tup
     return more, _no_room(room.uuid, name, amount, more, shelf) if more > 0 else None
 
 
-def _closed(room: Room) -> Refusal:
+def _closed(room: ProviderCapacity) -> Refusal:
     return Refusal(room.uuid, "not_accepting", f"provider {room.uuid} accepts no new claims")
 
 
-def _no_room(uuid: str, name: str, amount: int, more: int, shelf: Shelf) -> Refusal | None:
+def _no_room(uuid: str, name: str, amount: int, more: int, shelf: ClassCapacity) -> Refusal | None:
     numbers = (name, amount, shelf.used, shelf.capacity)
     if shelf.used + more > shelf.capacity:
         return Refusal(uuid, "over_capacity", over_capacity(uuid, name, more, shelf.used, shelf.capacity), *numbers)

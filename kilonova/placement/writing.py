@@ -15,7 +15,7 @@ from kilonova.placement.history import Origin
 from kilonova.placement.ledger import CONSUMER, ConsumerChange, Holding, Rows
 from kilonova.placement.names import unknown_classes
 from kilonova.placement.refusals import ClaimRefused, LostRace, NoSuchProvider, WrongUnit, unit_fault
-from kilonova.placement.rooms import Room, read_rooms
+from kilonova.placement.rooms import ProviderCapacity, read_rooms
 from kilonova.world import Body, Store, Tx
 
 TRIES = 10  # as Placement's allocation_conflict_retry_count
@@ -97,7 +97,7 @@ def _check_generation(wish: Wish, held: Holding) -> None:
         raise Refused("generation_conflict", text)
 
 
-async def _rows(tx: Tx, wish: Wish, rooms: Mapping[str, Room]) -> Rows:
+async def _rows(tx: Tx, wish: Wish, rooms: Mapping[str, ProviderCapacity]) -> Rows:
     rows: Rows = {}
     for uuid, amounts in wish.wanted.items():
         room = rooms.get(uuid)

@@ -16,11 +16,11 @@ from sqlalchemy import select
 
 from kilonova.domain.errors import StoreError, Unreachable
 from kilonova.placement.reading import held_by
-from kilonova.placement.snapshot import Snapshot, snapshot_of
-from kilonova.scheduler.census import Census
+from kilonova.placement.snapshot import PlacementSnapshot, snapshot_of
+from kilonova.scheduler.census import HostCache
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.in_place import image_needs
-from kilonova.scheduler.planner import Planner, Seat, in_order, scope_of
+from kilonova.scheduler.planner import Planner, ServerPlacement, in_order, scope_of
 from kilonova.scheduler.promises import Promise, Promises, counted, joined
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector, select_many
@@ -38,7 +38,7 @@ CELL_SECONDS = 2.0  # that a cell may take to tell of its hosts before it counts
 _MAPPED = Sql(select(host_mappings))
 
 
-class Cells(NamedTuple):
+class CellNames(NamedTuple):
     all: Sequence[str]
     away: Collection[str]  # those that do not answer
 
@@ -67,7 +67,7 @@ class Scheduler:
         self._down_after = down_after
         self._snapshot = snapshot_of(stores.placement)
         self._selector = Selector(self.settings)
-        self._census = Census(
+        self._census = HostCache(
             stores,
             down_after,
             looks_at_images=bool(self.settings.filter_scheduler.image_props_weight_multiplier),
@@ -112,7 +112,7 @@ class Scheduler:
         *,
         at_once: int,
         opened: Sequence[str] = (),
-    ) -> list[Seat]:
+    ) -> list[ServerPlacement]:
         """Where all these servers would go together (planner.py). Nothing is promised. Made in pieces, on copies of
         what is known now: others go on meanwhile. `opened`: hosts that are closed now, planned as if they were open."""
         if not requests:
@@ -140,11 +140,11 @@ class Scheduler:
     async def _seats(
         self,
         ordered: Sequence[ResourceRequest],
-        snapshot: Snapshot,
+        snapshot: PlacementSnapshot,
         hosts: Hosts,
         promises: Sequence[Promise],
         where: dict[str, Any],
-    ) -> list[Seat]:
+    ) -> list[ServerPlacement]:
         planner = Planner(self._selector, snapshot, hosts, self._random, **where, promises=promises)
         seats = []
         for seat in planner.seats(ordered):
@@ -192,7 +192,7 @@ class Scheduler:
         promises = [] if fresh else list(others.values())
         with counted(promises, self._snapshot, hosts, with_hardware=_wish(requests)):
             around = joined(around, requests[0], promises)
-            decisions = self._decide(requests, hosts, Cells(cells, away | around.away), around, alternates)
+            decisions = self._decide(requests, hosts, CellNames(cells, away | around.away), around, alternates)
         return [_placing(decision) for decision in decisions]
 
     async def _other_cells(self, cells: Sequence[str]) -> list[str]:
@@ -205,7 +205,7 @@ class Scheduler:
         self,
         requests: Sequence[ResourceRequest],
         hosts: Hosts,
-        cells: Cells,
+        cells: CellNames,
         around: Surroundings,
         alternates: int,
     ) -> list[Decision]:

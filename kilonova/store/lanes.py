@@ -18,7 +18,7 @@ Ask = tuple[Body[Any], asyncio.Future[Any]]
 Run = Callable[[Sequence[Body[Any]]], list[Outcome]]
 
 
-class Lanes:
+class WorkQueue:
     """One queue and the few threads that serve it."""
 
     def __init__(self, name: str, runs: Sequence[Run], *, batch: int) -> None:

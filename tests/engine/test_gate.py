@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kilonova.conductor.gate import Gate
+from kilonova.conductor.gate import Admission
 from kilonova.domain.errors import Crowded
 
 
@@ -17,7 +17,7 @@ async def visit(gate, inside, name, weight=1, patience=1.0, stays=None):
 
 def test_as_many_as_there_is_room_for_in_the_order_of_arrival():
     async def story():
-        gate, inside, end = Gate(3), [], asyncio.Event()
+        gate, inside, end = Admission(3), [], asyncio.Event()
         visits = [asyncio.create_task(visit(gate, inside, name, stays=end)) for name in "abcd"]
         await asyncio.sleep(0.01)
         assert inside == ["a", "b", "c"]
@@ -30,7 +30,7 @@ def test_as_many_as_there_is_room_for_in_the_order_of_arrival():
 
 def test_a_heavy_one_is_not_overtaken_for_ever_and_one_that_is_too_heavy_comes_in_alone():
     async def story():
-        gate, inside, first, second = Gate(3), [], asyncio.Event(), asyncio.Event()
+        gate, inside, first, second = Admission(3), [], asyncio.Event(), asyncio.Event()
         visits = [asyncio.create_task(visit(gate, inside, "light", stays=first))]
         await asyncio.sleep(0)
         visits += [asyncio.create_task(visit(gate, inside, "heavy", weight=100, stays=second))]
@@ -48,7 +48,7 @@ def test_a_heavy_one_is_not_overtaken_for_ever_and_one_that_is_too_heavy_comes_i
 
 def test_who_waits_for_too_long_is_sent_away_and_takes_nothing_along():
     async def story():
-        gate, inside, end = Gate(1), [], asyncio.Event()
+        gate, inside, end = Admission(1), [], asyncio.Event()
         busy = asyncio.create_task(visit(gate, inside, "busy", stays=end))
         await asyncio.sleep(0)
         with pytest.raises(Crowded, match="late retries"):
@@ -65,7 +65,7 @@ def test_who_waits_for_too_long_is_sent_away_and_takes_nothing_along():
 
 def test_what_goes_wrong_inside_gives_the_room_back():
     async def story():
-        gate = Gate(1)
+        gate = Admission(1)
         for _ in range(2):
             with pytest.raises(ValueError):
                 async with gate.passed(1, 0.01, "a"):

@@ -17,7 +17,7 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.placement.snapshot import ClassColumns, Snapshot
+from kilonova.placement.snapshot import ClassColumns, PlacementSnapshot
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
 from kilonova.sim.lab.flavors import BOARD, OFFER, PINNED, VCPUS
 from kilonova.sim.lab.records import read_records
@@ -141,7 +141,7 @@ def test_a_second_claim_is_left_where_a_copy_is(cloud: SimCloud) -> None:
 def test_use_that_is_not_the_sum_is_counted_anew(cloud: SimCloud) -> None:
     """And whoever chooses hosts sees it: what changed is read by the mark of its provider."""
     tamper(cloud, "placement", "UPDATE inventories SET used = used + 1")
-    seen, fresh = Snapshot(), Snapshot()
+    seen, fresh = PlacementSnapshot(), PlacementSnapshot()
     cloud.do(lambda engine: seen.sync(engine.world.db.placement))
     first = audited(cloud, mend=True)
     assert {(found.used, found.held, found.outcome) for found in first.unbalanced} >= {(2, 1, "repaired")}
@@ -151,7 +151,7 @@ def test_use_that_is_not_the_sum_is_counted_anew(cloud: SimCloud) -> None:
     assert used(seen) == used(fresh)
 
 
-def used(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+def used(snapshot: PlacementSnapshot) -> dict[tuple[str, str], int]:
     """By provider and class."""
     row, classes = ClassColumns.NAMES.index("used"), snapshot.classes.items()
     return {(uuid, name): int(of.table[row, at]) for uuid, at in snapshot.index.items() for name, of in classes}

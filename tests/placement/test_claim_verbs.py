@@ -11,7 +11,7 @@ import pytest
 from kilonova.placement import fence, rooms
 from kilonova.placement.claims import Claimed, GroupRule, NotClaimed, Released, must_accept
 from kilonova.placement.ledger import Rows
-from kilonova.placement.rooms import Choice, Room
+from kilonova.placement.rooms import CandidateChoice, ProviderCapacity
 from tests.placement.books import LARGE, SMALL, Books, provider_of
 
 Run = Callable[[Any], None]
@@ -270,5 +270,5 @@ GIVES, HAD = {(HOST, 0, ""): 1, (CHILD, 5, ""): 1}, {(HOST, 0, ""): 1}
 )
 def test_the_host_itself_must_accept_whoever_gives(rows: Rows, own: Rows, expected: set[int]) -> None:
     """Under the ledger's lock: somebody may close the host between the look and the write."""
-    room = Room(HOST, "host", HOST, True)
-    assert must_accept(Choice(room, rows), own) == expected
+    room = ProviderCapacity(HOST, "host", HOST, True)
+    assert must_accept(CandidateChoice(room, rows), own) == expected

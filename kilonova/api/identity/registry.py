@@ -14,16 +14,16 @@ from kilonova.api.identity.rules import require
 from kilonova.api.identity.view import change_of, collection, filters, member
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.services.identity.records import Record, missing
-from kilonova.services.identity.registry import Registered
+from kilonova.services.identity.registry import CatalogRecords
 
 
 @dataclass(frozen=True)
-class Shelf:
+class RecordHandlers:
     """One kind, with its handlers."""
 
     word: str
     words: str
-    of: Callable[[Call], Registered]
+    of: Callable[[Call], CatalogRecords]
     create_form: Forms
     change_form: Forms
     read_rule: str = "list_catalog"
@@ -80,17 +80,17 @@ class Shelf:
 
 
 SHELVES = (
-    Shelf(
+    RecordHandlers(
         "service", "services", lambda call: call.service.identity.services, forms.SERVICE_CREATE, forms.SERVICE_CHANGE
     ),
-    Shelf(
+    RecordHandlers(
         "endpoint",
         "endpoints",
         lambda call: call.service.identity.endpoints,
         forms.ENDPOINT_CREATE,
         forms.ENDPOINT_CHANGE,
     ),
-    Shelf(
+    RecordHandlers(
         "region",
         "regions",
         lambda call: call.service.identity.regions,

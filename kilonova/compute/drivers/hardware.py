@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.board import Board
+from kilonova.compute.drivers.board import SimulatedTopology
 from kilonova.compute.drivers.changes import Changes
 from kilonova.compute.drivers.faults import Faults
-from kilonova.compute.drivers.given import NOTHING, Given, contents_line
-from kilonova.compute.drivers.shelf import Shelf
+from kilonova.compute.drivers.given import NOTHING, SecretContents, contents_line
+from kilonova.compute.drivers.shelf import StateFile
 from kilonova.compute.drivers.storage import ROOT, Disk, Storage
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HostClaim
 from kilonova.world import CopyReport, GuestSpec, GuestVolume
 
-PLAIN = Board()
+PLAIN = SimulatedTopology()
 CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log file is rotated
 
 
@@ -46,7 +46,7 @@ class Guest(msgspec.Struct, kw_only=True):
     boots: int = 0
     console: str = ""
     snapshot: Kept | None = None
-    given: Given = NOTHING  # in secret
+    given: SecretContents = NOTHING  # in secret
 
 
 class Switches(msgspec.Struct):
@@ -66,7 +66,7 @@ class Host:
     boot_seconds: float
     copy_seconds: float
     switches: Switches
-    board: Board
+    board: SimulatedTopology
     traits: tuple[str, ...] = ()  # that its driver announces besides its own
     has_room: bool = True  # for the new disks of a rebuild beside the old ones
     session: int = 0  # one more at each power cut: what began before it can never end
@@ -74,7 +74,7 @@ class Host:
     images: set[str] = field(default_factory=set)  # at hand, so that a disk is made without fetching
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class GuestCopy(msgspec.Struct, frozen=True, kw_only=True):
     """One copy as someone walking through the machine room would note it."""
 
     host: str
@@ -105,7 +105,7 @@ class Hardware:
     ) -> None:
         self._sleep = clock_sleep
         self._random = random
-        self._shelf = Shelf(persist)
+        self._shelf = StateFile(persist)
         self._hosts: dict[str, Host] = {}
         self._power_hooks: dict[str, list[PowerHook]] = {}
         self._crash_hooks: dict[str, list[CrashHook]] = {}
@@ -129,7 +129,7 @@ class Hardware:
         shared_storage: str = "",
         boot_seconds: float = 0.0,
         copy_seconds: float = 0.0,
-        board: Board = PLAIN,
+        board: SimulatedTopology = PLAIN,
         traits: Sequence[str] = (),
     ) -> Host:
         """Put a machine into the room; one that stood here before is found as it was left."""
@@ -305,10 +305,10 @@ class Hardware:
 
     # --- seeing and touching from outside ---------------------------------------------------------------------------
 
-    def survey(self, server: str | None = None) -> list[Found]:
+    def survey(self, server: str | None = None) -> list[GuestCopy]:
         """Every copy on every host, powered or not, in the order the hosts were added."""
         return [
-            Found(host=host.name, **msgspec.structs.asdict(self.report(host, guest)))
+            GuestCopy(host=host.name, **msgspec.structs.asdict(self.report(host, guest)))
             for host, guest in self._guests()
             if server is None or guest.server == server
         ]

@@ -45,7 +45,7 @@ TRAITS = (  # what it does, and what it pretends to do for the sake of images th
 HANGING_SECONDS = 1e6  # of a fence that does not end
 
 
-class Call:
+class DriverCall:
     """One verb under way on a host."""
 
     def __init__(self, hardware: Hardware, host: Host, crashes: bool) -> None:
@@ -171,7 +171,7 @@ class SimulatedDriver(SimulatedSnapshots):
         storage.complete(there, sent.content, sent.size_gb, ephemerals(sent))
 
     async def _send_elsewhere(
-        self, call: Call, elsewhere: Elsewhere, server: str, copy: int, to_host: str, to_copy: int
+        self, call: DriverCall, elsewhere: Elsewhere, server: str, copy: int, to_host: str, to_copy: int
     ) -> None:
         self._stopped_disk(server, copy)
         await call.half_done(self._host.copy_seconds)
@@ -290,7 +290,7 @@ class SimulatedDriver(SimulatedSnapshots):
             raise Failed("guest_off", f"copy {copy} of server {server} does not run on {self._host.name}")
         return guest
 
-    async def _begin(self, verb: str) -> Call:
+    async def _begin(self, verb: str) -> DriverCall:
         if not self._host.switches.power:
             await self._hardware.never()
         how = self._hardware.faults.take(self._host.name, verb)
@@ -298,7 +298,7 @@ class SimulatedDriver(SimulatedSnapshots):
             raise Failed("driver_error", f"{verb} failed on {self._host.name}: injected failure", elsewhere=True)
         if how == "refuse":
             raise Failed("invalid_input", f"{verb} is refused by {self._host.name}: injected refusal", final=True)
-        return Call(self._hardware, self._host, crashes=how == "crash")
+        return DriverCall(self._hardware, self._host, crashes=how == "crash")
 
     def _disk(self, server: str, copy: int) -> Disk | None:
         return self._hardware.disk(self._host, server, copy)

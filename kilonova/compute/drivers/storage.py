@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kilonova.compute.drivers.shelf import Shelf
+from kilonova.compute.drivers.shelf import StateFile
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.machine import LocalDisk
@@ -56,7 +56,7 @@ NONE: Others = {}
 class Storage:
     """All disks of all hosts."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: StateFile) -> None:
         self._shelf = shelf
         self._disks: dict[tuple[str, str, int], Disk] = {}  # by pool, server and each of its names
         self._opened: dict[tuple[str, str, int], Holder] = {}  # by path: which copy runs on it

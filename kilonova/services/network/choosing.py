@@ -12,10 +12,10 @@ from kilonova.domain.network import WantedPort
 from kilonova.schema.tables.network import fixed_ips, networks, security_groups
 from kilonova.services.network.addresses import address_of, hosts_of, net_of
 from kilonova.services.network.fixed import subnets_of, taken_by
-from kilonova.services.network.groups import DEFAULT, Groups
+from kilonova.services.network.groups import DEFAULT, SecurityGroups
 from kilonova.services.network.kinds import NETWORK, PORT
 from kilonova.services.network.listing import find_one
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Tx
@@ -36,8 +36,8 @@ _GROUPS = Sql(
 )
 
 
-class Choice:
-    def __init__(self, parts: Parts, groups: Groups) -> None:
+class PortChooser:
+    def __init__(self, parts: NetworkContext, groups: SecurityGroups) -> None:
         self._parts, self._groups = parts, groups
 
     async def choose(

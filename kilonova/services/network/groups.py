@@ -36,7 +36,7 @@ class NoDefaultGroup(Exception):
     """A project needs its default group, which is not there yet: make it, then begin again."""
 
 
-class Groups(Noun):
+class SecurityGroups(Noun):
     kind = GROUP
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:

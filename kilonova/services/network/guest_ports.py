@@ -20,7 +20,7 @@ from kilonova.schema.tables.network import (
     subnets,
 )
 from kilonova.services.network.addresses import covering
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
@@ -78,7 +78,7 @@ _PAIRS_OF_MEMBERS = Sql(
 class GuestPorts:
     """Reads them. The members of remote groups are kept for a moment: a group may have thousands."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: NetworkContext) -> None:
         self._parts = parts
         self._members: dict[str, tuple[float, list[str]]] = {}  # by group: until when they are kept, prefixes
 

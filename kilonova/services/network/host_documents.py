@@ -23,7 +23,7 @@ from kilonova.schema.tables.network import (
 )
 from kilonova.services.network.addresses import covering
 from kilonova.services.network.guest_ports import GuestPorts, read_members
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -75,7 +75,7 @@ _FLOATING = Sql(
 
 
 class HostDocuments:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: NetworkContext) -> None:
         self._parts = parts
         self._guests = GuestPorts(parts)
 

@@ -16,7 +16,7 @@ from kilonova.services.network.kinds import PORT, SUBNET, Thing
 from kilonova.services.network.listing import find_one
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import NewPort, drop_ports, make_port
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.services.network.routers import Routers, connected
 from kilonova.store import rows
@@ -36,7 +36,7 @@ _FLOATING_BEHIND = Sql(
 
 
 class Interfaces:
-    def __init__(self, parts: Parts, routers: Routers) -> None:
+    def __init__(self, parts: NetworkContext, routers: Routers) -> None:
         self._parts, self._routers = parts, routers
 
     async def add(self, viewer: str | None, router_id: str, *, subnet_id: str = "", port_id: str = "") -> Thing:

@@ -14,7 +14,7 @@ from kilonova.schema.tables.network import tags
 from kilonova.services.network.kinds import Kind, Thing
 from kilonova.services.network.listing import ALL, Search, find, find_by_ids, find_one
 from kilonova.services.network.locks import lock_project
-from kilonova.services.network.quotas import Quotas
+from kilonova.services.network.quotas import NetworkQuotas
 from kilonova.services.network.wakeups import Wakeups
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
@@ -27,11 +27,11 @@ _ADD_TAG = Sql(insert_row(tags))
 
 
 @dataclass(frozen=True)
-class Parts:
+class NetworkContext:
     control: Store
     clock: Clock
     ids: Ids
-    quotas: Quotas
+    quotas: NetworkQuotas
     wakeups: Wakeups | None = None
 
     def touched(self, kind: str, things: Iterable[Mapping[str, Any]]) -> None:
@@ -44,7 +44,7 @@ class Parts:
 class Noun(ABC):
     kind: Kind
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: NetworkContext) -> None:
         self.parts = parts
         self.control = parts.control
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kilonova.schema.tables.network import seeds
 from kilonova.services.network.networks import NetworkRecords
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.subnets import Subnets
 from kilonova.store import rows
 from kilonova.world import Tx
@@ -20,7 +20,7 @@ FIRST = (
 )
 
 
-async def prepare(parts: Parts, networks: NetworkRecords, subnets: Subnets, owner: str) -> None:
+async def prepare(parts: NetworkContext, networks: NetworkRecords, subnets: Subnets, owner: str) -> None:
     """One transaction, so a crash leaves either all of it or nothing; two processes at once make it once."""
 
     async def look(tx: Tx) -> bool:

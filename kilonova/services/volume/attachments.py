@@ -10,7 +10,7 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching, listing
-from kilonova.services.volume.parts import Parts, change_volume, visible_volume
+from kilonova.services.volume.parts import VolumeContext, change_volume, visible_volume
 from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
 from kilonova.services.volume.volume import (
     ATTACHED,
@@ -34,7 +34,7 @@ Both = tuple[Volume, Attachment]
 
 
 class Attachments:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: VolumeContext) -> None:
         self._parts = parts
 
     async def find(self, caller: Caller, attachment_id: str) -> Both:
@@ -43,7 +43,7 @@ class Attachments:
 
         return await self._parts.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.Wanted) -> list[Both]:
+    async def list_(self, wanted: listing.VolumeQuery) -> list[Both]:
         async def body(tx: Tx) -> list[Both]:
             found = [attachment_of(row) for row in (await listing.find(tx, "attachment", wanted)).rows]
             of = await fetch_volumes(tx, (one.volume_id for one in found))

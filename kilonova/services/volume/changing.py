@@ -14,7 +14,7 @@ from kilonova.services.image.image import Image
 from kilonova.services.image.records import insert_image
 from kilonova.services.volume import attaching
 from kilonova.services.volume.creating import check_image
-from kilonova.services.volume.parts import Parts, change_volume, visible_snapshot, visible_volume
+from kilonova.services.volume.parts import VolumeContext, change_volume, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
 from kilonova.services.volume.records import snapshots_of
 from kilonova.services.volume.volume import (
@@ -60,8 +60,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     migration_status: str = ""
 
 
-class Changes:
-    def __init__(self, parts: Parts) -> None:
+class VolumeChanges:
+    def __init__(self, parts: VolumeContext) -> None:
         self._parts = parts
 
     async def extend(self, caller: Caller, volume_id: str, size: int, *, attached: bool = False) -> Volume:

@@ -16,7 +16,7 @@ from kilonova.domain.volume import Content
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching
 from kilonova.services.volume.attaching import connection_closed
-from kilonova.services.volume.parts import Parts, change_volume
+from kilonova.services.volume.parts import VolumeContext, change_volume
 from kilonova.services.volume.records import attachment_of, fetch_volume
 from kilonova.services.volume.volume import READ_ONLY
 from kilonova.store import rows
@@ -28,7 +28,7 @@ LONGEST = 4096  # characters of a marker
 
 
 class Contents:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: VolumeContext) -> None:
         self._parts = parts
 
     async def read(self, attachment_id: str, secret: str) -> str:

@@ -29,7 +29,7 @@ from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.services.volume.attaching import connection_closed, secret_of
 from kilonova.services.volume.export_requests import CLOSE, GROWN, OPEN, escaped, name_of, write_private
 from kilonova.services.volume.nbd import KEYS, SOCKET, Nbd, Served
-from kilonova.services.volume.parts import Seal
+from kilonova.services.volume.parts import KeyDeriver
 from kilonova.services.volume.records import attachment_of, fetch_volumes
 from kilonova.services.volume.volume import DELETE, DETACHING, READ_ONLY, REIMAGE, REVERT, Attachment, Volume
 from kilonova.store import rows
@@ -78,7 +78,13 @@ class Listening:
 
 class Exports:
     def __init__(
-        self, control: Store, seal: Seal, backend: str, files: Path, folder: Path, listening: Listening | None = None
+        self,
+        control: Store,
+        seal: KeyDeriver,
+        backend: str,
+        files: Path,
+        folder: Path,
+        listening: Listening | None = None,
     ) -> None:
         self._control, self._seal, self._backend = control, seal, backend
         self._files, self._listening = files.absolute(), listening or Listening()

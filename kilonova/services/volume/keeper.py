@@ -27,7 +27,7 @@ from kilonova.services.volume.files import UNFINISHED, Backing
 from kilonova.services.volume.records import whole_snapshots, whole_volumes
 from kilonova.services.volume.slots import FairSlots
 from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REVERT, UPLOAD, Snapshot, Volume
-from kilonova.services.volume.works import Works
+from kilonova.services.volume.works import VolumeTasks
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Bus, Clock, Store, Tx
@@ -68,14 +68,14 @@ class _Running:
     reason: str = ""  # why it was ended, if its record is to say so
 
 
-class Keeper:
+class VolumeWorker:
     def __init__(
         self,
         control: Store,
         clock: Clock,
         backends: Backends,
         backing: Backing,
-        works: Works,
+        works: VolumeTasks,
         exports: Exports | None = None,
         *,
         tasks: int = TASKS,

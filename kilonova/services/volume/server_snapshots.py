@@ -6,7 +6,7 @@ from __future__ import annotations
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.volume import SnapshotState
 from kilonova.schema.tables.volume import attachments, snapshots
-from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work
+from kilonova.services.volume.parts import VolumeContext, change_snapshot, snapshot_work
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
 from kilonova.services.volume.records import fetch_snapshot, fetch_volume, insert
 from kilonova.services.volume.snapshots import new_snapshot
@@ -19,7 +19,7 @@ FenceKey = tuple[str, int, int]  # server, turn, ordinal
 
 
 class ServerSnapshots:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: VolumeContext) -> None:
         self._parts = parts
 
     async def snapshot(self, fence: FenceKey, *, snapshot_id: str, attachment_id: str, name: str, user_id: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import Attached, BootSource, VolumeState
 from kilonova.schema.tables.volume import attachments, volumes
@@ -19,7 +19,7 @@ from kilonova.services.image.records import fetch_image
 from kilonova.services.volume import attaching
 from kilonova.services.volume.changing import begin_reimage
 from kilonova.services.volume.creating import NewVolume, create_volume, no_image
-from kilonova.services.volume.parts import Parts
+from kilonova.services.volume.parts import VolumeContext
 from kilonova.services.volume.records import (
     attachment_of,
     fetch_attachment,
@@ -88,7 +88,7 @@ class ServerVolumes(ServerSnapshots):
         delete_on_termination: bool = False,
     ) -> str:
         volume_id, work_id = self._parts.ids.uuid(), self._parts.ids.uuid()
-        caller = Caller(user=Named(user_id, user_id), project=Named(project_id, project_id))
+        caller = Caller(user=IdentityRef(user_id, user_id), project=IdentityRef(project_id, project_id))
 
         async def body(tx: Tx) -> str:
             there = await rows.fetch(tx, volumes, made_for=fence[0], made_slot=slot)
@@ -300,7 +300,7 @@ async def _own_row(tx: Tx, server_id: str, attachment_id: str) -> Row | None:
     return row if row is not None and row["turn"] > 0 else None
 
 
-async def _delete(tx: Tx, parts: Parts, volume: Volume) -> None:
+async def _delete(tx: Tx, parts: VolumeContext, volume: Volume) -> None:
     """With the server it was made for; one that somebody made a snapshot of, or uses elsewhere, stays."""
     try:
         await accept_delete(tx, parts, volume, force=True)

@@ -8,7 +8,13 @@ from typing import Any
 from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
-from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work, visible_snapshot, visible_volume
+from kilonova.services.volume.parts import (
+    VolumeContext,
+    change_snapshot,
+    snapshot_work,
+    visible_snapshot,
+    visible_volume,
+)
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
 from kilonova.services.volume.records import fetch_snapshot, insert, is_being_copied, set_metadata, whole_snapshots
 from kilonova.services.volume.volume import (
@@ -29,7 +35,7 @@ from kilonova.world import Tx
 
 
 class Snapshots:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: VolumeContext) -> None:
         self._parts = parts
 
     async def find(self, caller: Caller, snapshot_id: str) -> Snapshot:
@@ -38,7 +44,7 @@ class Snapshots:
 
         return await self._parts.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.Wanted, *, counted: bool = False) -> tuple[list[Snapshot], int]:
+    async def list_(self, wanted: listing.VolumeQuery, *, counted: bool = False) -> tuple[list[Snapshot], int]:
         async def body(tx: Tx) -> tuple[list[Snapshot], int]:
             found = await listing.find(tx, "snapshot", wanted, counted=counted)
             return await whole_snapshots(tx, found.rows), found.total

@@ -9,7 +9,7 @@ from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
 from kilonova.services.volume.creating import NewVolume, create_volume
-from kilonova.services.volume.parts import Parts, change_volume, snapshot_work, visible_volume
+from kilonova.services.volume.parts import VolumeContext, change_volume, snapshot_work, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES
 from kilonova.services.volume.records import (
     is_being_copied,
@@ -36,7 +36,7 @@ Edit = Callable[[dict[str, str]], dict[str, str]]
 
 
 class VolumeRecords:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: VolumeContext) -> None:
         self._parts = parts
 
     async def find(self, caller: Caller, volume_id: str) -> Volume:
@@ -45,7 +45,7 @@ class VolumeRecords:
 
         return await self._parts.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.Wanted, *, counted: bool = False) -> tuple[list[Volume], int]:
+    async def list_(self, wanted: listing.VolumeQuery, *, counted: bool = False) -> tuple[list[Volume], int]:
         async def body(tx: Tx) -> tuple[list[Volume], int]:
             found = await listing.find(tx, "volume", wanted, counted=counted)
             return await whole_volumes(tx, found.rows), found.total
@@ -106,7 +106,9 @@ class VolumeRecords:
         await self._parts.wake()
 
 
-async def accept_delete(tx: Tx, parts: Parts, volume: Volume, *, force: bool = False, cascade: bool = False) -> None:
+async def accept_delete(
+    tx: Tx, parts: VolumeContext, volume: Volume, *, force: bool = False, cascade: bool = False
+) -> None:
     """Raises `Refused` when the volume is needed. Its row is locked."""
     if volume.work == DELETE:
         return

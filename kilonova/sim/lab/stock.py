@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.schema.tables.server_groups import server_groups
 from kilonova.services.image.image import ACTIVE, PUBLIC, Image
 from kilonova.services.image.records import insert_image
@@ -18,7 +18,7 @@ from kilonova.sim.lab.network import PROJECT
 from kilonova.store import rows
 from kilonova.world import Store, Tx
 
-OWNER = Caller(user=Named("demo", "demo"), project=Named(PROJECT, PROJECT))
+OWNER = Caller(user=IdentityRef("demo", "demo"), project=IdentityRef(PROJECT, PROJECT))
 BACKEND = "sim"
 IMAGES = ("another", "third")  # that a volume can be re-imaged with
 SHARED = VolumeType(id="", name="shared", extra_specs={"multiattach": "<is> True"})

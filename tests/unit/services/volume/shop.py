@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from sqlalchemy import func, select
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Failed, Refused
 from kilonova.runtime import SystemClock, Uuids
 from kilonova.schema.tables.volume import snapshots, volume_usage, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.services.volume.creating import NewVolume
-from kilonova.services.volume.files import Backing, Files
-from kilonova.services.volume.keeper import Keeper
+from kilonova.services.volume.files import Backing, VolumeFiles
+from kilonova.services.volume.keeper import VolumeWorker
 from kilonova.services.volume.service import Volumes
 from kilonova.services.volume.volume import Snapshot, Volume
 from kilonova.store import rows
@@ -29,10 +29,14 @@ from tests.support.mappings import map_servers
 
 T = TypeVar("T")
 PROJECT = "acme"
-ALICE = Caller(user=Named("alice", "alice"), project=Named(PROJECT, PROJECT), roles=("member", "reader"))
-BOB = Caller(user=Named("bob", "bob"), project=Named("bolt", "bolt"), roles=("member", "reader"))
-ADMIN = Caller(user=Named("root", "root"), project=Named("admins", "admins"), roles=("admin", "member", "reader"))
-NOVA = Caller(user=Named("nova", "nova"), project=Named(PROJECT, PROJECT), roles=("service", "member", "reader"))
+ALICE = Caller(user=IdentityRef("alice", "alice"), project=IdentityRef(PROJECT, PROJECT), roles=("member", "reader"))
+BOB = Caller(user=IdentityRef("bob", "bob"), project=IdentityRef("bolt", "bolt"), roles=("member", "reader"))
+ADMIN = Caller(
+    user=IdentityRef("root", "root"), project=IdentityRef("admins", "admins"), roles=("admin", "member", "reader")
+)
+NOVA = Caller(
+    user=IdentityRef("nova", "nova"), project=IdentityRef(PROJECT, PROJECT), roles=("service", "member", "reader")
+)
 BACKEND = "0ba4e20d-0000-4000-8000-000000000000"
 Story = Callable[[Any], Awaitable[None]]
 SERVER, OTHER = "5e000000-0000-4000-8000-000000000001", "5e000000-0000-4000-8000-000000000002"
@@ -50,10 +54,10 @@ class Shop:
     def __init__(self, store: Any, folder: Path, backing: Backing | None = None, **options: Any) -> None:
         clock, ids = SystemClock(), Uuids()
         self.store, self.folder = store, folder / "volumes"
-        self.backing: Any = backing or Files(self.folder)
+        self.backing: Any = backing or VolumeFiles(self.folder)
         self.images = Images(store, clock, ids, folder / "images")
         self.volumes = Volumes(store, clock, ids, Seal(), backend=BACKEND, **options)
-        self._keeper: Keeper | None = None
+        self._keeper: VolumeWorker | None = None
 
     async def open(self) -> None:
         await map_servers(self.store, SERVER, OTHER, *MANY, project=PROJECT)

@@ -17,7 +17,7 @@ from kilonova.domain.errors import Failed
 from kilonova.schema.tables.volume import volume_backends, volume_files_to_remove
 from kilonova.services.image.service import ImageFile
 from kilonova.services.volume.changing import Said
-from kilonova.services.volume.files import Files, NoBytes
+from kilonova.services.volume.files import NoBytes, VolumeFiles
 from kilonova.services.volume.volume import file_of
 from kilonova.store import rows
 from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, Shop, Story, refusal, shop, until
@@ -171,7 +171,7 @@ def test_a_crash_between_a_deleted_record_and_its_file(
         async with shop(store, tmp_path) as here:
             volume, kept = await here.volume(), await here.volume()
             with monkeypatch.context() as patch:
-                patch.setattr(Files, "remove", dies)
+                patch.setattr(VolumeFiles, "remove", dies)
                 await here.volumes.volumes.delete(ALICE, volume.id)
                 await here.gone(volume.id)
             assert file_of(volume) in here.files()
