@@ -15,20 +15,20 @@ import msgspec
 
 from kilonova.domain.errors import Superseded
 from kilonova.placement import groups, ledger
+from kilonova.placement.capacity import (
+    LOCK_PROVIDERS,
+    CandidateChoice,
+    HostCandidate,
+    ProviderCapacity,
+    first_fitting,
+    read_capacities,
+)
 from kilonova.placement.claims import must_accept
 from kilonova.placement.fence import LOCK_FENCE, RECORD, Fence
 from kilonova.placement.groups import GroupPlacement, GroupRule
 from kilonova.placement.history import Origin
 from kilonova.placement.ledger import ConsumerChange
 from kilonova.placement.outcomes import Claimed, NotClaimed, Refusal
-from kilonova.placement.rooms import (
-    LOCK_PROVIDERS,
-    CandidateChoice,
-    HostCandidate,
-    ProviderCapacity,
-    first_fitting,
-    read_rooms,
-)
 from kilonova.store.fences import MappingTooOld
 from kilonova.world import Row, Store, Tx
 
@@ -42,7 +42,7 @@ class BatchMember(msgspec.Struct, frozen=True):
 
 
 class _NoRoomForAll(Exception):
-    """Nothing is written; `refused` is of the first that found no room."""
+    """Nothing is written; `refused` is of the first that found no capacity."""
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
         super().__init__()
@@ -98,9 +98,9 @@ async def _claim(tx: Tx, members: Sequence[BatchMember], project: str, user: str
     origin = Origin("claim", turn=first.turn, ordinal=first.ordinal)
     await ledger.apply(tx, holdings, changes, accepting=accepting, origin=origin)
     for member, standing, choice in zip(waiting, standings, choices, strict=True):
-        assert choice.room is not None
-        await groups.resettle(tx, standing, gone=(), here=[choice.room.provider])
-        known[member.fence.server] = Claimed(choice.room.uuid, "", tuple(choice.refused))
+        assert choice.capacity is not None
+        await groups.resettle(tx, standing, gone=(), here=[choice.capacity.provider])
+        known[member.fence.server] = Claimed(choice.capacity.uuid, "", tuple(choice.refused))
     await _record(tx, waiting, known)
     return known
 
@@ -126,27 +126,27 @@ async def _choices(
 ) -> list[CandidateChoice]:
     uuids = list(dict.fromkeys(uuid for member in members for each in member.candidates for uuid in each.parts()))
     await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=[])
-    rooms = await read_rooms(tx, uuids)
+    capacities = await read_capacities(tx, uuids)
     choices: list[CandidateChoice] = []
     for number, (member, standing) in enumerate(zip(members, standings, strict=True)):
-        choice = first_fitting(member.candidates, rooms, standing)
-        if choice.room is None:
+        choice = first_fitting(member.candidates, capacities, standing)
+        if choice.capacity is None:
             raise _NoRoomForAll(choice.refused)
-        _take(rooms, choice)
+        _take(capacities, choice)
         for other in standings[number + 1 :]:
-            other.others.setdefault(choice.room.root, set()).add(member.fence.server)
+            other.others.setdefault(choice.capacity.root, set()).add(member.fence.server)
         choices.append(choice)
     return choices
 
 
-def _take(rooms: Mapping[str, ProviderCapacity], choice: CandidateChoice) -> None:
+def _take(capacities: Mapping[str, ProviderCapacity], choice: CandidateChoice) -> None:
     """What one has taken, the next does not find."""
-    by_id = {room.provider: room for room in rooms.values()}
+    by_id = {capacity.provider: capacity for capacity in capacities.values()}
     for (provider, class_id, _), amount in choice.rows.items():
-        shelves = by_id[provider].shelves
-        for name, shelf in shelves.items():
-            if shelf.class_id == class_id:
-                shelves[name] = replace(shelf, used=shelf.used + amount)
+        classes = by_id[provider].classes
+        for name, of_class in classes.items():
+            if of_class.class_id == class_id:
+                classes[name] = replace(of_class, used=of_class.used + amount)
 
 
 async def _record_all(tx: Tx, members: Sequence[BatchMember], outcome: Outcome) -> Outcomes:

@@ -21,12 +21,12 @@ from collections.abc import Sequence
 import msgspec
 
 from kilonova.placement import groups, ledger
+from kilonova.placement.capacity import CandidateChoice, HostCandidate, choose
 from kilonova.placement.fence import Attempt, Fence, fenced
 from kilonova.placement.groups import GroupPlacement, GroupRule
 from kilonova.placement.history import Origin
 from kilonova.placement.ledger import CONSUMER, ConsumerChange, Holding, Rows
 from kilonova.placement.outcomes import Claimed, ClaimReturned, Dropped, NotClaimed, Refusal, Released
-from kilonova.placement.rooms import CandidateChoice, HostCandidate, choose
 from kilonova.world import Store, Tx
 
 __all__ = [
@@ -68,13 +68,13 @@ async def claim(
         server = holdings[fence.server]
         own = server.held_by(CONSUMER)
         choice = await choose(tx, candidates, standing, own=own, lock=_locked(attempt, server))
-        if choice.room is None:
+        if choice.capacity is None:
             return NotClaimed(tuple(choice.refused))
         kept = _without(server.rows, own)
         change = ConsumerChange(fence.server, kept | choice.rows, project, user, server.type_id)
         await ledger.apply(tx, holdings, [change], accepting=must_accept(choice, own), origin=_by("claim", fence))
-        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
-        return Claimed(choice.room.uuid, "", tuple(choice.refused))
+        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.capacity.provider])
+        return Claimed(choice.capacity.uuid, "", tuple(choice.refused))
 
     return await fenced(store, fence, verb, Claimed | NotClaimed)
 
@@ -98,7 +98,7 @@ async def claim_move(
         own = server.held_by(CONSUMER)
         leaving, freed = _leaving(own, again=bool(moving.rows) or _was_claimed_for(attempt, migration))
         choice = await choose(tx, candidates, standing, own=freed, lock=_locked(attempt, server, moving))
-        if choice.room is None:
+        if choice.capacity is None:
             return NotClaimed(tuple(choice.refused))
         source = moving.rows | leaving
         changes = [
@@ -106,9 +106,9 @@ async def claim_move(
             ConsumerChange(fence.server, _without(server.rows, own) | choice.rows, project, user, server.type_id),
         ]
         await ledger.apply(tx, holdings, changes, accepting=must_accept(choice, freed), origin=_by("claim_move", fence))
-        here = {*_providers(source), choice.room.provider}
+        here = {*_providers(source), choice.capacity.provider}
         await groups.resettle(tx, standing, gone=_providers(freed), here=here)
-        return Claimed(choice.room.uuid, migration, tuple(choice.refused))
+        return Claimed(choice.capacity.uuid, migration, tuple(choice.refused))
 
     return await fenced(store, fence, verb, Claimed | NotClaimed)
 
@@ -194,15 +194,15 @@ async def claim_evacuation(
         again = bool(server.held_by(evacuation)) or _was_claimed_for(attempt, evacuation)
         leaving, freed = _leaving(own, again=again)
         choice = await choose(tx, candidates, standing, own=freed, lock=_locked(attempt, server))
-        if choice.room is None:
+        if choice.capacity is None:
             return NotClaimed(tuple(choice.refused))
         rows = _without(server.rows, own) | _held_for(evacuation, leaving) | choice.rows
         change = ConsumerChange(fence.server, rows, project, user, server.type_id)
         await ledger.apply(
             tx, holdings, [change], accepting=must_accept(choice, freed), origin=_by("claim_evacuation", fence)
         )
-        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
-        return Claimed(choice.room.uuid, evacuation, tuple(choice.refused))
+        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.capacity.provider])
+        return Claimed(choice.capacity.uuid, evacuation, tuple(choice.refused))
 
     return await fenced(store, fence, verb, Claimed | NotClaimed)
 
@@ -289,7 +289,7 @@ def _leaving(own: Rows, *, again: bool) -> tuple[Rows, Rows]:
 def must_accept(choice: CandidateChoice, own: Rows) -> set[int]:
     """Who gives more than the server had there, and the host itself: a claim renewed is no new claim."""
     more = {key[0] for key, amount in choice.rows.items() if amount > own.get(key, 0)}
-    return more | {choice.room.provider} if more and choice.room is not None else more
+    return more | {choice.capacity.provider} if more and choice.capacity is not None else more
 
 
 def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kilonova.api.service import Service
     from kilonova.bus.memory import MemoryHub
     from kilonova.compute.drivers.hardware import Hardware
-    from kilonova.compute.room import SimulatedFleet
+    from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.conductor.service import Conductor
     from kilonova.roles.real_host import RealHost
     from kilonova.settings import Settings

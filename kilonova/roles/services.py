@@ -125,13 +125,13 @@ async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = (
     limits = {"tasks": options.file_tasks, "seconds": options.file_task_timeout}
     files, listening = path / VOLUMES_NAME, Listening(options.target_ip_address, options.port_range, local)
     exports = Exports(parts.control, parts.seal, parts.backends.own, files, path / EXPORTS_NAME, listening)
-    keeper = service.volumes.keeper(VolumeFiles(files, service.reserve), service.images, exports, **limits)
+    worker = service.volumes.worker(VolumeFiles(files, service.reserve), service.images, exports, **limits)
     watching = [asyncio.create_task(one) for one in (service.reserve.watch(), exports.mind(service.reserve))]
     try:
-        await keeper.start(bus)
+        await worker.start(bus)
         await service.volumes.contents.serve(bus)
         yield
     finally:
         for task in watching:
             task.cancel()
-        await keeper.stop()
+        await worker.stop()

@@ -10,14 +10,14 @@ from kilonova.roles.wiring import make_world
 if TYPE_CHECKING:
     from kilonova.compute.agent import Agent
     from kilonova.compute.drivers.hardware import Hardware
-    from kilonova.compute.room import SimulatedFleet
+    from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.settings import Settings
     from kilonova.world import Bus, ConsoleDoor, ImageUploader
 
 
 def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
-    from kilonova.compute.drivers.board import SimulatedTopology
     from kilonova.compute.drivers.simulated import SAME_HOST
+    from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 
     shape = settings.simulated
     hardware.add_host(
@@ -28,7 +28,7 @@ def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
         shared_storage=shape.shared_storage,
         boot_seconds=shape.boot_seconds,
         copy_seconds=shape.copy_seconds,
-        board=SimulatedTopology(shape.numa_nodes, shape.cpu_threads, shape.huge_pages, shape.pci),
+        topology=SimulatedTopology(shape.numa_nodes, shape.cpu_threads, shape.huge_pages, shape.pci),
         traits=[SAME_HOST] if shape.same_host_cold_migrate else [],
     )
 
@@ -45,7 +45,7 @@ def make_room(
     from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
     from kilonova.compute.drivers.volumes import BusVolumes
     from kilonova.compute.offer import Offer
-    from kilonova.compute.room import SimulatedFleet
+    from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.operations import REGISTRY
 
     offer = Offer.of(settings)

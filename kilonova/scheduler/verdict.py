@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.placement.rooms import HostCandidate
+from kilonova.placement.capacity import HostCandidate
 from kilonova.scheduler.request import ResourceRequest
 
 

@@ -11,10 +11,10 @@ from kilonova.domain.errors import StoreError
 from kilonova.store.group_commit import GroupCommit
 from kilonova.store.halting import refuse_halted
 from kilonova.store.instruments import CommitFaults, ReadsClock, Stats
-from kilonova.store.lanes import WorkQueue
 from kilonova.store.sqlite_connection import connect
 from kilonova.store.sqlite_transactions import Outcome, ReadSide, WriteSide
 from kilonova.store.statements import Sql
+from kilonova.store.work_queue import WorkQueue
 from kilonova.world import Body, Row, Tx
 
 T = TypeVar("T")
@@ -128,9 +128,9 @@ class SqliteStore:
     def drop(self) -> None:
         """The process is dead, as of now: nothing more is run, an open transaction is rolled back."""
         self._closed = True
-        for lanes in (self._writes, self._reads):
-            if lanes is not None:
-                lanes.drop()
+        for queue in (self._writes, self._reads):
+            if queue is not None:
+                queue.drop()
         for connection in self._connections:
             connection.close()
 

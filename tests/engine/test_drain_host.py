@@ -11,10 +11,10 @@ from kilonova.engine.limits import Limits
 from kilonova.hosts.states import declare_down, disable, enable, find_host
 from kilonova.operations import REGISTRY
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
+from kilonova.placement.capacity import HostCandidate
 from kilonova.placement.claims import claim
 from kilonova.placement.fence import Fence
 from kilonova.placement.inventories import is_accepting
-from kilonova.placement.rooms import HostCandidate
 from kilonova.sim.invariants.invariants import check
 
 LARGE = {"name": "large", "vcpus": 2, "memory_mb": 1024, "disk_gb": 20, "id": "9"}

@@ -19,7 +19,7 @@ from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.placement.snapshot import ClassColumns, PlacementSnapshot
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
-from kilonova.sim.lab.flavors import BOARD, OFFER, PINNED, VCPUS
+from kilonova.sim.lab.flavors import OFFER, PINNED, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import read_records
 
 SMALL = Flavor("small", 1, 1024, 10)
@@ -274,7 +274,7 @@ def test_the_audit_that_runs_by_itself(cloud: SimCloud) -> None:
 @pytest.fixture
 def pinning() -> Iterator[SimCloud]:
     """A and B are pinned, each on a host of its own."""
-    cloud = SimCloud(CloudShape(hosts=2, vcpus=VCPUS, board=BOARD, offer=OFFER))
+    cloud = SimCloud(CloudShape(hosts=2, vcpus=VCPUS, topology=TOPOLOGY, offer=OFFER))
     cloud.start_all()
     cloud.loop.run_for(15.0)
     for server, host in ((A, "host1"), (B, "host2")):

@@ -30,8 +30,8 @@ class RecordHandlers:
 
     async def list_(self, call: Call) -> Response:
         require(call, self.read_rule)
-        shelf = self.of(call)
-        found = await shelf.list(filters(call, shelf.kind), call.service.public_url)
+        records = self.of(call)
+        found = await records.list(filters(call, records.kind), call.service.public_url)
         return answer(collection(call, self.words, [self._shown(call, record) for record in found]))
 
     async def show(self, call: Call) -> Response:
@@ -79,7 +79,7 @@ class RecordHandlers:
             yield Route(method="PUT", path=one, handler=self.create_as, rule=ANY_TOKEN, body=self.create_form)
 
 
-SHELVES = (
+RECORD_HANDLERS = (
     RecordHandlers(
         "service", "services", lambda call: call.service.identity.services, forms.SERVICE_CREATE, forms.SERVICE_CHANGE
     ),

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilonova.compute.drivers.board import hardware_of
-from kilonova.compute.drivers.given import given_by
 from kilonova.compute.drivers.hardware import Guest, Hardware, Host
+from kilonova.compute.drivers.secret_contents import given_by
 from kilonova.compute.drivers.simulated_console import SimulatedConsole
+from kilonova.compute.drivers.simulated_topology import hardware_of
 from kilonova.compute.drivers.snapshots import SimulatedSnapshots
 from kilonova.compute.drivers.storage import BETWEEN, Disk, blank_disks, ephemerals, local_sizes, root_gb
 from kilonova.compute.drivers.volumes import VolumeDoor
@@ -92,7 +92,7 @@ class SimulatedDriver(SimulatedSnapshots):
     async def inventory(self) -> HostInventory:
         await (await self._begin("inventory")).half_done()
         host = self._host
-        hardware = hardware_of(host.board, host.vcpus, host.memory_mb, self._offer)
+        hardware = hardware_of(host.topology, host.vcpus, host.memory_mb, self._offer)
         amounts = {"MEMORY_MB": (host.memory_mb, 0, 1.0), "DISK_GB": (host.disk_gb, 0, 1.0)}
         threads = [HYPERTHREADING] if any(cell.threads > 1 for cell in hardware.cells) else []
         return HostInventory(

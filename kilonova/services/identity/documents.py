@@ -11,8 +11,8 @@ import msgspec
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.schema.tables.identity import credentials, policies
 from kilonova.services.identity.keys import Sealing
+from kilonova.services.identity.record_service import RecordService
 from kilonova.services.identity.records import IdentityRecords, Record, RecordKind
-from kilonova.services.identity.shelf import RecordService
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.world import Tx

@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import projects, users
+from kilonova.services.identity.authorization import Authorization, stand
 from kilonova.services.identity.snapshot import IdentitySnapshot
-from kilonova.services.identity.standing import Authorization, stand
 from kilonova.services.identity.tokens import ALL, DOMAIN, PROJECT, SYSTEM, UNSCOPED, Scope
 from kilonova.store import rows
 from kilonova.store.statements import Sql

@@ -9,8 +9,8 @@ from typing import Any
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import catalog_endpoints, catalog_regions, catalog_services
 from kilonova.services.identity.catalog import REGION, own_endpoints, own_regions, own_services
+from kilonova.services.identity.record_service import RecordService
 from kilonova.services.identity.records import Record, RecordKind, missing
-from kilonova.services.identity.shelf import RecordService
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 

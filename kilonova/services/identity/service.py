@@ -17,6 +17,7 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.errors import KilonovaError, Refused, StoreError
 from kilonova.services.identity import tokens
 from kilonova.services.identity.assignments import Assignments
+from kilonova.services.identity.authorization import Authorization, stands_by
 from kilonova.services.identity.documents import Credentials, Policies
 from kilonova.services.identity.groups import UserGroups
 from kilonova.services.identity.guesses import Guess
@@ -38,7 +39,6 @@ from kilonova.services.identity.revocations import revoke
 from kilonova.services.identity.roles import Roles
 from kilonova.services.identity.seed import FirstCloud, FirstKey, seed
 from kilonova.services.identity.snapshot import IdentitySnapshot, take, version_and_time
-from kilonova.services.identity.standing import Authorization, stands_by
 from kilonova.services.identity.tokens import TokenClaims
 from kilonova.services.identity.users import Users
 from kilonova.world import Clock, Ids, Row, Store, Tx

@@ -11,7 +11,7 @@ import msgspec
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.backends import pool_of
-from kilonova.services.volume.parts import KeyDeriver, VolumeContext, change_volume
+from kilonova.services.volume.context import KeyDeriver, VolumeContext, change_volume
 from kilonova.services.volume.records import fetch_attachment, fetch_volume, insert
 from kilonova.services.volume.volume import (
     ATTACHED,

@@ -10,7 +10,7 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching, listing
-from kilonova.services.volume.parts import VolumeContext, change_volume, visible_volume
+from kilonova.services.volume.context import VolumeContext, change_volume, visible_volume
 from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
 from kilonova.services.volume.volume import (
     ATTACHED,

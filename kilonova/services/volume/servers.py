@@ -18,8 +18,8 @@ from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
 from kilonova.services.volume import attaching
 from kilonova.services.volume.changing import begin_reimage
+from kilonova.services.volume.context import VolumeContext
 from kilonova.services.volume.creating import NewVolume, create_volume, no_image
-from kilonova.services.volume.parts import VolumeContext
 from kilonova.services.volume.records import (
     attachment_of,
     fetch_attachment,

@@ -10,17 +10,17 @@ from kilonova.services.volume.attachments import Attachments
 from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.changing import VolumeChanges
 from kilonova.services.volume.content import Contents
+from kilonova.services.volume.context import Close, KeyDeriver, VolumeContext
 from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.files import Backing
-from kilonova.services.volume.keeper import SUBJECT, VolumeWorker
-from kilonova.services.volume.parts import Close, KeyDeriver, VolumeContext
 from kilonova.services.volume.quotas import VolumeQuotas
 from kilonova.services.volume.servers import ServerVolumes
 from kilonova.services.volume.snapshots import Snapshots
+from kilonova.services.volume.tasks import VolumeTasks
 from kilonova.services.volume.types import Types
 from kilonova.services.volume.volume import DEFAULT_TYPE, ZONE
 from kilonova.services.volume.volumes import VolumeRecords
-from kilonova.services.volume.works import VolumeTasks
+from kilonova.services.volume.worker import SUBJECT, VolumeWorker
 from kilonova.world import Bus, Clock, Ids, Store
 
 
@@ -66,12 +66,12 @@ class Volumes:
         """The first type, once in a cloud's life."""
         await self.types.prepare()
 
-    def keeper(
+    def worker(
         self, backing: Backing, images: Images | None, exports: Exports | None = None, **limits: Any
     ) -> VolumeWorker:
         """Who does the work on this backend's files; `limits`: see there."""
-        works = VolumeTasks(self._control, self._clock, self.quotas, backing, images)
-        return VolumeWorker(self._control, self._clock, self.backends, backing, works, exports, **limits)
+        tasks = VolumeTasks(self._control, self._clock, self.quotas, backing, images)
+        return VolumeWorker(self._control, self._clock, self.backends, backing, tasks, exports, **limits)
 
 
 def _waking(bus: Bus) -> Callable[[], Awaitable[None]]:

@@ -8,7 +8,7 @@ from typing import Any
 from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
-from kilonova.services.volume.parts import (
+from kilonova.services.volume.context import (
     VolumeContext,
     change_snapshot,
     snapshot_work,

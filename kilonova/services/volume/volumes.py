@@ -8,8 +8,8 @@ from typing import Any
 from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
+from kilonova.services.volume.context import VolumeContext, change_volume, snapshot_work, visible_volume
 from kilonova.services.volume.creating import NewVolume, create_volume
-from kilonova.services.volume.parts import VolumeContext, change_volume, snapshot_work, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES
 from kilonova.services.volume.records import (
     is_being_copied,

@@ -22,7 +22,7 @@ from kilonova.sim.invariants.living_hosts import LOOK_EVERY as LOOK_EVERY_SECOND
 from kilonova.sim.invariants.living_hosts import LivingHosts
 from kilonova.sim.invariants.watch_promises import WatchPromises
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
-from kilonova.sim.lab.flavors import BOARD, OFFER, VCPUS
+from kilonova.sim.lab.flavors import OFFER, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import Records, read_records
 from kilonova.sim.lab.rest import audited, come_to_rest, come_to_rest_settled
 from kilonova.sim.loop.faults import CommitLuck, Weather
@@ -62,7 +62,7 @@ def make_cloud(history: History, *, marks: bool = False) -> SimCloud:
         cells=history.cells,
         conductors=history.conductors,
         vcpus=VCPUS,
-        board=BOARD,
+        topology=TOPOLOGY,
         offer=OFFER,
         shared_storage="pool" if history.shared else "",
         addresses=history.addresses + ports if history.addresses else 0,

@@ -19,9 +19,9 @@ from typing import Any, TypeVar, cast
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
-from kilonova.compute.drivers.board import SimulatedTopology
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 from kilonova.compute.drivers.volumes import BusVolumes
 from kilonova.compute.offer import Offer
 from kilonova.conductor.service import Conductor
@@ -110,7 +110,7 @@ class CloudShape:
     copy_seconds: float = 1.0
     addresses: int = 0  # of its network; without any it has none
     ports: int = 0  # that lie there to be given to servers; each has one of the addresses
-    board: SimulatedTopology = field(default_factory=SimulatedTopology)  # NUMA cells, threads and cards of each host
+    topology: SimulatedTopology = field(default_factory=SimulatedTopology)  # NUMA cells, threads and cards of each host
     offer: Offer = field(default_factory=Offer)  # and what of them guests may have
     traits: Sequence[str] = ()  # that each host announces besides its driver's own
     volumes: int = 0  # that lie there to be attached
@@ -178,7 +178,7 @@ class SimCloud:
             shared_storage=shape.shared_storage,
             boot_seconds=shape.boot_seconds,
             copy_seconds=shape.copy_seconds,
-            board=shape.board,
+            topology=shape.topology,
             traits=shape.traits,
         )
         self.hardware.on_power(host, lambda on: self._power(host, on))
@@ -321,7 +321,7 @@ class SimCloud:
         else:
             await serve_uploads(role.engine, self.directory / "images")
             if role.volumes is not None and self.shape.volumes:
-                await role.volumes.keeper(self.files, None).start(role.world.bus)
+                await role.volumes.worker(self.files, None).start(role.world.bus)
         role.ready.set()
 
     async def _keep_marks(self, name: str, stores: OpenStores, clock: Clock) -> None:

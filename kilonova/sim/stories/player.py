@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.board import SimulatedTopology
+from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 from kilonova.compute.offer import Offer
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.hardware_options import SimulatedCard
@@ -42,7 +42,7 @@ class MachineSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pci: list[SimulatedCard] = []
 
     @property
-    def board(self) -> SimulatedTopology:
+    def topology(self) -> SimulatedTopology:
         return SimulatedTopology(self.numa_nodes, self.cpu_threads, {}, self.pci)
 
     @property
@@ -256,6 +256,6 @@ def _shape(story: Story, cluster: dict[str, Any]) -> CloudShape:
     try:
         limits = msgspec.convert(cluster.pop("limits", {}), Limits, strict=False)
         machine = msgspec.convert(cluster.pop("machine", {}), MachineSpec, strict=False)
-        return CloudShape(**cluster, limits=limits, board=machine.board, offer=machine.offer)
+        return CloudShape(**cluster, limits=limits, topology=machine.topology, offer=machine.offer)
     except (TypeError, msgspec.ValidationError) as error:
         raise StoryError(story.where(story.cluster), f"cluster: {error}") from None

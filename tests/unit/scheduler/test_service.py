@@ -186,7 +186,7 @@ def test_aggregates_count_while_hosts_are_loaded_again(run: Run, monkeypatch: An
 
         async def meanwhile(*args: Any) -> Any:
             await lab.change(cell.hosts, {"address": f"10.0.0.{next(numbers)}", "reported_at": time.time()}, name="a")
-            await lab.scheduler._census.sync("cell1")
+            await lab.scheduler._host_cache.sync("cell1")
             return await look(*args)
 
         numbers = itertools.count(1)

@@ -19,9 +19,9 @@ from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.services.volume.creating import NewVolume
 from kilonova.services.volume.files import Backing, VolumeFiles
-from kilonova.services.volume.keeper import VolumeWorker
 from kilonova.services.volume.service import Volumes
 from kilonova.services.volume.volume import Snapshot, Volume
+from kilonova.services.volume.worker import VolumeWorker
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Tx
@@ -57,26 +57,26 @@ class Shop:
         self.backing: Any = backing or VolumeFiles(self.folder)
         self.images = Images(store, clock, ids, folder / "images")
         self.volumes = Volumes(store, clock, ids, Seal(), backend=BACKEND, **options)
-        self._keeper: VolumeWorker | None = None
+        self._worker: VolumeWorker | None = None
 
     async def open(self) -> None:
         await map_servers(self.store, SERVER, OTHER, *MANY, project=PROJECT)
         await self.volumes.prepare()
-        self._keeper = self.volumes.keeper(self.backing, self.images)
-        await self._keeper.start()
+        self._worker = self.volumes.worker(self.backing, self.images)
+        await self._worker.start()
 
     async def close(self) -> None:
-        if self._keeper is not None:
-            await self._keeper.stop()
-            self._keeper = None
+        if self._worker is not None:
+            await self._worker.stop()
+            self._worker = None
 
     @property
-    def keeper(self) -> Any:
-        return self._keeper
+    def worker(self) -> Any:
+        return self._worker
 
     def wake(self) -> None:
-        if self._keeper is not None:
-            self._keeper.wake()
+        if self._worker is not None:
+            self._worker.wake()
 
     async def new(self, size: int | None = 1, who: Caller = ALICE, **wish: Any) -> Volume:
         made = await self.volumes.volumes.create(who, NewVolume(size=size, **wish))
@@ -114,7 +114,7 @@ class Shop:
             return all(row is None for row in found)
 
         async def is_idle() -> bool:  # a file goes after its record
-            return not any(each in self.keeper._busy for each in ids)
+            return not any(each in self.worker._busy for each in ids)
 
         await until(lambda: self.store.read(look))
         await until(is_idle)

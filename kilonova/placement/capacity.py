@@ -1,4 +1,4 @@
-"""The first candidate with room: looked at before anything is written, so a refused one leaves nothing behind."""
+"""The first candidate with capacity: looked at before anything is written, so a refused one leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kilonova.schema.tables.placement import inventories, resource_classes, reso
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Tx
 
-READ_ROOMS = Sql(
+READ_CAPACITIES = Sql(
     select(
         resource_providers.c.id,
         resource_providers.c.uuid,
@@ -75,14 +75,14 @@ class ProviderCapacity:
     uuid: str
     root: int
     accepting: bool
-    shelves: dict[str, ClassCapacity] = field(default_factory=dict)
+    classes: dict[str, ClassCapacity] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class CandidateChoice:
     """The candidate taken (None: none fits), what it would hold, and why those before it were not."""
 
-    room: ProviderCapacity | None = None
+    capacity: ProviderCapacity | None = None
     rows: Rows = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
 
@@ -103,42 +103,44 @@ async def choose(
     uuids = list(dict.fromkeys(uuid for candidate in candidates for uuid in candidate.parts()))
     if lock is not None:
         await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=sorted(lock))
-    rooms = await read_rooms(tx, uuids)
-    return first_fitting(candidates, rooms, standing, own)
+    capacities = await read_capacities(tx, uuids)
+    return first_fitting(candidates, capacities, standing, own)
 
 
 def first_fitting(
     candidates: Sequence[HostCandidate],
-    rooms: Mapping[str, ProviderCapacity],
+    capacities: Mapping[str, ProviderCapacity],
     standing: GroupPlacement,
     own: Rows | None = None,
 ) -> CandidateChoice:
     credit = {(provider, class_): amount for (provider, class_, _), amount in (own or {}).items()}
     choice = CandidateChoice()
     for candidate in candidates:
-        refusal = _refusal(candidate, rooms, standing, credit)
+        refusal = _refusal(candidate, capacities, standing, credit)
         if refusal is None:
-            choice.room, choice.rows = rooms[candidate.provider], _rows(candidate, rooms)
+            choice.capacity, choice.rows = capacities[candidate.provider], _rows(candidate, capacities)
             break
         choice.refused.append(refusal)
     return choice
 
 
-async def read_rooms(tx: Tx, uuids: Sequence[str]) -> dict[str, ProviderCapacity]:
-    rooms: dict[str, ProviderCapacity] = {}
-    for row in await tx.all(READ_ROOMS, uuids=uuids):
-        room = rooms.get(row["uuid"])
-        if room is None:
-            room = rooms[row["uuid"]] = ProviderCapacity(row["id"], row["uuid"], row["root_id"], bool(row["accepting"]))
+async def read_capacities(tx: Tx, uuids: Sequence[str]) -> dict[str, ProviderCapacity]:
+    capacities: dict[str, ProviderCapacity] = {}
+    for row in await tx.all(READ_CAPACITIES, uuids=uuids):
+        capacity = capacities.get(row["uuid"])
+        if capacity is None:
+            capacity = capacities[row["uuid"]] = ProviderCapacity(
+                row["id"], row["uuid"], row["root_id"], bool(row["accepting"])
+            )
         if row["name"] is not None:
             units = (row["min_unit"], row["max_unit"], row["step_size"])
-            room.shelves[row["name"]] = ClassCapacity(row["class_id"], row["capacity"], row["used"], *units)
-    return rooms
+            capacity.classes[row["name"]] = ClassCapacity(row["class_id"], row["capacity"], row["used"], *units)
+    return capacities
 
 
-def _rows(candidate: HostCandidate, rooms: Mapping[str, ProviderCapacity]) -> Rows:
+def _rows(candidate: HostCandidate, capacities: Mapping[str, ProviderCapacity]) -> Rows:
     return {
-        (rooms[uuid].provider, rooms[uuid].shelves[name].class_id, CONSUMER): amount
+        (capacities[uuid].provider, capacities[uuid].classes[name].class_id, CONSUMER): amount
         for uuid, resources in candidate.parts().items()
         for name, amount in resources.items()
     }
@@ -146,46 +148,48 @@ def _rows(candidate: HostCandidate, rooms: Mapping[str, ProviderCapacity]) -> Ro
 
 def _refusal(
     candidate: HostCandidate,
-    rooms: Mapping[str, ProviderCapacity],
+    capacities: Mapping[str, ProviderCapacity],
     standing: GroupPlacement,
     credit: Mapping[Slot, int],
 ) -> Refusal | None:
     parts = candidate.parts()
     for uuid in parts:
-        if uuid not in rooms:
+        if uuid not in capacities:
             return Refusal(uuid, "no_such_provider", f"there is no provider {uuid}")
-    host = rooms[candidate.provider]
+    host = capacities[candidate.provider]
     against = standing.refusal(host.root)
     if against:
         return Refusal(host.uuid, "group", f"provider {host.uuid}: {against}")
     raised = []
     for uuid, resources in parts.items():
         for name, amount in sorted(resources.items()):
-            more, refusal = _look(rooms[uuid], name, amount, credit)
+            more, refusal = _look(capacities[uuid], name, amount, credit)
             if refusal is not None:
                 return refusal
-            raised += [host, rooms[uuid]] if more > 0 else []
-    return next((_closed(room) for room in raised if not room.accepting), None)
+            raised += [host, capacities[uuid]] if more > 0 else []
+    return next((_closed(capacity) for capacity in raised if not capacity.accepting), None)
 
 
-def _look(room: ProviderCapacity, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
+def _look(capacity: ProviderCapacity, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
     """By how much its use would rise, and why it cannot."""
-    shelf = room.shelves.get(name)
-    if shelf is None:
-        return amount, Refusal(room.uuid, "no_inventory", f"provider {room.uuid} has no {name}", name, amount)
-    more = amount - credit.get((room.provider, shelf.class_id), 0)
-    return more, _no_room(room.uuid, name, amount, more, shelf) if more > 0 else None
+    of_class = capacity.classes.get(name)
+    if of_class is None:
+        return amount, Refusal(capacity.uuid, "no_inventory", f"provider {capacity.uuid} has no {name}", name, amount)
+    more = amount - credit.get((capacity.provider, of_class.class_id), 0)
+    return more, _shortage(capacity.uuid, name, amount, more, of_class) if more > 0 else None
 
 
-def _closed(room: ProviderCapacity) -> Refusal:
-    return Refusal(room.uuid, "not_accepting", f"provider {room.uuid} accepts no new claims")
+def _closed(capacity: ProviderCapacity) -> Refusal:
+    return Refusal(capacity.uuid, "not_accepting", f"provider {capacity.uuid} accepts no new claims")
 
 
-def _no_room(uuid: str, name: str, amount: int, more: int, shelf: ClassCapacity) -> Refusal | None:
-    numbers = (name, amount, shelf.used, shelf.capacity)
-    if shelf.used + more > shelf.capacity:
-        return Refusal(uuid, "over_capacity", over_capacity(uuid, name, more, shelf.used, shelf.capacity), *numbers)
-    fault = unit_fault(amount, shelf.min_unit, shelf.max_unit, shelf.step_size)
+def _shortage(uuid: str, name: str, amount: int, more: int, of_class: ClassCapacity) -> Refusal | None:
+    numbers = (name, amount, of_class.used, of_class.capacity)
+    if of_class.used + more > of_class.capacity:
+        return Refusal(
+            uuid, "over_capacity", over_capacity(uuid, name, more, of_class.used, of_class.capacity), *numbers
+        )
+    fault = unit_fault(amount, of_class.min_unit, of_class.max_unit, of_class.step_size)
     if fault:
         return Refusal(uuid, "wrong_unit", f"provider {uuid}: {name} {fault}", *numbers)
     return None

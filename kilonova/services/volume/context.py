@@ -52,7 +52,7 @@ class VolumeContext:
 
 
 def snapshot_work(parts: VolumeContext, kind: str) -> dict[str, Any]:
-    """The same of a snapshot, whose works need no more to be told."""
+    """The same of a snapshot, whose tasks need no more to be told."""
     return {name: value for name, value in parts.work(kind).items() if name != "work_value"}
 
 

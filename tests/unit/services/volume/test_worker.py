@@ -1,4 +1,4 @@
-"""The keeper of files: what is asked for is done once, also when it was asked for by another process, stopped in the
+"""The worker of files: what is asked for is done once, also when it was asked for by another process, stopped in the
 middle, or no longer wanted."""
 
 from __future__ import annotations
@@ -133,11 +133,11 @@ def test_what_was_read_before_it_ended_is_not_done_again(control: Control, tmp_p
         async with shop(store, tmp_path, Slow()) as here:
             here.backing.may_go.set()
             volume = await here.new()
-            read_early = await here.keeper._pending()
+            read_early = await here.worker._pending()
             settled = await here.settled(volume.id)
             for thing in read_early:
-                here.keeper._begin(thing)
-            await asyncio.gather(*(one.task for one in here.keeper._busy.values()))
+                here.worker._begin(thing)
+            await asyncio.gather(*(one.task for one in here.worker._busy.values()))
             assert here.backing.begun == 1 and file_of(settled) in here.backing.sizes
 
     control(story)
@@ -193,10 +193,10 @@ def test_simulated_clouds_do_it_when_told(control: Control, tmp_path: Path) -> N
     async def story(store: Any) -> None:
         here = Shop(store, tmp_path, NoBytes())
         await here.volumes.prepare()
-        keeper = here.volumes.keeper(here.backing, None)
-        await keeper.settle()
+        worker = here.volumes.worker(here.backing, None)
+        await worker.settle()
         volume = await here.new()
-        await keeper.settle()
+        await worker.settle()
         assert (await here.volumes.volumes.find(ALICE, volume.id)).status == "available"
 
     control(story)

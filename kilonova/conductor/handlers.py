@@ -1,5 +1,5 @@
-"""Where agents knock: registration, heartbeats that carry back work, results of steps. The truth is in SQL, so any
-conductor may answer any agent."""
+"""Handlers of the messages of agents: registration, heartbeats that carry back work, results of steps. The truth is in
+SQL, so any conductor may answer any agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.bus import HOST_ALIVE, HOSTS_ANSWER, in_cell
 from kilonova.bus.serving import MAX_BODY
-from kilonova.conductor.gate import Admission
+from kilonova.conductor.admission import Admission
 from kilonova.conductor.host_networks import HostNetworks
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.powers import Followed, follow_powers

@@ -1,4 +1,4 @@
-"""A lane: a thread that reads, with its own connection, fed by a queue. It takes what waits, does it as one batch, and
+"""A queue served by a few threads, each with its own connection. A thread takes what waits, does it as one batch, and
 answers the whole batch with a single wake-up of the event loop."""
 
 from __future__ import annotations
