@@ -34,7 +34,7 @@ PASSABLE = stat.S_IXGRP | stat.S_IXOTH
 
 
 class RealHost:
-    """The counterpart of `compute.room.SimulatedFleet`, with one host."""
+    """The counterpart of `compute.simulated_fleet.SimulatedFleet`, with one host."""
 
     def __init__(self, agent: Agent, driver: LibvirtDriver, memory: FileMemory, networking: Networking) -> None:
         self.agent, self._driver, self._memory, self._networking = agent, driver, memory, networking

@@ -121,10 +121,10 @@ async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = (
     from kilonova.services.volume.files import VolumeFiles
     from kilonova.store.modes import EXPORTS_NAME
 
-    bus, options, parts = service.world.bus, service.world.settings.volume, service.volumes.parts
+    bus, options, context = service.world.bus, service.world.settings.volume, service.volumes.context
     limits = {"tasks": options.file_tasks, "seconds": options.file_task_timeout}
     files, listening = path / VOLUMES_NAME, Listening(options.target_ip_address, options.port_range, local)
-    exports = Exports(parts.control, parts.seal, parts.backends.own, files, path / EXPORTS_NAME, listening)
+    exports = Exports(context.control, context.seal, context.backends.own, files, path / EXPORTS_NAME, listening)
     worker = service.volumes.worker(VolumeFiles(files, service.reserve), service.images, exports, **limits)
     watching = [asyncio.create_task(one) for one in (service.reserve.watch(), exports.mind(service.reserve))]
     try:

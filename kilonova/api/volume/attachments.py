@@ -96,7 +96,7 @@ def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = F
         "attached_at": time_text(one.attached_at) or "",
         "detached_at": "",
         "attach_mode": one.mode,
-        "connection_info": connection_of(call.service.volumes.parts.seal, volume, one, with_secret=told),
+        "connection_info": connection_of(call.service.volumes.context.seal, volume, one, with_secret=told),
     }
 
 

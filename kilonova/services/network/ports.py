@@ -38,8 +38,8 @@ _GROUPS = Sql(select(port_groups).where(in_list(port_groups.c.port_id, "ids")).o
 class Ports(Noun):
     kind = PORT
 
-    def __init__(self, parts: NetworkContext, groups: SecurityGroups) -> None:
-        super().__init__(parts)
+    def __init__(self, context: NetworkContext, groups: SecurityGroups) -> None:
+        super().__init__(context)
         self._groups = groups
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:

@@ -39,25 +39,25 @@ class Networks:
         wakeups: Wakeups | None = None,
     ) -> None:
         self.quotas = NetworkQuotas(control, quota_defaults)
-        self._parts = NetworkContext(control, clock, ids, self.quotas, wakeups)
-        self.networks = NetworkRecords(self._parts)
-        self.subnets = Subnets(self._parts)
-        self.groups = SecurityGroups(self._parts)
-        self.rules = Rules(self._parts)
-        self.ports = Ports(self._parts, self.groups)
-        self.routers = Routers(self._parts)
-        self.interfaces = Interfaces(self._parts, self.routers)
-        self.floating_ips = FloatingIps(self._parts)
+        self._context = NetworkContext(control, clock, ids, self.quotas, wakeups)
+        self.networks = NetworkRecords(self._context)
+        self.subnets = Subnets(self._context)
+        self.groups = SecurityGroups(self._context)
+        self.rules = Rules(self._context)
+        self.ports = Ports(self._context, self.groups)
+        self.routers = Routers(self._context)
+        self.interfaces = Interfaces(self._context, self.routers)
+        self.floating_ips = FloatingIps(self._context)
         every: Sequence[Noun] = (self.networks, self.subnets, self.ports, self.groups, self.rules)
         self.nouns = {noun.kind.name: noun for noun in (*every, self.routers, self.floating_ips)}
-        self._servers = ServerPorts(self._parts, self.groups)
-        self._guests = GuestPorts(self._parts)
-        self._documents = HostDocuments(self._parts)
-        self._choice = PortChooser(self._parts, self.groups)
+        self._servers = ServerPorts(self._context, self.groups)
+        self._guests = GuestPorts(self._context)
+        self._documents = HostDocuments(self._context)
+        self._choice = PortChooser(self._context, self.groups)
 
     async def prepare(self, *, owner: str) -> None:
         """The first networks, once in a cloud's life. `owner` is the administrators' project."""
-        await prepare(self._parts, self.networks, self.subnets, owner)
+        await prepare(self._context, self.networks, self.subnets, owner)
 
     # -- for servers --------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Networks:
         async def body(tx: Tx) -> set[str]:
             return set(await marked_among(tx, server_ids))
 
-        return await self._parts.control.read(body) if server_ids else set()
+        return await self._context.control.read(body) if server_ids else set()
 
     # -- for hosts ----------------------------------------------------------------------------------------------------
 

@@ -114,12 +114,12 @@ async def cut(tx: Tx, volume: Volume, gone: Sequence[Attachment]) -> list[tuple[
     return closing
 
 
-async def detach(tx: Tx, parts: VolumeContext, volume: Volume, gone: Sequence[Attachment]) -> Volume:
+async def detach(tx: Tx, context: VolumeContext, volume: Volume, gone: Sequence[Attachment]) -> Volume:
     """Their secrets go with them. The volume is what those that remain make it."""
     for attachment in gone:
         await rows.remove(tx, attachments, id=attachment.id)
     left = await fetch_volume(tx, volume.id)
-    values: dict[str, Any] = {"updated_at": parts.clock.now()}
+    values: dict[str, Any] = {"updated_at": context.clock.now()}
     if volume.status in _HELD or (gone and volume.status.startswith("error")):
         values["status"] = status_by(left.attachments)
     elif volume.status in (DOWNLOADING, EXTENDING, UPLOADING):

@@ -28,8 +28,8 @@ LONGEST = 4096  # characters of a marker
 
 
 class Contents:
-    def __init__(self, parts: VolumeContext) -> None:
-        self._parts = parts
+    def __init__(self, context: VolumeContext) -> None:
+        self._context = context
 
     async def read(self, attachment_id: str, secret: str) -> str:
         return await self._do(Content(attachment=attachment_id, secret=secret))
@@ -44,7 +44,7 @@ class Contents:
             if row is None:
                 raise connection_closed(asked.attachment)
             attachment, volume = attachment_of(row), await fetch_volume(tx, row["volume_id"], lock=True)
-            right = attachment.is_connected and attaching.secret_of(self._parts.seal, attachment)
+            right = attachment.is_connected and attaching.secret_of(self._context.seal, attachment)
             if not right or not hmac.compare_digest(right.encode(), asked.secret.encode()):
                 raise connection_closed(asked.attachment)
             if asked.text is None:
@@ -57,7 +57,7 @@ class Contents:
             await change_volume(tx, volume, {"marker": marker})
             return marker
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def serve(self, bus: Bus) -> None:
         """Hosts ask over the bus: they never touch a database."""

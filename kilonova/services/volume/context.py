@@ -51,9 +51,9 @@ class VolumeContext:
         return {**piece, "updated_at": self.clock.now()}
 
 
-def snapshot_work(parts: VolumeContext, kind: str) -> dict[str, Any]:
+def snapshot_work(context: VolumeContext, kind: str) -> dict[str, Any]:
     """The same of a snapshot, whose tasks need no more to be told."""
-    return {name: value for name, value in parts.work(kind).items() if name != "work_value"}
+    return {name: value for name, value in context.work(kind).items() if name != "work_value"}
 
 
 async def visible_volume(tx: Tx, caller: Caller, volume_id: str, *, lock: bool = False) -> Volume:

@@ -63,17 +63,17 @@ class _VolumeSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create_volume(
-    tx: Tx, parts: VolumeContext, caller: Caller, new: NewVolume, volume_id: str, work_id: str
+    tx: Tx, context: VolumeContext, caller: Caller, new: NewVolume, volume_id: str, work_id: str
 ) -> Volume:
     """Raises `Refused` before anything is written, or for the quota, which takes all of it back."""
     _check_sources(new)
     if new.zone and new.zone != ZONE:
         raise bad_input(f"Availability zone '{new.zone}' is invalid.")
     source = await _source(tx, caller, new)
-    of_type = await _type(tx, parts, caller, new.type or source.type_id)
+    of_type = await _type(tx, context, caller, new.type or source.type_id)
     size = _size(new, source)
-    backend = source.columns.get("backend") or await parts.backends.choose(tx)
-    await parts.quotas.check_size(tx, caller.project_id, size)
+    backend = source.columns.get("backend") or await context.backends.choose(tx)
+    await context.quotas.check_size(tx, caller.project_id, size)
     await tx.one(_HOLD_TYPE, id=of_type.id)  # nobody deletes it before this volume is there to be counted
     volume = Volume(
         **{
@@ -91,13 +91,13 @@ async def create_volume(
             "made_for": new.made_for,
             "made_slot": new.made_slot,
             "goes_with_server": new.goes_with_server,
-            "created_at": parts.clock.now(),
+            "created_at": context.clock.now(),
             **source.columns,
             "backend": backend,
         }
     )
     await insert(tx, volumes, volume)
-    await parts.quotas.charge(tx, caller.project_id, of_type.id, {VOLUMES: 1, GIGABYTES: size})
+    await context.quotas.charge(tx, caller.project_id, of_type.id, {VOLUMES: 1, GIGABYTES: size})
     return await fetch_volume(tx, volume_id)
 
 
@@ -110,10 +110,10 @@ def _check_sources(new: NewVolume) -> None:
         )
 
 
-async def _type(tx: Tx, parts: VolumeContext, caller: Caller, name_or_id: str) -> VolumeType:
+async def _type(tx: Tx, context: VolumeContext, caller: Caller, name_or_id: str) -> VolumeType:
     if name_or_id:
-        return await parts.types.visible(tx, caller, name_or_id)
-    return await parts.types.default_of(tx, caller)
+        return await context.types.visible(tx, caller, name_or_id)
+    return await context.types.default_of(tx, caller)
 
 
 async def _source(tx: Tx, caller: Caller, new: NewVolume) -> _VolumeSource:

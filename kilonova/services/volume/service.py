@@ -54,13 +54,13 @@ class Volumes:
         self.types = Types(control, clock, ids, default_type)
         self.backends = Backends(control, backend)
         wake = _waking(bus) if bus is not None else _nobody
-        self.parts = VolumeContext(control, clock, ids, seal, self.quotas, self.types, self.backends, wake, close)
-        self.volumes = VolumeRecords(self.parts)
-        self.changes = VolumeChanges(self.parts)
-        self.snapshots = Snapshots(self.parts)
-        self.attachments = Attachments(self.parts)
-        self.contents = Contents(self.parts)
-        self.servers = ServerVolumes(self.parts)
+        self.context = VolumeContext(control, clock, ids, seal, self.quotas, self.types, self.backends, wake, close)
+        self.volumes = VolumeRecords(self.context)
+        self.changes = VolumeChanges(self.context)
+        self.snapshots = Snapshots(self.context)
+        self.attachments = Attachments(self.context)
+        self.contents = Contents(self.context)
+        self.servers = ServerVolumes(self.context)
 
     async def prepare(self) -> None:
         """The first type, once in a cloud's life."""

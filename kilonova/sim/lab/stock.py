@@ -40,7 +40,7 @@ async def lay_volumes(volumes: Volumes, files: NoBytes, count: int) -> Stock:
     made = [(await volumes.volumes.create(OWNER, new)).id for new in named]
     await worker.settle()
     if count:
-        await volumes.parts.control.write(_put_images)
+        await volumes.context.control.write(_put_images)
     return Stock(made)
 
 
