@@ -67,14 +67,14 @@ class Cloud:
     async def start_conductor(self) -> ParentalEngine:
         engine = self.engine("conductor1")
         self.conductor = Conductor(engine, alone=True)
-        desk = self.conductor.desk
-        answer = desk.on_beat
+        handlers = self.conductor.handlers
+        answer = handlers.on_beat
 
         async def count_beat(beat: Beat) -> Orders:
             self.beats += 1
             return await answer(beat)
 
-        desk.on_beat = count_beat  # type: ignore[method-assign]
+        handlers.on_beat = count_beat  # type: ignore[method-assign]
         await self.conductor.start()
         return engine
 

@@ -14,7 +14,7 @@ import uvloop
 
 from bench.measure import cpu_of
 from bench.report import Report, median
-from kilonova.store.postgres_connections import Connections
+from kilonova.store.postgres_connections import ConnectionPool
 from kilonova.store.url import PostgresUrl, parse_url
 from tests.support.servers import NotAvailable, Postgres
 
@@ -41,7 +41,7 @@ async def measure(taking: Taking, server: int) -> float:
 async def both(url: str, server: int) -> tuple[list[float], list[float]]:
     place = parse_url(url)
     assert isinstance(place, PostgresUrl)
-    connections = Connections(place, CALLERS, None)
+    connections = ConnectionPool(place, CALLERS, None)
 
     @asynccontextmanager
     async def ours() -> AsyncIterator[Any]:

@@ -17,7 +17,7 @@ from bench.measure import Stopwatch, cpu_of
 from bench.providers import AGGREGATES_EACH, TRAITS_EACH, fill, uuid_of
 from bench.report import Report, median, rounds
 from kilonova.placement.candidates import Group, Options, Query, find
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.runtime import SystemClock
 from kilonova.store.open import open_store
 from kilonova.world import Store
@@ -56,7 +56,7 @@ async def filled(folder: Path, count: int) -> Store:
 async def inside(folder: Path, report: Report) -> None:
     store = await filled(folder, MANY)
     try:
-        snapshot = Snapshot()
+        snapshot = PlacementSnapshot()
         watch = Stopwatch.start()
         await snapshot.sync(store)
         report.add(
@@ -74,7 +74,7 @@ async def inside(folder: Path, report: Report) -> None:
         await store.close()
 
 
-def tell_queries(snapshot: Snapshot, report: Report) -> None:
+def tell_queries(snapshot: PlacementSnapshot, report: Report) -> None:
     found = len(find(snapshot, query(None), Options(), random.Random()).candidates)
     report.add("candidates in all", found)
     title = "resources, two traits, one member_of"
@@ -89,7 +89,7 @@ def tell_queries(snapshot: Snapshot, report: Report) -> None:
     report.add("resources only, limit=10: CPU", median(cpu), "ms", rounds(cpu))
 
 
-def cost(snapshot: Snapshot, asked: Query) -> float:
+def cost(snapshot: PlacementSnapshot, asked: Query) -> float:
     chance, watch = random.Random(), Stopwatch.start()
     for _ in range(QUERIES):
         find(snapshot, asked, Options(), chance)
@@ -100,7 +100,7 @@ async def memory(store: Store) -> int:
     """Bytes that a snapshot keeps once it is loaded; numpy tells tracemalloc of its arrays."""
     gc.collect()
     tracemalloc.start()
-    snapshot = Snapshot()
+    snapshot = PlacementSnapshot()
     await snapshot.sync(store)
     _ = snapshot.trees
     await asyncio.sleep(0)  # the loop lets go of what it has read

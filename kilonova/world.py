@@ -206,7 +206,7 @@ class Network(Protocol):
         """All that this host shall know of networks. What it says of itself is noted: other hosts send frames there."""
 
 
-class Volume(Protocol):
+class VolumeService(Protocol):
     """The volumes of servers. Every write carries a fence (server, turn, ordinal): an older one changes nothing, the
     same one again finds what it did (law 2). What cannot be done raises `Failed`, and nothing was changed."""
 
@@ -291,7 +291,7 @@ class Volume(Protocol):
         """As `connect` gave it, for whoever hands out a step: secrets need not stand in a journal."""
 
 
-class Image(Protocol):
+class SnapshotImages(Protocol):
     """The images that operations make of servers. The id of each belongs to one operation; see
     services/image/servers.py."""
 
@@ -311,7 +311,7 @@ class Image(Protocol):
         """Make a queued image active without bytes. False: somebody deleted it."""
 
 
-class Uploads(Protocol):
+class ImageUploader(Protocol):
     """How a host sends the bytes of an image."""
 
     async def send(self, order: UploadOrder, content: Callable[[], AsyncIterator[bytes]]) -> None:
@@ -349,7 +349,7 @@ class Claims(Protocol):
     def drop(self, server: str, copy: int) -> None: ...
 
 
-class Fence(Protocol):
+class HostFence(Protocol):
     """Cuts a host off for sure. Returns the proof that it is stopped, or raises `Failed`."""
 
     async def fence(self, host: str) -> str: ...
@@ -375,11 +375,11 @@ class World:
     settings: Any = None
     driver: Driver | None = None
     memory: HostMemory | None = None
-    fence: Fence | None = None
+    fence: HostFence | None = None
     network: Network | None = None
-    volume: Volume | None = None
-    image: Image | None = None
-    uploads: Uploads | None = None  # of a host
+    volume: VolumeService | None = None
+    image: SnapshotImages | None = None
+    uploads: ImageUploader | None = None  # of a host
     consoles: ConsoleDoor | None = None  # of a host
     host_network: HostNetwork | None = None  # of a host
     free_bytes: Callable[[Path], int] = free_bytes

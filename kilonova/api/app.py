@@ -7,7 +7,7 @@ from starlette.routing import Mount
 from starlette.routing import Route as Page
 from starlette.types import ASGIApp
 
-from kilonova.api.compute.dialect import ComputeDialect, LegacyDialect, RootDialect
+from kilonova.api.compute.dialect import ComputeDialect, ComputeRootDialect, LegacyDialect
 from kilonova.api.compute.routes import LEGACY_ROUTES
 from kilonova.api.compute.routes import ROUTES as COMPUTE_ROUTES
 from kilonova.api.compute.versions import ELSEWHERE, ROOT_ROUTES
@@ -18,8 +18,7 @@ from kilonova.api.extra.dialect import OwnDialect
 from kilonova.api.extra.routes import ROUTES as OWN_ROUTES
 from kilonova.api.health import PAGES
 from kilonova.api.home import home
-from kilonova.api.identity.dialect import IdentityDialect
-from kilonova.api.identity.dialect import RootDialect as IdentityRootDialect
+from kilonova.api.identity.dialect import IdentityDialect, IdentityRootDialect
 from kilonova.api.identity.routes import ROOT_ROUTES as IDENTITY_ROOT_ROUTES
 from kilonova.api.identity.routes import ROUTES as IDENTITY_ROUTES
 from kilonova.api.image.dialect import ImageDialect
@@ -32,8 +31,7 @@ from kilonova.api.placement.dialect import PlacementApp, PlacementDialect
 from kilonova.api.placement.routes import ROUTES as PLACEMENT_ROUTES
 from kilonova.api.service import Service
 from kilonova.api.service_app import ServiceApp
-from kilonova.api.volume.dialect import RootDialect as VolumeRootDialect
-from kilonova.api.volume.dialect import VolumeDialect
+from kilonova.api.volume.dialect import VolumeDialect, VolumeRootDialect
 from kilonova.api.volume.routes import ROUTES as VOLUME_ROUTES
 from kilonova.api.volume.versions import ROOT_ROUTES as VOLUME_ROOT_ROUTES
 from kilonova.settings import DEFAULTS
@@ -57,7 +55,7 @@ def service_apps(service: Service, newest_compute: str = "") -> dict[str, Servic
         "/kilonova/v1": ServiceApp(service, OWN_ROUTES, OwnDialect()),
         "/identity": ServiceApp(service, IDENTITY_ROOT_ROUTES, IdentityRootDialect()),
         "/identity/v3": ServiceApp(service, IDENTITY_ROUTES, IdentityDialect()),
-        "/compute": ServiceApp(service, ROOT_ROUTES, RootDialect(), ELSEWHERE),
+        "/compute": ServiceApp(service, ROOT_ROUTES, ComputeRootDialect(), ELSEWHERE),
         "/compute/v2": ServiceApp(service, LEGACY_ROUTES, LegacyDialect()),
         "/compute/v2.1": ServiceApp(service, COMPUTE_ROUTES, ComputeDialect(newest_compute)),
         "/image": ServiceApp(service, IMAGE_ROUTES, ImageDialect()),

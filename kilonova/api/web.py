@@ -24,7 +24,7 @@ TICKS = 10  # of uvicorn's server, in a second
 KEEP_ALIVE_SECONDS = 75
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, connections: Connections, certificate: Certificate | None) -> None:
         super().__init__(config)
         self._connections, self._certificate = connections, certificate
@@ -89,7 +89,7 @@ async def serve_web(
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies,
     )
-    server = _Server(config, connections, certificate)
+    server = _UvicornServer(config, connections, certificate)
     serving = asyncio.create_task(server.serve([listener]))
     told = asyncio.create_task(stopping.wait())
     await asyncio.wait([serving, told], return_when=asyncio.FIRST_COMPLETED)

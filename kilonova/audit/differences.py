@@ -44,7 +44,7 @@ class Difference(msgspec.Struct, frozen=True, order=True):
 
 
 @dataclass
-class Records:
+class AuditRecords:
     """All that is compared, from control and the cells that answered."""
 
     servers: dict[str, Row] = field(default_factory=dict)  # not deleted
@@ -62,14 +62,14 @@ class Records:
     complete: bool = True  # every cell answered
 
 
-def compare(records: Records, holdings: Holdings) -> set[Difference]:
+def compare(records: AuditRecords, holdings: Holdings) -> set[Difference]:
     """Servers that somebody is busy with are passed over."""
     found = {*_copies(records, holdings), *_missing(records, holdings)}
     found |= {*_ports(records), *_attachments(records), *_volumes(records), *_not_reclaimed(records)}
     return {one for one in found if one.server not in records.busy}
 
 
-def _copies(records: Records, holdings: Holdings) -> Iterator[Difference]:
+def _copies(records: AuditRecords, holdings: Holdings) -> Iterator[Difference]:
     for host, reports in holdings.items():
         for report in reports:
             key = (report.server, report.copy, host)
@@ -106,7 +106,7 @@ def _runner(server: Row, report: CopyReport, host: str, what: str) -> Iterator[D
         yield Difference("guest_volumes", report.server, host, text)
 
 
-def _missing(records: Records, holdings: Holdings) -> Iterator[Difference]:
+def _missing(records: AuditRecords, holdings: Holdings) -> Iterator[Difference]:
     there = {(one.server, one.copy, host) for host, reports in holdings.items() for one in reports}
     for key, state in records.copies.items():
         server, copy, host = key
@@ -116,7 +116,7 @@ def _missing(records: Records, holdings: Holdings) -> Iterator[Difference]:
             yield Difference("missing_copy", server, host, text)
 
 
-def _ports(records: Records) -> Iterator[Difference]:
+def _ports(records: AuditRecords) -> Iterator[Difference]:
     own: dict[str, set[str]] = {}
     for port in records.ports:
         server_id, host = port["device_id"], port["host"]
@@ -137,7 +137,7 @@ def _ports(records: Records) -> Iterator[Difference]:
                 yield Difference("missing_port", server["id"], server["host"] or "", text)
 
 
-def _attachments(records: Records) -> Iterator[Difference]:
+def _attachments(records: AuditRecords) -> Iterator[Difference]:
     true: dict[str, set[str]] = {}
     for one in records.attachments:
         server_id, host = one["server_id"] or "", one["host"] or ""
@@ -160,14 +160,14 @@ def _attachments(records: Records) -> Iterator[Difference]:
             yield Difference("unrecorded_attachment", server["id"], "", f"{text}; detach the volume from the server")
 
 
-def _volumes(records: Records) -> Iterator[Difference]:
+def _volumes(records: AuditRecords) -> Iterator[Difference]:
     for volume in records.volumes:
         if volume["status"] == "in-use" and volume["id"] not in records.attached:
             text = f"volume {volume['id']} is in use, and nothing is attached; reset its state"
             yield Difference("volume_in_use", "", "", text)
 
 
-def _not_reclaimed(records: Records) -> Iterator[Difference]:
+def _not_reclaimed(records: AuditRecords) -> Iterator[Difference]:
     for server in records.not_reclaimed:
         text = f"server {server} was soft-deleted before the records were restored, and is not reclaimed"
         yield Difference("not_reclaimed", server, "", f"{text}; restore it, or delete it with --force")

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kilonova.audit.differences import Difference
-from kilonova.audit.reading import Reading, Standing
+from kilonova.audit.reading import Reading, ServerVersion
 from kilonova.placement.books import Imbalance
 
 Amounts = dict[str, int]
@@ -16,7 +16,7 @@ Kind = Literal["orphan", "excess", "missing", "different"]
 Outcome = Literal["found", "repaired", "left"]
 
 
-class Share(msgspec.Struct, frozen=True):
+class FindingShare(msgspec.Struct, frozen=True):
     host: str
     resources: Amounts
     holder: str = ""  # the evacuation it is kept for; empty: the consumer itself
@@ -29,9 +29,9 @@ class Finding(msgspec.Struct, frozen=True):
     server: str
     kind: Kind
     sentence: str
-    holds: list[Share]
-    owns: list[Share]
-    proof: Standing
+    holds: list[FindingShare]
+    owns: list[FindingShare]
+    proof: ServerVersion
     outcome: Outcome = "found"
     why: str = ""  # it was left
 
@@ -104,8 +104,8 @@ def _kind(holds: Places, owns: Places) -> Kind:
     return "excess" if owns.items() <= holds.items() else "different"
 
 
-def _shares(places: Places) -> list[Share]:
-    return [Share(host, amounts, holder) for (host, holder), amounts in sorted(places.items())]
+def _shares(places: Places) -> list[FindingShare]:
+    return [FindingShare(host, amounts, holder) for (host, holder), amounts in sorted(places.items())]
 
 
 def told(places: Places) -> str:

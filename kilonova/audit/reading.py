@@ -39,7 +39,7 @@ _MOVED = Sql(
 _GENERATIONS = Sql(select(*consumers.c["uuid", "generation"]))
 
 
-class Standing(NamedTuple):
+class ServerVersion(NamedTuple):
     """Unchanged between two readings: nobody was at it in between. It is also the token of a repair."""
 
     turn: int | None  # of the server, by its cell
@@ -78,9 +78,9 @@ class Reading:
     def server(self, consumer: str) -> str:
         return self.server_of.get(consumer, consumer)
 
-    def standing(self, consumer: str) -> Standing:
+    def standing(self, consumer: str) -> ServerVersion:
         server = self.server(consumer)
-        return Standing(self.turns.get(server), self.fences.get(server), self.generations.get(consumer))
+        return ServerVersion(self.turns.get(server), self.fences.get(server), self.generations.get(consumer))
 
     def is_unknown(self, consumer: str) -> bool:
         """Its records may lie in a cell that does not answer. A migration is mapped nowhere: any cell may have it."""

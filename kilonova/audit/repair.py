@@ -28,7 +28,7 @@ _DROP_FENCE = Sql(
 )
 
 
-class Left(Exception):
+class RepairSkipped(Exception):
     """Nothing was changed, and why."""
 
 
@@ -46,7 +46,7 @@ async def repair(placement: Store, reading: Reading, finding: Finding) -> str:
             return f"a copy of the server is still recorded on {host}"
     try:
         await placement.write(lambda tx: _settle(tx, finding, reading.owners.get(finding.server, ("", ""))))
-    except (Left, ClaimRefused, LostRace) as why:
+    except (RepairSkipped, ClaimRefused, LostRace) as why:
         return str(why)
     return ""
 
@@ -58,7 +58,7 @@ async def _settle(tx: Tx, finding: Finding, owner: tuple[str, str]) -> None:
     holding = holdings[finding.consumer]
     generation = holding.generation if holding.exists else None
     if (reached, generation) != (finding.proof.fence or (NEVER, NEVER), finding.proof.generation):
-        raise Left("modified concurrently; the next audit compares it again")
+        raise RepairSkipped("modified concurrently; the next audit compares it again")
     rows = await _rows(tx, finding)
     project, user = (holding.project, holding.user) if holding.exists else owner
     change = ConsumerChange(finding.consumer, rows, project, user, holding.type_id)
@@ -73,7 +73,7 @@ async def _rows(tx: Tx, finding: Finding) -> Rows:
     rows: Rows = {}
     for share in finding.owns:
         if share.host not in providers:
-            raise Left(f"provider {share.host}: not found")
+            raise RepairSkipped(f"provider {share.host}: not found")
         for name, amount in share.resources.items():
             rows[providers[share.host], classes[name], share.holder] = amount
     return rows
@@ -86,15 +86,15 @@ async def recount(placement: Store, found: Unbalanced) -> str:
         named = await tx.one(_PROVIDER, name=found.provider)
         row = await tx.one(LOCK_PROVIDER, uuid=named["uuid"]) if named is not None else None
         if row is None:
-            raise Left(f"provider {found.provider}: not found")
+            raise RepairSkipped(f"provider {found.provider}: not found")
         if found.used is None:
-            raise Left(f"provider {found.provider}: it does not offer {found.resource_class}")
+            raise RepairSkipped(f"provider {found.provider}: it does not offer {found.resource_class}")
         now, mark = await tx.now(), await tx.mark()
         await tx.run(ledger.TOUCH_PROVIDER, provider=row["id"], raised=1, mark=mark, updated_at=now)
         await ledger.recount(tx, row["id"])
 
     try:
         await placement.write(body)
-    except Left as why:
+    except RepairSkipped as why:
         return str(why)
     return ""

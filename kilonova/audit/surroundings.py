@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sqlalchemy import select
 
-from kilonova.audit.differences import Difference, Records, compare
+from kilonova.audit.differences import AuditRecords, Difference, compare
 from kilonova.domain.errors import StoreError
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.server import SOFT_DELETED
@@ -58,7 +58,7 @@ async def find_differences(stores: Stores, ask: AskHost | None) -> tuple[list[Di
     return sorted(found), sorted(asked.keys() - holdings.keys())
 
 
-def _is_still(before: Records, after: Records, server: str) -> bool:
+def _is_still(before: AuditRecords, after: AuditRecords, server: str) -> bool:
     return before.complete == after.complete and before.turns.get(server) == after.turns.get(server)
 
 
@@ -73,9 +73,9 @@ async def _ask_all(hosts: dict[str, str], ask: AskHost) -> dict[str, Sequence[Co
     return {host: copies for host, copies in zip(hosts, answers, strict=True) if copies is not None}
 
 
-async def _read(stores: Stores) -> Records:
+async def _read(stores: Stores) -> AuditRecords:
     """Control before the cells: an operation only ever goes from there to here."""
-    records = Records()
+    records = AuditRecords()
 
     async def from_control(tx: Tx) -> None:
         for statement in (_UNPLACED, _LIVE, OPEN_FINDINGS):
@@ -97,7 +97,7 @@ async def _read(stores: Stores) -> Records:
     return records
 
 
-async def _read_cell(store: Store, records: Records) -> None:
+async def _read_cell(store: Store, records: AuditRecords) -> None:
     async def body(tx: Tx) -> tuple[Sequence[Row], ...]:
         restored = await restored_at(tx)
         if restored >= 0:

@@ -17,13 +17,13 @@ from kilonova.domain.errors import NoAnswer
 from kilonova.world import Handler
 
 
-class Weather(Protocol):
+class DeliveryFaults(Protocol):
     def fates(self, source: str, target: str, subject: str) -> Sequence[float]:
         """The delay in seconds of each delivery of one message: () is lost, (0.0, 1.5) doubled, (0.8,) late."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Server:
+class _Subscription:
     """One `serve()`. Its handler runs in the context of who served, so that a killed process takes its tasks along."""
 
     end: MemoryBus
@@ -32,11 +32,11 @@ class _Server:
     shared: bool
     context: contextvars.Context
 
-    def start(self, answer: Callable[[_Server, Reply], None], body: bytes) -> None:
+    def start(self, answer: Callable[[_Subscription, Reply], None], body: bytes) -> None:
         # A copy: what one handler sets in its context is no business of the next one.
         self.end.tasks.spawn(self._run(answer, body), context=self.context.copy())
 
-    async def _run(self, answer: Callable[[_Server, Reply], None], body: bytes) -> None:
+    async def _run(self, answer: Callable[[_Subscription, Reply], None], body: bytes) -> None:
         reply = await run_handler(self.handler, self.subject, body)
         if not self.end.gone:
             answer(self, reply)
@@ -45,9 +45,9 @@ class _Server:
 class MemoryHub:
     """All ends that can hear each other."""
 
-    def __init__(self, weather: Weather | None = None) -> None:
+    def __init__(self, weather: DeliveryFaults | None = None) -> None:
         self.weather = weather
-        self._servers: dict[str, list[_Server]] = {}
+        self._servers: dict[str, list[_Subscription]] = {}
         self._turns: dict[str, int] = {}
         self._ends: dict[str, list[MemoryBus]] = {}
         # Messages on their way belong to no process: they arrive even when their sender is dead by then.
@@ -77,10 +77,10 @@ class MemoryHub:
         for subject in end.subjects:
             self._servers[subject] = [server for server in self._servers[subject] if server.end is not end]
 
-    def add(self, server: _Server) -> None:
+    def add(self, server: _Subscription) -> None:
         self._servers[server.subject] = [*self._servers.get(server.subject, ()), server]
 
-    def receivers(self, subject: str) -> list[_Server]:
+    def receivers(self, subject: str) -> list[_Subscription]:
         """All who serve it alone, and one of those who share it, in turn."""
         servers = self._servers.get(subject, [])
         if len(servers) < 2:
@@ -102,7 +102,7 @@ class MemoryHub:
             else:
                 loop.call_soon(deliver, context=self._context)
 
-    def living(self, server: _Server) -> _Server | None:
+    def living(self, server: _Subscription) -> _Subscription | None:
         """Who gets a message sent to this server: after a restart its successor, as with any broker."""
         if not server.end.gone:
             return server
@@ -137,7 +137,7 @@ class MemoryBus:
             return
         subject = self._prefix + subject
         self.subjects.add(subject)
-        self._hub.add(_Server(self, subject, handler, shared, contextvars.copy_context()))
+        self._hub.add(_Subscription(self, subject, handler, shared, contextvars.copy_context()))
 
     async def stop_serving(self) -> None:
         self._hub.remove_servers(self)
@@ -167,16 +167,16 @@ class MemoryBus:
         for server in self._receivers(subject):
             self._send(server, body, None)
 
-    def _receivers(self, subject: str) -> list[_Server]:
+    def _receivers(self, subject: str) -> list[_Subscription]:
         return [] if self.gone else self._hub.receivers(self._prefix + subject)
 
-    def _send(self, server: _Server, body: bytes, answered: asyncio.Future[Reply | None] | None) -> None:
+    def _send(self, server: _Subscription, body: bytes, answered: asyncio.Future[Reply | None] | None) -> None:
         def deliver() -> None:
             living = self._hub.living(server)
             if living is not None:
                 living.start(answer, body)
 
-        def answer(by: _Server, reply: Reply) -> None:
+        def answer(by: _Subscription, reply: Reply) -> None:
             if answered is not None:
                 self._hub.carry(by.end.name, self.name, by.subject, lambda: self._hear(answered, reply))
 

@@ -13,7 +13,7 @@ from kilonova.cli.output import print_data, print_lines
 from kilonova.domain.errors import Refused
 
 if TYPE_CHECKING:
-    from kilonova.engine.restored import Account
+    from kilonova.engine.restored import RestoreReport
     from kilonova.settings import Settings
 
 
@@ -63,7 +63,7 @@ async def _restored(settings: Settings, data: Path, form: Form) -> None:
     print("hosts report their guests now; see `kilonova quarantine list`, `kilonova host list` and `kilonova audit`")
 
 
-def _era_lines(done: Account) -> list[str]:
+def _era_lines(done: RestoreReport) -> list[str]:
     counts = {
         "operations abandoned": done.abandoned,
         "servers to be compared": done.servers,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.cli.exits import DONE, FAILED
-from kilonova.cli.options import Following, Login, Waiting
+from kilonova.cli.options import CloudOptions, Following, Waiting
 from kilonova.cli.output import print_data, print_lines, print_outcome
 from kilonova.cli.rest import Cloud
 
 LATEST = {"OpenStack-API-Version": "compute latest"}
 
 
-def request(cloud: Cloud, body: dict[str, Any], following: Following, login: Login, sentence: str) -> int:
+def request(cloud: Cloud, body: dict[str, Any], following: Following, login: CloudOptions, sentence: str) -> int:
     """Ask for the operation that `body` names. `sentence` says that it was accepted."""
     if following.dry_run:
         return show_plan(cloud, body, login)
@@ -25,7 +25,7 @@ def accepted(
     cloud: Cloud,
     operations: list[str],
     waiting: Waiting,
-    login: Login,
+    login: CloudOptions,
     sentence: str,
     answer: dict[str, Any],
     ends: str = "done",
@@ -39,7 +39,7 @@ def accepted(
     return DONE
 
 
-def show_plan(cloud: Cloud, body: dict[str, Any], login: Login) -> int:
+def show_plan(cloud: Cloud, body: dict[str, Any], login: CloudOptions) -> int:
     """Print a dry run; exit code 4 if it would fail, in whole or for some servers."""
     plan = cloud.post("/plans", body, LATEST)["plan"]
     if login.form == "table":

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kilonova.cli.exits import DIFFERENCES, DONE
-from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_data, print_lines
 
 COUNTED = ("findings", "unbalanced", "miscounted", "hardware", "differences", "abandoned")
@@ -15,7 +15,7 @@ COUNTED = ("findings", "unbalanced", "miscounted", "hardware", "differences", "a
 
 def audit(
     *,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
     repair: Annotated[bool, Parameter(help="Repair what is safe; --no-repair only reports.")] = True,
 ) -> int:
     """Compare placement's allocations with the servers' records, and repair what is safe.

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_LOGIN, HostName, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions, HostName
 from kilonova.cli.output import Columns, Record, print_list, print_outcome, print_record
 from kilonova.cli.rest import segment
 from kilonova.cli.times import moment
@@ -50,7 +50,7 @@ def create(
         str, Parameter(help="Name of an empty database in [database.spare]. Without it: a file in the data directory.")
     ] = "",
     bus_prefix: Annotated[str, Parameter(help="First word of the bus subjects of its hosts.")] = "",
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Create a cell: its tables in an empty database. Every process then uses it."""
     request = {"name": name, "database": database, "bus_prefix": bus_prefix}
@@ -58,31 +58,31 @@ def create(
 
 
 @app.command(name="list")
-def list_(*, login: Login = DEFAULT_LOGIN) -> None:
+def list_(*, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """List the cells: hosts, servers, and whether their databases answer."""
     print_list(login.cloud().get("/cells")["cells"], COLUMNS, login.form)
 
 
 @app.command
-def show(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def show(name: CellName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show one cell."""
     print_record(login.cloud().get(f"/cells/{segment(name)}")["cell"], FIELDS, login.form)
 
 
 @app.command
-def disable(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def disable(name: CellName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Place no new servers in a cell. Its servers keep running."""
     _print(login.cloud().post(f"/cells/{segment(name)}", {"disabled": True})["cell"], login)
 
 
 @app.command
-def enable(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def enable(name: CellName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Place new servers in a cell again."""
     _print(login.cloud().post(f"/cells/{segment(name)}", {"disabled": False})["cell"], login)
 
 
 @app.command
-def delete(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def delete(name: CellName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Remove a cell that has no hosts and no servers. Its database is not changed."""
     gone = login.cloud().delete(f"/cells/{segment(name)}")["cell"]
     sentence = f"{name} was removed; its database was not changed: {gone['database']}"
@@ -90,7 +90,7 @@ def delete(name: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
 
 
 @app.command(name="move-host")
-def move_host(host: HostName, cell: CellName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def move_host(host: HostName, cell: CellName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Move an empty host to another cell. Its agent joins it at its next registration."""
     from kilonova.cli.names import host_name
 
@@ -98,7 +98,7 @@ def move_host(host: HostName, cell: CellName, /, *, login: Login = DEFAULT_LOGIN
     _print(cloud.post(f"/cells/{segment(cell)}/hosts", {"host": host_name(cloud, host)})["cell"], login)
 
 
-def _print(cell: dict[str, Any], login: Login) -> None:
+def _print(cell: dict[str, Any], login: CloudOptions) -> None:
     if login.form == "table":
         print_list([cell], COLUMNS, "table")
     else:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kilonova.cli.audit import differences
 from kilonova.cli.exits import DIFFERENCES, DONE
-from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import Columns, print_lines, print_list
 from kilonova.cli.quarantine import held
 from kilonova.cli.rest import Cloud
@@ -19,14 +19,14 @@ SLOW = 1800.0  # seconds without a change after which a running operation is wor
 LISTED = 20  # problems of one kind that are shown one by one
 
 
-class Problem(NamedTuple):
+class Diagnosis(NamedTuple):
     kind: str
     about: str  # the name or id of what has it
     sentence: str
     commands: list[str]  # to type, in this order
 
 
-def doctor(*, login: Login = DEFAULT_LOGIN) -> int:
+def doctor(*, login: CloudOptions = DEFAULT_LOGIN) -> int:
     """Show what is wrong with the cloud, and what to type. Exit code 6: something is wrong."""
     cloud = login.cloud()
     problems = [problem for check in CHECKS for problem in _few(list(check(cloud)))]
@@ -48,34 +48,34 @@ COLUMNS: Columns = {
 }
 
 
-def _lines(problem: Problem) -> list[str]:
+def _lines(problem: Diagnosis) -> list[str]:
     about = f" {problem.about}" if problem.about else ""
     return [f"{problem.kind}{about}: {problem.sentence}", *(f"    {command}" for command in problem.commands)]
 
 
-def _few(problems: list[Problem]) -> list[Problem]:
+def _few(problems: list[Diagnosis]) -> list[Diagnosis]:
     if len(problems) <= LISTED:
         return problems
     more = f"{len(problems) - LISTED} more of this kind, not shown"
-    return [*problems[:LISTED], Problem(problems[0].kind, "", more, [])]
+    return [*problems[:LISTED], Diagnosis(problems[0].kind, "", more, [])]
 
 
-def _readiness(cloud: Cloud) -> Iterator[Problem]:
+def _readiness(cloud: Cloud) -> Iterator[Diagnosis]:
     if reason := cloud.unready():
-        yield Problem("cloud", cloud.url, f"not ready: {reason}", _commands_in(reason))
+        yield Diagnosis("cloud", cloud.url, f"not ready: {reason}", _commands_in(reason))
 
 
-def _cells(cloud: Cloud) -> Iterator[Problem]:
+def _cells(cloud: Cloud) -> Iterator[Diagnosis]:
     for cell in cloud.get("/cells")["cells"]:
         if not cell["reachable"]:
             since = "" if cell["away_since"] is None else f" since {moment(cell['away_since'])}"
             why = f": {cell['away_because']}" if cell["away_because"] else ""
             text = f"its database does not answer{since}{why}; start it or restore it from its backup"
             commands = [f"kilonova cell show {cell['name']}"]
-            yield Problem("cell", cell["name"], text, commands)
+            yield Diagnosis("cell", cell["name"], text, commands)
 
 
-def _hosts(cloud: Cloud) -> Iterator[Problem]:
+def _hosts(cloud: Cloud) -> Iterator[Diagnosis]:
     hosts = [host for host in cloud.get("/hosts")["hosts"] if host["state"] not in ("up", "disabled", "draining")]
     for host in hosts:
         name = host["name"]
@@ -83,7 +83,7 @@ def _hosts(cloud: Cloud) -> Iterator[Problem]:
         here = f"{count} server{'' if count == 1 else 's'} there"
         empty = host["state"] == "down" and not count
         advice = "; start it again or, if it never comes back, declare it gone" if empty else ""
-        yield Problem("host", name, f"{host['state']}: {host['sentence']}; {here}{advice}", _for_host(host, count))
+        yield Diagnosis("host", name, f"{host['state']}: {host['sentence']}; {here}{advice}", _for_host(host, count))
 
 
 def _for_host(host: dict[str, Any], servers: int) -> list[str]:
@@ -97,33 +97,33 @@ def _for_host(host: dict[str, Any], servers: int) -> list[str]:
     return [f"kilonova host gone {name} --dry-run --reason TEXT", f"kilonova host gone {name} --reason TEXT"]
 
 
-def _failure_watch(cloud: Cloud) -> Iterator[Problem]:
+def _failure_watch(cloud: Cloud) -> Iterator[Diagnosis]:
     """Only where it would act: elsewhere the hosts say everything."""
     found = cloud.get("/ha")["ha"]
     if not found["automatic"]:
         return
     if (word := found["disarmed"]) is not None:
         until = "" if word["until"] is None else f" until {moment(word['until'])}"
-        yield Problem("failure watch", "", f"disarmed{until}: {word['reason']}", ["kilonova ha arm"])
+        yield Diagnosis("failure watch", "", f"disarmed{until}: {word['reason']}", ["kilonova ha arm"])
     for one in found["silent"]:
         if one["decision"] == "held" and one["servers"]:
-            yield Problem("failure watch", one["host"], f"not evacuated: {one['why']}", ["kilonova ha status"])
+            yield Diagnosis("failure watch", one["host"], f"not evacuated: {one['why']}", ["kilonova ha status"])
     for one in found["records"]:
         if one["state"] in ("fence_failed", "incomplete"):
             text = f"{one['state'].replace('_', ' ')}: {one['sentence']}"
-            yield Problem("failure watch", one["host"], text, ["kilonova ha status"])
+            yield Diagnosis("failure watch", one["host"], text, ["kilonova ha status"])
 
 
-def _operations(cloud: Cloud) -> Iterator[Problem]:
+def _operations(cloud: Cloud) -> Iterator[Diagnosis]:
     for one in cloud.get("/operations?state=waiting&limit=1000")["operations"]:
         text, show = f"{_of(one)} waits for {one['waiting_for']}", f"kilonova op show {one['id']}"
-        yield Problem("operation", one["id"], text, _commands_in(one["waiting_for"]) or [show])
+        yield Diagnosis("operation", one["id"], text, _commands_in(one["waiting_for"]) or [show])
     for state in ("running", "undoing"):
         for one in cloud.get(f"/operations?state={state}&limit=1000")["operations"]:
             idle = time.time() - one["updated_at"]
             if idle > SLOW:
                 text = f"{_of(one)} is {state}, without a change for {duration(idle)}"
-                yield Problem("operation", one["id"], text, [f"kilonova op show {one['id']}"])
+                yield Diagnosis("operation", one["id"], text, [f"kilonova op show {one['id']}"])
 
 
 def _of(operation: dict[str, Any]) -> str:
@@ -138,7 +138,7 @@ def _commands_in(sentence: str | None) -> list[str]:
     return [command.strip() for command in found]
 
 
-def _unplaced(cloud: Cloud) -> Iterator[Problem]:
+def _unplaced(cloud: Cloud) -> Iterator[Diagnosis]:
     for one in all_unplaced(cloud):
         server, what = one["server"], f"{one['name']} has no host ({one['failure']})"
         if one["host"]:
@@ -146,45 +146,45 @@ def _unplaced(cloud: Cloud) -> Iterator[Problem]:
         else:
             fits = f"; it would fit with: {one['changes'][0]}" if one["changes"] else ""
             text, commands = f"{what}: {one['why_not']}{fits}", [f"kilonova explain {server}"]
-        yield Problem("server", server, text, commands)
+        yield Diagnosis("server", server, text, commands)
 
 
-def _broken_servers(cloud: Cloud) -> Iterator[Problem]:
+def _broken_servers(cloud: Cloud) -> Iterator[Diagnosis]:
     """Those in cell0 are told of as unplaced."""
     for one in cloud.all("/servers", "servers", vm_state="error"):
         if one["cell"] not in (None, "cell0"):
             text = f"{one['name']} is in ERROR on {one['host'] or 'no host'}"
-            yield Problem("server", one["id"], text, [f"kilonova server show {one['id']}"])
+            yield Diagnosis("server", one["id"], text, [f"kilonova server show {one['id']}"])
 
 
-def _quarantine(cloud: Cloud) -> Iterator[Problem]:
+def _quarantine(cloud: Cloud) -> Iterator[Diagnosis]:
     for one in held(cloud):
         if one["action"]:
             continue
         subject = f"{one['host']} {one['server']} --copy {one['copy']}"
         text = f"copy {one['copy']} on {one['host']} is in quarantine: {one['reason']}"
         commands = [f"kilonova quarantine adopt {subject}", f"kilonova quarantine remove {subject}"]
-        yield Problem("guest", one["server"], text, commands)
+        yield Diagnosis("guest", one["server"], text, commands)
 
 
-def _findings(cloud: Cloud) -> Iterator[Problem]:
+def _findings(cloud: Cloud) -> Iterator[Diagnosis]:
     for one in cloud.get("/findings?settled=false")["findings"]:
         undo = "undo of " if one["way"] == "undo" else ""
         text = f"{undo}{one['step']} on {one['on']} was abandoned; see to what it left, then settle it"
         commands = [f"kilonova op show {one['operation']}", f"kilonova finding settle {one['id']} --reason TEXT"]
-        yield Problem("finding", one["id"], text, commands)
+        yield Diagnosis("finding", one["id"], text, commands)
 
 
-def _audits(cloud: Cloud) -> Iterator[Problem]:
+def _audits(cloud: Cloud) -> Iterator[Diagnosis]:
     for audit in cloud.get("/audits?limit=1")["audits"]:
         outcomes = [one for kind in ("findings", "unbalanced", "miscounted") for one in audit[kind]]
         left = differences(audit) - sum(one["outcome"] == "repaired" for one in outcomes)
         if left:
             text = f"the last one left {left} difference{'' if left == 1 else 's'}"
-            yield Problem("audit", "", text, ["kilonova audit --no-repair", "kilonova audit"])
+            yield Diagnosis("audit", "", text, ["kilonova audit --no-repair", "kilonova audit"])
 
 
-CHECKS: tuple[Callable[[Cloud], Iterator[Problem]], ...] = (
+CHECKS: tuple[Callable[[Cloud], Iterator[Diagnosis]], ...] = (
     _readiness,
     _cells,
     _hosts,

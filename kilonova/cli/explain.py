@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kilonova.cli.names import is_id, server_id
-from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_data, print_lines
 from kilonova.cli.rest import Cloud, segment
 from kilonova.domain.errors import Refused
@@ -18,7 +18,7 @@ def explain(
     thing: Annotated[str, Parameter(help="Name or id of a server (its newest decision), or id of an operation.")],
     /,
     *,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
     whole: Annotated[bool, Parameter(negative=(), help="Show every recorded host, however many.")] = False,
 ) -> None:
     """Show which hosts were considered, and why each was chosen or rejected: host, filter, number."""

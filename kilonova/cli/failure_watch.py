@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_LOGIN, Login, Reason, Seconds
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions, Reason, Seconds
 from kilonova.cli.output import Columns, Long, print_lines, print_list, print_outcome, print_record
 from kilonova.cli.times import duration, moment
 
@@ -33,7 +33,7 @@ RECORDS: Columns = {
 
 
 @app.command
-def status(*, login: Login = DEFAULT_LOGIN) -> None:
+def status(*, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show silent hosts with the evidence, what is done about each and why, and the newest records."""
     found = login.cloud().get("/ha")["ha"]
     if login.form != "table":
@@ -51,19 +51,19 @@ def disarm(
     *,
     seconds: Annotated[Seconds, Parameter(name="--for", help="How long, as 90, 90s, 5m or 2h; at most 30d.")],
     reason: Reason,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Fence and evacuate nothing automatically for some time. What is under way ends."""
     _change({"action": "disarm", "seconds": seconds, "reason": reason}, login)
 
 
 @app.command
-def arm(*, login: Login = DEFAULT_LOGIN) -> None:
+def arm(*, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """End a disarm, also one that the watch has set itself because a fence command lied."""
     _change({"action": "arm"}, login)
 
 
-def _change(body: dict[str, Any], login: Login) -> None:
+def _change(body: dict[str, Any], login: CloudOptions) -> None:
     found = login.cloud().post("/ha", body)["ha"]
     print_outcome([_sentence(found)], found, login.form)
 

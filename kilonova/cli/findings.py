@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_LOGIN, Login, Reason
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions, Reason
 from kilonova.cli.output import Columns, Long, print_list, print_outcome
 from kilonova.cli.rest import segment
 
@@ -27,7 +27,7 @@ COLUMNS: Columns = {
 def list_(
     *,
     settled: Annotated[bool, Parameter(help="Also list those that were settled.", negative=())] = False,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """List what abandoned steps left and nobody has settled."""
     found = login.cloud().get(f"/findings?settled={'true' if settled else 'false'}")["findings"]
@@ -40,7 +40,7 @@ def settle(
     /,
     *,
     reason: Reason,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Record that you have dealt with what an abandoned step left.
 

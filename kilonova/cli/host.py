@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from kilonova.cli.asking import request
 from kilonova.cli.names import host_name
-from kilonova.cli.options import DEFAULT_FOLLOWING, DEFAULT_LOGIN, Following, HostName, Login, Seconds, Unfenced
+from kilonova.cli.options import DEFAULT_FOLLOWING, DEFAULT_LOGIN, CloudOptions, Following, HostName, Seconds, Unfenced
 from kilonova.cli.output import Columns, print_list, print_outcome, print_record
 from kilonova.cli.quarantine import HELD_COLUMNS
 from kilonova.cli.rest import segment
@@ -46,7 +46,7 @@ Deadline = Annotated[Seconds | None, Parameter(help="Begin no more servers after
 def list_(
     *,
     state: Annotated[str, Parameter(help="Only hosts in this state, for example down.")] = "",
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """List hosts: state, debts, quarantined guests."""
     hosts = login.cloud().get("/hosts")["hosts"]
@@ -54,7 +54,7 @@ def list_(
 
 
 @app.command
-def show(host: HostName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def show(host: HostName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show one host: its state, what it owes, and the guests in quarantine."""
     shown = login.cloud().get(f"/hosts/{segment(host)}")["host"]
     print_record(shown, FIELDS, login.form)
@@ -76,7 +76,7 @@ def evacuate(
     on_misfit: OnMisfit = "skip",
     deadline: Deadline = None,
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Bring the servers of dead hosts up elsewhere: one operation per cell."""
     flags = {"accept_unfenced": True} if accept_unfenced else {}
@@ -92,7 +92,7 @@ def drain(
     on_misfit: OnMisfit = "refuse",
     deadline: Deadline = None,
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Empty hosts that answer, for maintenance: take no new servers, and move the others away."""
     return _ask_for_all("drain_host", hosts, "draining", on_misfit, deadline, following, login, {"by": by})
@@ -104,7 +104,7 @@ def return_(
     on_misfit: OnMisfit = "skip",
     deadline: Deadline = None,
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Open hosts again after maintenance, and bring home the servers that left them."""
     return _ask_for_all("return_host", hosts, "returning", on_misfit, deadline, following, login)
@@ -117,7 +117,7 @@ def gone(
     *,
     reason: Annotated[str, Parameter(help="Why it never comes back; recorded, and shown if it does.")],
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Declare a dead host gone: nothing waits for it any more, and it is removed. This cannot be undone."""
     cloud = login.cloud()
@@ -126,7 +126,7 @@ def gone(
 
 
 @app.command
-def fence(host: HostName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def fence(host: HostName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Switch a silent host off with the configured fence command. Its servers can then be evacuated."""
     _change(host, {"fence": True}, "is fenced", login)
 
@@ -137,19 +137,19 @@ def disable(
     /,
     *,
     reason: Annotated[str, Parameter(help="Why; it is shown with the host.")] = "",
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Place no new servers on a host. Its servers keep running."""
     _change(host, {"disabled": True, "reason": reason}, "takes no new servers", login)
 
 
 @app.command
-def enable(host: HostName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def enable(host: HostName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Place new servers on a host again."""
     _change(host, {"disabled": False}, "takes new servers", login)
 
 
-def _change(host: str, body: dict[str, Any], what: str, login: Login) -> None:
+def _change(host: str, body: dict[str, Any], what: str, login: CloudOptions) -> None:
     shown = login.cloud().post(f"/hosts/{segment(host)}", body)["host"]
     print_outcome([f"{shown['name']} {what}; it is {shown['state']}"], shown, login.form)
 
@@ -161,7 +161,7 @@ def _ask_for_all(
     on_misfit: str,
     deadline: float | None,
     following: Following,
-    login: Login,
+    login: CloudOptions,
     flags: dict[str, Any] | None = None,
 ) -> int:
     if not hosts:

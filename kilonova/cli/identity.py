@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_outcome
 
 app = App(name="identity", help="Identity of a running cloud: the keys that tokens are signed with.")
@@ -16,7 +16,7 @@ app = App(name="identity", help="Identity of a running cloud: the keys that toke
 def rotate_keys(
     *,
     revoke: Annotated[bool, Parameter(negative=(), help="Void every token at once; everybody logs in again.")] = False,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Sign tokens with a new key. Existing tokens stay valid until they expire, unless --revoke."""
     made = login.cloud().post("/token-keys", {"revoke": True} if revoke else {})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_outcome
 from kilonova.cli.rest import segment
 from kilonova.domain.errors import Refused
@@ -22,7 +22,7 @@ def quota(
     *,
     gigabytes: Annotated[int | None, Parameter(help="GB of images that the project may have; -1 for no limit.")] = None,
     default: Annotated[bool, Parameter(help="Let [image] quota_bytes count again.", negative="")] = False,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Show how many bytes of images a project (by id) has and may have, or set it."""
     if default and gigabytes is not None:

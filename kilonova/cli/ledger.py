@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kilonova.cli.names import server_id
-from kilonova.cli.options import DEFAULT_LOGIN, Login, ServerName
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions, ServerName
 from kilonova.cli.output import Columns, Record, print_list
 from kilonova.cli.rest import segment
 
 
-def ledger(server: ServerName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def ledger(server: ServerName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show every change of what a server and its migrations hold in placement."""
     cloud = login.cloud()
     print_list(cloud.get(f"/servers/{segment(server_id(cloud, server))}/ledger")["ledger"], COLUMNS, login.form)

@@ -14,7 +14,7 @@ from kilonova.cli.options import (
     DEFAULT_LOGIN,
     DEFAULT_WAIT,
     DEFAULT_WAITING,
-    Login,
+    CloudOptions,
     OperationId,
     Reason,
     Timeout,
@@ -75,7 +75,7 @@ def list_(
     state: Annotated[str, Parameter(help="Only those in this state of the journal, for example waiting.")] = "",
     limit: Annotated[int, Parameter(help="Number of operations to list, 1 to 1000.")] = 50,
     marker: Annotated[str, Parameter(help="List those after this operation.")] = "",
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """List operations, newest first."""
     cloud = login.cloud()
@@ -106,7 +106,7 @@ def _shown(cloud: Cloud, operation: str) -> dict[str, Any]:
 
 
 @app.command
-def show(operation: OperationOrServer, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def show(operation: OperationOrServer, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show one operation with its steps."""
     shown = find_operation(login.cloud(), operation)
     print_record(shown, FIELDS, login.form)
@@ -133,7 +133,7 @@ def _step(step: dict[str, Any]) -> list[Any]:
 def watch(
     *operations: OperationOrServer,
     timeout: Timeout = DEFAULT_WAIT,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Follow operations until they end. Exit code 4: one failed or was undone; 5: one still runs."""
     from kilonova.cli.progress import follow
@@ -146,7 +146,9 @@ def watch(
 
 
 @app.command
-def cancel(operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, login: Login = DEFAULT_LOGIN) -> int:
+def cancel(
+    operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, login: CloudOptions = DEFAULT_LOGIN
+) -> int:
     """Undo an operation that has not passed its point of no return."""
     cloud = login.cloud()
     answer = cloud.post(f"/operations/{segment(operation)}/cancel", {})
@@ -154,7 +156,9 @@ def cancel(operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, log
 
 
 @app.command
-def resume(operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, login: Login = DEFAULT_LOGIN) -> int:
+def resume(
+    operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, login: CloudOptions = DEFAULT_LOGIN
+) -> int:
     """Retry the step that an operation waits for, now."""
     cloud = login.cloud()
     answer = cloud.post(f"/operations/{segment(operation)}/resume", {})
@@ -162,7 +166,7 @@ def resume(operation: OperationId, /, *, waiting: Waiting = DEFAULT_WAITING, log
 
 
 @app.command
-def abandon(operation: OperationId, /, *, reason: Reason, login: Login = DEFAULT_LOGIN) -> None:
+def abandon(operation: OperationId, /, *, reason: Reason, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Skip the step that an operation waits for, and continue with the rest. What the step leaves is a finding."""
     answer = login.cloud().post(f"/operations/{segment(operation)}/abandon", {"reason": reason})
     sentence = f"{operation} continues without that step; see what it left: kilonova finding list"

@@ -63,7 +63,7 @@ DEFAULT_WAIT = 3600.0
 
 @Parameter(name="*")  # its fields are options of the command itself
 @dataclass(frozen=True)
-class Login:
+class CloudOptions:
     """The address of a command's cloud, the login, and the form of its output."""
 
     url: Url = ""
@@ -99,6 +99,6 @@ class Following(Waiting):
     ] = False
 
 
-DEFAULT_LOGIN = Login()
+DEFAULT_LOGIN = CloudOptions()
 DEFAULT_FOLLOWING = Following()
 DEFAULT_WAITING = Waiting()

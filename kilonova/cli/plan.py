@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 
 from kilonova.cli.asking import show_plan
 from kilonova.cli.names import flavor_id, host_name, image_id, network_id, server_id
-from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.domain.errors import Refused
 from kilonova.domain.plans import PLANS, SERVER, Plan
 
@@ -36,7 +36,7 @@ def create(
     zone: str = "",
     hint: Several = None,
     body: Path | None = None,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Show which hosts new servers would get and what they would claim, or why no host fits (exit code 4).
 
@@ -77,7 +77,7 @@ def create(
 def _command(operation: str, plan: Plan) -> Callable[..., int]:
     """The command of a dry run: what it is about is its argument, the fields of the body are its options."""
 
-    def run(*subjects: str, login: Login = DEFAULT_LOGIN, **fields: str | bool) -> int:
+    def run(*subjects: str, login: CloudOptions = DEFAULT_LOGIN, **fields: str | bool) -> int:
         if not subjects:
             raise Refused("usage", f"name at least one {plan.on}")
         cloud = login.cloud()
@@ -104,7 +104,7 @@ def _command(operation: str, plan: Plan) -> Callable[..., int]:
             inspect.Parameter(name, keyword, annotation=_flag(meaning), default=False)
             for name, meaning in plan.flags.items()
         ),
-        inspect.Parameter("login", keyword, annotation=Login, default=DEFAULT_LOGIN),
+        inspect.Parameter("login", keyword, annotation=CloudOptions, default=DEFAULT_LOGIN),
     ]
     run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}

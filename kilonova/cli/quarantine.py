@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from kilonova.cli.asking import accepted
 from kilonova.cli.names import server_id
-from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, HostName, Login, ServerName, Waiting
+from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, CloudOptions, HostName, ServerName, Waiting
 from kilonova.cli.output import Columns, Record, print_list, print_outcome
 from kilonova.cli.rest import Cloud, segment
 from kilonova.domain.errors import Refused
@@ -39,7 +39,7 @@ def list_(
     *,
     host: Annotated[str, Parameter(help="Only those of this host, by name or id.")] = "",
     settled: Annotated[bool, Parameter(help="Also those that were adopted or removed.", negative=())] = False,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """List guests in quarantine: present on a host, not explained by the records, left unchanged."""
     print_list(held(login.cloud(), host, settled=settled), HELD_COLUMNS, login.form)
@@ -60,7 +60,7 @@ def adopt(
     *,
     copy: Copy = None,
     waiting: Waiting = DEFAULT_WAITING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Make a quarantined copy the server's own. Refused while another copy of the server may be alive."""
     cloud = login.cloud()
@@ -70,7 +70,7 @@ def adopt(
 
 
 @app.command
-def remove(host: HostName, server: ServerName, /, *, copy: Copy = None, login: Login = DEFAULT_LOGIN) -> None:
+def remove(host: HostName, server: ServerName, /, *, copy: Copy = None, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Remove a quarantined copy with its disk. This cannot be undone."""
     answer = _settle(login.cloud(), host, server, "remove", copy)
     print_outcome([f"copy {answer['copy']} of {server} on {host} is being removed"], answer, login.form)

@@ -26,22 +26,22 @@ OURS, COMPUTE, IMAGE, NETWORK = "/kilonova/v1", "/compute/v2.1", "/image/v2", "/
 UNREADY = 503
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     headers: Any  # by name, in any case
     body: bytes
 
 
-def over_http(method: str, url: str, content: bytes | None, headers: dict[str, str], ca_file: str = "") -> Answer:
+def over_http(method: str, url: str, content: bytes | None, headers: dict[str, str], ca_file: str = "") -> Response:
     """Send one request. Raise `OSError` or `ValueError` if there is no answer, or none that is HTTP and whole."""
     request = urllib.request.Request(url, content, headers, method=method)
     seconds = READ_SECONDS if method == "GET" else CHANGE_SECONDS
     try:
         try:
             with urllib.request.urlopen(request, timeout=seconds, context=_tls(url, ca_file)) as response:
-                return Answer(response.status, response.headers, response.read())
+                return Response(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
-            return Answer(error.code, error.headers, error.read())
+            return Response(error.code, error.headers, error.read())
     except http.client.HTTPException as error:
         raise ConnectionError(f"its answer is cut off or is not HTTP ({type(error).__name__})") from error
 
@@ -123,7 +123,9 @@ class Cloud:
         self._read(answer)
         return str(answer.headers.get("X-Subject-Token", ""))
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None, more: dict[str, str] | None = None) -> Answer:
+    def _send(
+        self, method: str, path: str, body: dict[str, Any] | None, more: dict[str, str] | None = None
+    ) -> Response:
         token = {"X-Auth-Token": self._token} if self._token else {}
         headers = {"Content-Type": "application/json", **token, **(more or {})}
         content = None if body is None else json.dumps(body).encode()
@@ -136,7 +138,7 @@ class Cloud:
                 raise Failed("no_answer", text) from None
             raise self._silent(reason) from None
 
-    def _read(self, answer: Answer) -> Any:
+    def _read(self, answer: Response) -> Any:
         if answer.status >= 400:
             raise _error(answer)
         try:
@@ -161,7 +163,7 @@ def _login(account: Account) -> dict[str, Any]:
     return {"auth": {"identity": identity, "scope": {"project": project}}}
 
 
-def _error(answer: Answer) -> Refused | Failed:
+def _error(answer: Response) -> Refused | Failed:
     """The sentence of the server; nothing happened unless it is a 5xx."""
     code, message = "no_answer", f"the server answered {answer.status}"
     try:

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from kilonova.cli.asking import request
 from kilonova.cli.names import flavor_id, host_name, image_id, server_id
-from kilonova.cli.options import DEFAULT_FOLLOWING, DEFAULT_LOGIN, Following, Login, ServerName, Unfenced
+from kilonova.cli.options import DEFAULT_FOLLOWING, DEFAULT_LOGIN, CloudOptions, Following, ServerName, Unfenced
 from kilonova.cli.output import Columns, print_list, print_record
 from kilonova.cli.rest import segment
 
@@ -53,7 +53,7 @@ def list_(
     name: Annotated[str, Parameter(help="Only servers with this name.")] = "",
     host: Annotated[str, Parameter(help="Only servers on this host, by name or id.")] = "",
     state: Annotated[str, Parameter(help="Only servers in this vm_state, for example error.")] = "",
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """List the servers of all projects."""
     cloud = login.cloud()
@@ -62,7 +62,7 @@ def list_(
 
 
 @app.command
-def show(server: ServerName, /, *, login: Login = DEFAULT_LOGIN) -> None:
+def show(server: ServerName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show one server: where it is, what it is doing, and its last fault."""
     cloud = login.cloud()
     found = cloud.get(f"/servers/{segment(server_id(cloud, server))}")["server"]
@@ -77,7 +77,7 @@ def evacuate(
     to: Destination = "",
     accept_unfenced: Unfenced = False,
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Bring a server of a dead host up on another one."""
     flags = {"accept_unfenced": True} if accept_unfenced else {}
@@ -91,7 +91,7 @@ def migrate(
     *,
     to: Destination = "",
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Move a server to another host while it is off. Confirm or revert it afterwards."""
     return _ask("migrate", server, "is being migrated", following, login, to=to)
@@ -104,20 +104,24 @@ def resize(
     *,
     flavor: Annotated[str, Parameter(help="Name or id of the new flavor.")],
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Give a server another flavor. Confirm or revert it afterwards."""
     return _ask("resize", server, "is being resized", following, login, flavor=flavor)
 
 
 @app.command
-def confirm(server: ServerName, /, *, following: Following = DEFAULT_FOLLOWING, login: Login = DEFAULT_LOGIN) -> int:
+def confirm(
+    server: ServerName, /, *, following: Following = DEFAULT_FOLLOWING, login: CloudOptions = DEFAULT_LOGIN
+) -> int:
     """Confirm a migration or resize: remove what is left on the source."""
     return _ask("confirm_resize", server, "is being confirmed", following, login)
 
 
 @app.command
-def revert(server: ServerName, /, *, following: Following = DEFAULT_FOLLOWING, login: Login = DEFAULT_LOGIN) -> int:
+def revert(
+    server: ServerName, /, *, following: Following = DEFAULT_FOLLOWING, login: CloudOptions = DEFAULT_LOGIN
+) -> int:
     """Revert a migration or resize: go back to the source and the flavor before."""
     return _ask("revert_resize", server, "is being reverted", following, login)
 
@@ -129,19 +133,21 @@ def rebuild(
     *,
     image: Annotated[str, Parameter(help="Name or id of the image.")],
     following: Following = DEFAULT_FOLLOWING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Make the root disk of a server again from an image. What it holds is lost."""
     return _ask("rebuild", server, "is being rebuilt", following, login, image=image)
 
 
 @app.command
-def retry(server: ServerName, /, *, following: Following = DEFAULT_FOLLOWING, login: Login = DEFAULT_LOGIN) -> int:
+def retry(
+    server: ServerName, /, *, following: Following = DEFAULT_FOLLOWING, login: CloudOptions = DEFAULT_LOGIN
+) -> int:
     """Try again to place a server that found no host, or that no host built, under its id."""
     return _ask("retry", server, "is being placed", following, login)
 
 
-def _ask(operation: str, server: str, what: str, following: Following, login: Login, **given: Any) -> int:
+def _ask(operation: str, server: str, what: str, following: Following, login: CloudOptions, **given: Any) -> int:
     cloud = login.cloud()
     body: dict[str, Any] = {"operation": operation, "server": server_id(cloud, server)}
     if to := given.pop("to", ""):

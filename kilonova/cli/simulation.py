@@ -7,7 +7,7 @@ from typing import Any, Literal
 from cyclopts import App
 
 from kilonova.cli.names import server_id
-from kilonova.cli.options import DEFAULT_LOGIN, Login
+from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_outcome
 from kilonova.cli.rest import segment
 
@@ -35,7 +35,7 @@ def host(
     copy: int = 1,
     lose: str | None = None,
     end: str | None = None,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Switch a simulated host of a running cloud.
 
@@ -76,7 +76,7 @@ def host(
 
 
 @app.command
-def write(server: str, text: str, /, *, disk: str = "root", login: Login = DEFAULT_LOGIN) -> None:
+def write(server: str, text: str, /, *, disk: str = "root", login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Write a text to a disk of a simulated server; its console log shows it at the next boot.
 
     Parameters

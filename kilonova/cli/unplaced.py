@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from kilonova.cli.exits import DONE, REFUSED
 from kilonova.cli.names import server_id
-from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, Login, Waiting
+from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, CloudOptions, Waiting
 from kilonova.cli.output import Columns, Record, print_list
 from kilonova.cli.rest import Cloud
 from kilonova.domain.errors import Refused
@@ -34,7 +34,7 @@ RETRIED_COLUMNS: Columns = {"server": "server", "operation": "operation"}
 
 
 @app.command(name="list")
-def list_(*, login: Login = DEFAULT_LOGIN) -> None:
+def list_(*, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """List servers that found no host or were not built, why, and where each would go now."""
     print_list(all_unplaced(login.cloud()), COLUMNS, login.form)
 
@@ -46,7 +46,7 @@ def retry(
         bool, Parameter(name="--all", negative=(), help="Retry every server that would find a host now.")
     ] = False,
     waiting: Waiting = DEFAULT_WAITING,
-    login: Login = DEFAULT_LOGIN,
+    login: CloudOptions = DEFAULT_LOGIN,
 ) -> int:
     """Try to place servers again under their ids."""
     if all_ == bool(servers):

@@ -18,7 +18,7 @@ from kilonova.compute.host_claims import PREFIX, HostClaims
 from kilonova.compute.orders import Running, error_of, key_of
 from kilonova.compute.power_news import PowerNews
 from kilonova.compute.questions import Questions
-from kilonova.compute.settling import Tries, carry_out
+from kilonova.compute.reconcile import Tries, carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.messages import (

@@ -12,11 +12,11 @@ import msgspec
 from kilonova.bus import CELLS_CHANGED, HOSTS_ANSWER, token
 from kilonova.conductor.auditing import audit_all
 from kilonova.conductor.confirming import MOST_BETWEEN_CONFIRMS, confirm_forgotten
-from kilonova.conductor.desk import Desk
+from kilonova.conductor.handlers import MessageHandlers
 from kilonova.conductor.leases import forget_others, give_back, hand_back, leave, renew, take_over
+from kilonova.conductor.periodic import PeriodicTask
 from kilonova.conductor.purging import SECONDS_BETWEEN, purge_all
 from kilonova.conductor.reclaiming import reclaim
-from kilonova.conductor.rounds import Rounds
 from kilonova.domain.errors import Halted, KilonovaError, NoAnswer, Unreachable
 from kilonova.domain.messages import Wake
 from kilonova.engine.conclude import Next
@@ -38,7 +38,7 @@ ALONE_GRACE_SECONDS = 10.0  # when there is no other
 class Conductor:
     def __init__(self, engine: Engine, *, alone: bool = False, at_once: int = 64) -> None:
         self.engine = engine
-        self.desk = Desk(engine)
+        self.handlers = MessageHandlers(engine)
         self._alone = alone
         self._slots = asyncio.Semaphore(at_once)
         self._driving: set[tuple[str, str]] = set()
@@ -50,14 +50,14 @@ class Conductor:
         self._living: set[str] = set()
         self._renewed_at = float("-inf")
         self._echo_works = False
-        self._finding = Rounds(self._find_work)
-        self._freeing = Rounds(self._free_steps)
-        self._flushing = Rounds(self._flush_heard)
-        self._watching = Rounds(self._watch_in)
-        self._reclaiming = Rounds(self._reclaim_in)
-        self._confirming = Rounds(self._confirm_in)
+        self._finding = PeriodicTask(self._find_work)
+        self._freeing = PeriodicTask(self._free_steps)
+        self._flushing = PeriodicTask(self._flush_heard)
+        self._watching = PeriodicTask(self._watch_in)
+        self._reclaiming = PeriodicTask(self._reclaim_in)
+        self._confirming = PeriodicTask(self._confirm_in)
         self._closed_hosts = Reopening(engine)
-        self._reopening = Rounds(self._closed_hosts.look)
+        self._reopening = PeriodicTask(self._closed_hosts.look)
         engine.on_mine = self._go_on
 
     async def start(self) -> None:
@@ -102,8 +102,8 @@ class Conductor:
         if not self._alone:
             await self.engine.world.bus.stop_serving()
         periodic = (self._reclaiming, self._confirming, self._reopening)
-        for rounds in (self._finding, self._freeing, self._flushing, self._watching, *periodic):
-            await rounds.stop()
+        for task in (self._finding, self._freeing, self._flushing, self._watching, *periodic):
+            await task.stop()
         await self._end_drives()
         if not self._alone:
             await self._hand_over()
@@ -170,7 +170,7 @@ class Conductor:
         for operation_id in await ready_operations(journal):
             self._begin(journal, operation_id)
         if has_servers(journal):
-            self.desk.with_work |= await hosts_with_work(journal)
+            self.handlers.with_work |= await hosts_with_work(journal)
 
     async def _poll(self) -> None:
         await self._finding.go(self.engine.world.db.journals())
@@ -246,8 +246,8 @@ class Conductor:
         task.add_done_callback(self._tasks.discard)
 
     async def _take_up(self, journal: Store) -> None:
-        for rounds in (self._flushing, self._freeing, self._finding):
-            await rounds.go([journal])
+        for task in (self._flushing, self._freeing, self._finding):
+            await task.go([journal])
         self._look_again()
 
     # -- cells --------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Conductor:
     async def _look_for_cells(self) -> None:
         """Those that were made, disabled or deleted meanwhile; their hosts may knock at doors of their own."""
         await self.engine.world.db.learn()
-        await self.desk.serve()
+        await self.handlers.serve()
 
     # -- leases, heartbeats, silence ----------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Conductor:
         await self._flushing.go(self._cells())
 
     async def _flush_heard(self, journal: Store) -> None:
-        if await self.desk.observer(journal).flush(self._echo_works):
+        if await self.handlers.observer(journal).flush(self._echo_works):
             self._look_again()
             await self.engine.world.bus.cast(HOSTS_ANSWER, b"")
 

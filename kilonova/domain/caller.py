@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Named(msgspec.Struct, frozen=True):
+class IdentityRef(msgspec.Struct, frozen=True):
     """A thing of identity with the domain it belongs to."""
 
     id: str
@@ -17,9 +17,9 @@ class Named(msgspec.Struct, frozen=True):
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """At most one of project, domain and system is set; none: an unscoped token."""
 
-    user: Named
-    project: Named | None = None
-    domain: Named | None = None
+    user: IdentityRef
+    project: IdentityRef | None = None
+    domain: IdentityRef | None = None
     system: bool = False
     roles: tuple[str, ...] = ()  # names, with those they imply
     issued_at: float = 0.0

@@ -65,30 +65,32 @@ class Use(msgspec.Struct, frozen=True):
     is_draining: bool = False
 
 
-class Decision(msgspec.Struct, frozen=True):
+class WatchDecision(msgspec.Struct, frozen=True):
     word: str  # asks | waits | held | acts | known
     sentence: str
 
 
-def decide(host: HostState, use: Use, sight: Sight, rules: WatchRules, down_after: float) -> Decision:
+def decide(host: HostState, use: Use, sight: Sight, rules: WatchRules, down_after: float) -> WatchDecision:
     """About a host that is silent and for which nothing was begun."""
     needed = WAIT_FACTOR * down_after
     if host.word != "down":
-        return Decision(HELD, host.sentence)
+        return WatchDecision(HELD, host.sentence)
     if use.is_draining:  # somebody may be writing its firmware
-        return Decision(HELD, "it was drained for maintenance")
+        return WatchDecision(HELD, "it was drained for maintenance")
     if not use.servers:
-        return Decision(HELD, "no server is there, so nothing is gained by switching it off")
+        return WatchDecision(HELD, "no server is there, so nothing is gained by switching it off")
     if not rules.automatic:
-        return Decision(ASKS, "automatic evacuation is off; fence or check the host, then evacuate it")
+        return WatchDecision(ASKS, "automatic evacuation is off; fence or check the host, then evacuate it")
     if sight.disarmed is not None:
-        return Decision(HELD, f"the watch is disarmed: {sight.disarmed.reason}")
+        return WatchDecision(HELD, f"the watch is disarmed: {sight.disarmed.reason}")
     if host.silent <= needed:
-        return Decision(WAITS, f"silent for {host.silent:.0f} s of the {needed:.0f} s after which it is fenced")
+        return WatchDecision(WAITS, f"silent for {host.silent:.0f} s of the {needed:.0f} s after which it is fenced")
     if sight.listened < needed:
-        return Decision(WAITS, f"this watcher has heard hosts for {sight.listened:.0f} s of the {needed:.0f} s needed")
+        return WatchDecision(
+            WAITS, f"this watcher has heard hosts for {sight.listened:.0f} s of the {needed:.0f} s needed"
+        )
     storm = storm_sentence(sight, rules)
-    return Decision(HELD, storm) if storm else Decision(ACTS, "it is fenced and evacuated now")
+    return WatchDecision(HELD, storm) if storm else WatchDecision(ACTS, "it is fenced and evacuated now")
 
 
 def storm_sentence(sight: Sight, rules: WatchRules) -> str:

@@ -29,7 +29,7 @@ from kilonova.domain.numa import (
     GuestCell,
 )
 from kilonova.domain.page_sizes import page_kb
-from kilonova.domain.pci import AFFINITIES, DeviceWish, Kind, PciAlias
+from kilonova.domain.pci import AFFINITIES, DeviceWish, PciAlias, PciSpec
 from kilonova.domain.server import Flavor
 from kilonova.domain.two_sources import TwoSources, bad
 
@@ -262,7 +262,7 @@ def _device(text: str, part: str, aliases: Sequence[PciAlias], affinity: str) ->
     if not found:
         known = ", ".join(dict.fromkeys(alias.name for alias in aliases)) or "none"
         raise bad(ALIAS, text, f"PCI alias {name}: not found; [pci] alias has {known}")
-    kinds = tuple(Kind(alias.vendor_id.lower(), alias.product_id.lower(), alias.device_type) for alias in found)
+    kinds = tuple(PciSpec(alias.vendor_id.lower(), alias.product_id.lower(), alias.device_type) for alias in found)
     return DeviceWish(name, int(count), kinds, affinity or found[0].numa_policy)
 
 

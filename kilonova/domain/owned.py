@@ -25,7 +25,7 @@ Owned = dict[str, dict[Place, dict[str, int]]]  # consumer → place → resourc
 Shares = Mapping[str, Mapping[str, int]]  # provider's name → resource class → amount
 
 
-class Record(Protocol):
+class OwnerRow(Protocol):
     """A row of a cell's servers or migrations."""
 
     def __getitem__(self, key: str, /) -> Any: ...
@@ -70,7 +70,7 @@ def shares_in(held: Owned) -> list[Share]:
     ]
 
 
-def left_by(findings: Iterable[Record]) -> Owned:
+def left_by(findings: Iterable[OwnerRow]) -> Owned:
     """What steps that were abandoned left in placement, by the findings that nobody has settled."""
     found: Owned = {}
     for finding in findings:
@@ -112,7 +112,7 @@ def shares_of(host: str | None, flavor: str, claimed: str | None) -> Shares:
     return recorded or {host: flavor_from(flavor).resources()}
 
 
-def flavors_left(migrations: Iterable[Record]) -> dict[tuple[str, str, int], str]:
+def flavors_left(migrations: Iterable[OwnerRow]) -> dict[tuple[str, str, int], str]:
     """The flavor of each copy that an open move left on its source, by server, host and copy; all others have their
     server's flavor."""
     return {
@@ -122,7 +122,7 @@ def flavors_left(migrations: Iterable[Record]) -> dict[tuple[str, str, int], str
     }
 
 
-def owned_by(server: Record, open_migrations: Iterable[Record]) -> Owned:
+def owned_by(server: OwnerRow, open_migrations: Iterable[OwnerRow]) -> Owned:
     """`owned` of rows as a cell has them."""
     moves, evacuations = [], []
     for row in open_migrations:

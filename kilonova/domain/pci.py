@@ -65,7 +65,7 @@ class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"{':'.join(parts)}.{function or '*'}"
 
 
-class Kind(msgspec.Struct, frozen=True):
+class PciSpec(msgspec.Struct, frozen=True):
     """One sort of device that will do."""
 
     vendor_id: str
@@ -80,7 +80,7 @@ class Kind(msgspec.Struct, frozen=True):
 class DeviceWish(msgspec.Struct, frozen=True):
     alias: str
     count: int
-    kinds: tuple[Kind, ...]
+    kinds: tuple[PciSpec, ...]
     affinity: str = LEGACY
 
     def matches(self, device: PciDevice) -> bool:

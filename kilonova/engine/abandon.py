@@ -21,7 +21,7 @@ from kilonova.engine.children import tell_parent
 from kilonova.engine.conclude import Next, advance, leave_to_host
 from kilonova.engine.core import Engine, context_for, has_servers, load_server
 from kilonova.engine.course import ABANDONED, Go, Problem, after_abandon
-from kilonova.engine.findings import Intervention, Left, put_finding, put_intervention
+from kilonova.engine.findings import Intervention, NewFinding, put_finding, put_intervention
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Step
 from kilonova.engine.notifications import standing_of
@@ -66,7 +66,7 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
         op, row = await _open(tx, operation_id)
         if op.ordinal != seen.op.ordinal:
             raise Refused("being_tried", f"operation {operation_id}: modified concurrently; read it again and retry")
-        return await _abandon(engine, tx, journal, op, row, word, Left(finding_id, left))
+        return await _abandon(engine, tx, journal, op, row, word, NewFinding(finding_id, left))
 
     following = await engine.write(journal, body)
     logger.warning(
@@ -159,7 +159,9 @@ async def _held(engine: Engine, seen: _Seen) -> str:
     return await engine.world.db.placement.read(body)
 
 
-async def _abandon(engine: Engine, tx: Tx, journal: Store, op: Op, row: Row, word: Intervention, left: Left) -> Next:
+async def _abandon(
+    engine: Engine, tx: Tx, journal: Store, op: Op, row: Row, word: Intervention, left: NewFinding
+) -> Next:
     now = engine.world.clock.now()
     step, go = await _step(engine, tx, op, row)
     await _check(engine, tx, op, row, step, go)

@@ -48,7 +48,7 @@ class Overtaken(Conflict):
     """The server was seized by another request between reading and writing it: look again."""
 
 
-class Key(msgspec.Struct, frozen=True):
+class IdempotencyKey(msgspec.Struct, frozen=True):
     """An explicit Idempotency-Key: the only thing that makes two requests one (law 10)."""
 
     key: str
@@ -64,7 +64,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause
     params: dict[str, Any] = {}
     secrets: dict[str, Any] = {}
-    key: Key | None = None
+    key: IdempotencyKey | None = None
     operation_id: str | None = None  # a child's id is stable, so that asking twice is harmless
     parent_id: str | None = None
 
@@ -192,7 +192,7 @@ async def remember_key(tx: Tx, ask: Ask, operation_id: str, now: float) -> None:
         await rows.put_or_change(tx, idempotency_keys, ("operation_id",), **values)
 
 
-def _key_row(key: Key, ask: Ask, operation_id: str, now: float) -> dict[str, Any]:
+def _key_row(key: IdempotencyKey, ask: Ask, operation_id: str, now: float) -> dict[str, Any]:
     return {
         "key": key.key,
         "user_id": ask.cause.user_id,

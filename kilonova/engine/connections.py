@@ -13,7 +13,7 @@ from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.image_bytes import ImageOrder
 from kilonova.domain.messages import StepOrder
 from kilonova.engine.model import IMAGE_TOKEN
-from kilonova.world import Volume, World
+from kilonova.world import VolumeService, World
 
 
 async def with_devices(world: World, order: StepOrder, host: str, *, has_ports: bool, filters: bool) -> StepOrder:
@@ -52,7 +52,7 @@ async def with_volumes(world: World, guest: GuestSpec, host: str) -> GuestSpec:
     return msgspec.structs.replace(guest, volumes=[one for one in volumes if one is not None])
 
 
-async def _connected(volumes: Volume, one: GuestVolume, host: str) -> GuestVolume | None:
+async def _connected(volumes: VolumeService, one: GuestVolume, host: str) -> GuestVolume | None:
     """Without a connection where there is none, or only another host's: that one's secret is nobody else's. None: an
     administrator has removed the attachment (os-force_detach), so the guest goes without; not without its root disk."""
     try:

@@ -11,7 +11,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
 from kilonova.engine.secrets import Seal
-from kilonova.store.server_records import Record, find
+from kilonova.store.server_records import ServerRecord, find
 
 PURPOSE = "console of a server"
 LONGEST = 2048  # characters; nothing longer was ever issued
@@ -46,7 +46,7 @@ def _read(seal: Seal, token: str) -> ConsoleTicket:
         raise _refused("it is not one of this cloud's") from None
 
 
-async def redeem_console(engine: Engine, token: str) -> tuple[ConsoleTicket, Record]:
+async def redeem_console(engine: Engine, token: str) -> tuple[ConsoleTicket, ServerRecord]:
     """Raise `Refused` unless the token has time left and its copy is still the server's."""
     ticket = _read(engine.seal, token)
     if ticket.expires <= engine.world.clock.now():

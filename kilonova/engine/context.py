@@ -27,7 +27,7 @@ from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.host_hardware import claim_document, touch
-from kilonova.world import Claims, Driver, Row, Store, Tx, Uploads, World
+from kilonova.world import Claims, Driver, ImageUploader, Row, Store, Tx, World
 
 if TYPE_CHECKING:
     from kilonova.engine.accept import Accepted
@@ -225,7 +225,7 @@ class HostContext:
     facts: dict[str, Any]
     guest: GuestSpec | None
     secrets: dict[str, Any]
-    uploads: Uploads | None = None
+    uploads: ImageUploader | None = None
     guest_secrets: GuestSecrets | None = None
     image: ImageOrder | None = None
 

@@ -28,7 +28,7 @@ class Intervention:
 
 
 @dataclass(frozen=True)
-class Left:
+class NewFinding:
     """The id of the new finding, and what placement held: JSON of domain/owned.py Share."""
 
     id: str
@@ -53,7 +53,7 @@ async def put_intervention(tx: Tx, op: Op, word: Intervention, now: float) -> No
     )
 
 
-async def put_finding(tx: Tx, op: Op, kind: str, go: Go, word: Intervention, left: Left, now: float) -> None:
+async def put_finding(tx: Tx, op: Op, kind: str, go: Go, word: Intervention, left: NewFinding, now: float) -> None:
     tried = await rows.fetch(tx, steps, operation_id=op.id, ordinal=op.ordinal - 1)
     await rows.put(
         tx,

@@ -30,20 +30,20 @@ class Target(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Place:
+class StepTargets:
     """Finds its targets in the operation's facts when the step is due; no target means the step is passed over."""
 
     name: str
     targets: Callable[[Facts], Sequence[Target]]
 
 
-CONTROL = Place("control", lambda facts: [Target("")])
-SOURCE = Place("source", lambda facts: [Target(facts["source"], facts["source_copy"])])
-DESTINATION = Place(
+CONTROL = StepTargets("control", lambda facts: [Target("")])
+SOURCE = StepTargets("source", lambda facts: [Target(facts["source"], facts["source_copy"])])
+DESTINATION = StepTargets(
     "destination", lambda facts: [Target(facts["destination"], facts["copy"])] if facts.get("destination") else []
 )
-HERE = Place("its host", lambda facts: [Target(facts["host"], facts["copy"])])
-EACH_COPY = Place("each copy", lambda facts: [Target(host, copy) for host, copy in facts["copies"]])
+HERE = StepTargets("its host", lambda facts: [Target(facts["host"], facts["copy"])])
+EACH_COPY = StepTargets("each copy", lambda facts: [Target(host, copy) for host, copy in facts["copies"]])
 
 ControlWork = Callable[["Context"], Awaitable[Facts | None]]
 HostWork = Callable[["HostContext"], Awaitable[Facts | None]]
@@ -69,7 +69,7 @@ class Step:
 
     name: str
     do: Any
-    on: Place
+    on: StepTargets
     undo: Any = None
     record: Record | None = None
     record_undo: Record | None = None

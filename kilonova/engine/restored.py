@@ -101,7 +101,7 @@ _REQUESTS = Sql(select(control.build_requests))
 _WORKERS = Sql(delete(control.workers))
 
 
-class Account(NamedTuple):
+class RestoreReport(NamedTuple):
     """What was done in one database."""
 
     name: str
@@ -116,7 +116,7 @@ class Account(NamedTuple):
     kept: tuple[str, ...] = ()  # a sentence for each volume that went with its server
 
 
-async def begin_era(stores: OpenStores) -> list[Account]:
+async def begin_era(stores: OpenStores) -> list[RestoreReport]:
     """Every database must answer. Control is the last: while it is of the old era, all processes stand still."""
     era = await latest_era(*(_store(stores, name) for name in stores.databases())) + 1
     accounts = [await _begin(stores, name, era) for name in (*stores.cells(), "placement")]
@@ -143,10 +143,10 @@ def _store(stores: OpenStores, name: str) -> Store:
     return {"control": stores.control, "placement": stores.placement}.get(name) or stores.cell(name)
 
 
-async def _begin(stores: OpenStores, name: str, era: int, found: Whereabouts | None = None) -> Account:
+async def _begin(stores: OpenStores, name: str, era: int, found: Whereabouts | None = None) -> RestoreReport:
     store = _store(stores, name)
 
-    async def body(tx: Tx) -> Account:
+    async def body(tx: Tx) -> RestoreReport:
         now = await tx.now()
         badge = await read_badge(tx)
         before = badge.era if badge is not None else 0
@@ -161,7 +161,7 @@ async def _begin(stores: OpenStores, name: str, era: int, found: Whereabouts | N
             await tx.run(_WORKERS)
         values = {"era": era, "mark": 1, "restored": "", "restored_at": now}
         await rows.change(tx, this_store, values, id=1)
-        return Account(name, before, era, abandoned, servers, mapped=mapped, files=tuple(files), kept=tuple(kept))
+        return RestoreReport(name, before, era, abandoned, servers, mapped=mapped, files=tuple(files), kept=tuple(kept))
 
     return await store.write(body)
 

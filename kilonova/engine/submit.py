@@ -6,7 +6,7 @@ from __future__ import annotations
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import ARRIVING, LEAVING, from_json
-from kilonova.engine.accept import Accepted, Ask, Key, accept, known_key, remember_key, store_operation
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, accept, known_key, remember_key, store_operation
 from kilonova.engine.build_requests import take_request
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
@@ -97,7 +97,7 @@ async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:
     return None
 
 
-async def known_operation(engine: Engine, key: Key, cause: Cause) -> Accepted | None:
+async def known_operation(engine: Engine, key: IdempotencyKey, cause: Cause) -> Accepted | None:
     """What an earlier request with this key has begun."""
     return await _earlier(engine, Ask(kind="", server_id="", cause=cause, key=key))
 

@@ -19,9 +19,9 @@ from kilonova.domain.failure_watch import ACTS, EVACUATED_AGAIN, HELD
 from kilonova.domain.host import FENCE, HostState
 from kilonova.domain.operation import LIVE_STATES
 from kilonova.domain.server import from_json
-from kilonova.engine.accept import Key
+from kilonova.engine.accept import IdempotencyKey
 from kilonova.engine.core import Engine
-from kilonova.hosts.failures import Look, Silent, look
+from kilonova.hosts.failures import HostObservation, Silent, look
 from kilonova.hosts.states import fence
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.cell import hosts
@@ -78,7 +78,7 @@ class Watch:
             if one.decision is not None and one.decision.word == ACTS and host not in seen.failures:
                 self._begin(host, lambda one=one: self._act(one))  # type: ignore[misc]
 
-    def _tell(self, seen: Look) -> None:
+    def _tell(self, seen: HostObservation) -> None:
         """A decision to hold is said once, and again when the reason is another."""
         held = {name: one for name, one in seen.silent.items() if one.decision and one.decision.word == HELD}
         reasons = {
@@ -129,7 +129,7 @@ class Watch:
         if await self.engine.write(self.engine.world.db.control, body):
             await self._fence({**values, "attempts": 0}, until)
 
-    async def _go_on(self, failure: Row, seen: Look) -> None:
+    async def _go_on(self, failure: Row, seen: HostObservation) -> None:
         host, state, waited = failure["host"], failure["state"], seen.now - failure["changed_at"]
         if failure["cell"] in seen.sight.blind:
             return
@@ -142,7 +142,7 @@ class Watch:
         elif seen.sight.disarmed is None and waited >= self._pauses.get(state, float("inf")):
             await self._evacuate(failure)
 
-    async def _fence_again(self, failure: Row, seen: Look) -> None:
+    async def _fence_again(self, failure: Row, seen: HostObservation) -> None:
         """The watcher that fenced has died, or the command has failed. A host that was fenced or declared down
         since then needs no other command."""
         if failure["host"] in seen.declared:
@@ -200,7 +200,7 @@ class Watch:
         request = f"req-{self.engine.world.ids.uuid()}"
         owner = {"user_id": "", "project_id": "", "through": "ha", "request_id": request}
         cause = Cause(**owner, reason=f"{failure['evidence']}; {failure['proof']}", is_admin=True)
-        key = Key(f"{failure['id']}:{attempts}", "ha", "")
+        key = IdempotencyKey(f"{failure['id']}:{attempts}", "ha", "")
         bulk = Bulk(on_misfit=SKIP, accept_unfenced=False)
         try:
             accepted = await ask_for_hosts(self.engine, "evacuate_host", [host], cause, key, bulk)

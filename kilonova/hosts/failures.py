@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, func, or_, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.failure_watch import KNOWN, Decision, Disarmed, Sight, Use, decide, pause_after
+from kilonova.domain.failure_watch import KNOWN, Disarmed, Sight, Use, WatchDecision, decide, pause_after
 from kilonova.domain.host import HostState, Observation, judge, longest
 from kilonova.engine.core import Engine
 from kilonova.schema.tables.cell import hosts, observers, servers
@@ -44,7 +44,7 @@ class Silent(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None
     state: HostState
     use: Use
-    decision: Decision | None = None  # None: somebody has said that it is dead, so there is nothing to find out
+    decision: WatchDecision | None = None  # None: somebody has said that it is dead, so there is nothing to find out
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class CellSight(msgspec.Struct, frozen=True):
     listened: float
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class HostObservation(msgspec.Struct, frozen=True, kw_only=True):
     sight: Sight
     silent: dict[str, Silent]  # by host: not heard and not declared
     declared: dict[str, Silent]
@@ -66,7 +66,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     is_ahead: bool  # of that clock are times of records (law 16)
 
 
-async def look(engine: Engine, worker: str = "") -> Look:
+async def look(engine: Engine, worker: str = "") -> HostObservation:
     """As this watcher sees it; without one, as the watcher does that has listened for the longest time."""
     down_after, rules = engine.limits.service_down_time, engine.limits.watch
 
@@ -100,14 +100,14 @@ async def look(engine: Engine, worker: str = "") -> Look:
         name: msgspec.structs.replace(one, decision=_decided(engine, one, sight, failures.get(name), now))
         for name, one in silent.items()
     }
-    return Look(sight=sight, silent=decided, declared=declared, failures=failures, now=now, is_ahead=ahead)
+    return HostObservation(sight=sight, silent=decided, declared=declared, failures=failures, now=now, is_ahead=ahead)
 
 
-def _decided(engine: Engine, one: Silent, sight: Sight, failure: Row | None, now: float) -> Decision:
+def _decided(engine: Engine, one: Silent, sight: Sight, failure: Row | None, now: float) -> WatchDecision:
     if failure is not None:
         is_due = now - failure["changed_at"] >= pause_after(failure["attempts"])
         if failure["state"] != "fence_failed" or not is_due:
-            return Decision(KNOWN, failure["sentence"] or failure["state"])
+            return WatchDecision(KNOWN, failure["sentence"] or failure["state"])
     return decide(one.state, one.use, sight, engine.limits.watch, engine.limits.service_down_time)
 
 

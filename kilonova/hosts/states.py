@@ -24,7 +24,7 @@ from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.hosts import all_hosts, raise_epoch
 from kilonova.store.statements import Sql
-from kilonova.world import Fence, Row, Store, Tx
+from kilonova.world import HostFence, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
 TOLD = {"disabled", "disabled_reason", "forced_down"}  # columns that others are told of, as Nova does
@@ -62,7 +62,7 @@ async def fence(engine: Engine, host: str, confirm: Callable[[], Awaitable[None]
     return proof
 
 
-async def _run_fence(command: Fence, host: str, seconds: float) -> str:
+async def _run_fence(command: HostFence, host: str, seconds: float) -> str:
     try:
         async with asyncio.timeout(seconds):
             return await command.fence(host)

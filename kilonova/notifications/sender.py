@@ -11,7 +11,7 @@ import logging
 
 from kilonova.domain.errors import Halted, KilonovaError, Unreachable
 from kilonova.measures import NOTIFICATIONS
-from kilonova.notifications.target import Message, NotSent, Target
+from kilonova.notifications.target import Message, NotificationTarget, NotSent
 from kilonova.store.notifications import (
     LONGEST_PAUSE,
     count_notifications,
@@ -34,7 +34,7 @@ class Sender:
         self,
         world: World,
         worker: str,
-        target: Target,
+        target: NotificationTarget,
         *,
         try_seconds: float = 10.0,
         retry_seconds: float = 3600.0,

@@ -18,6 +18,6 @@ class NotSent(Exception):
     """It was not accepted, or nobody knows; it is tried again."""
 
 
-class Target(Protocol):
+class NotificationTarget(Protocol):
     async def send(self, message: Message) -> None:
         """Return once it is accepted. Raise `NotSent`, in a time that is limited."""

@@ -7,7 +7,7 @@ from kilonova.operations.adopt import Adopt
 from kilonova.operations.attach_volume import AttachVolume
 from kilonova.operations.confirm_resize import ConfirmResize
 from kilonova.operations.create.build import Build
-from kilonova.operations.create.place import Place
+from kilonova.operations.create.place import PlaceServer
 from kilonova.operations.create.place_many import PlaceMany
 from kilonova.operations.delete import Delete
 from kilonova.operations.delete_unplaced import DeleteUnplaced
@@ -23,7 +23,7 @@ from kilonova.operations.relocate import Relocate
 from kilonova.operations.resize import Resize
 from kilonova.operations.restore import Restore
 from kilonova.operations.revert_resize import RevertResize
-from kilonova.operations.snapshot import Snapshot
+from kilonova.operations.snapshot import CreateImage
 from kilonova.operations.snapshot_volumes import SnapshotVolumes
 from kilonova.operations.soft_delete import SoftDelete
 from kilonova.operations.start import Start
@@ -36,7 +36,7 @@ from kilonova.operations.whole_hosts.return_host import ReturnHost
 REGISTRY: Registry = {
     operation.name: operation
     for operation in (
-        Place(),
+        PlaceServer(),
         PlaceMany(),
         Build(),
         Delete(),
@@ -61,7 +61,7 @@ REGISTRY: Registry = {
         Rebuild(),
         RebuildVolume(),
         RebuildInCell0(),
-        Snapshot(),
+        CreateImage(),
         SnapshotVolumes(),
         AttachVolume(),
         DetachVolume(),

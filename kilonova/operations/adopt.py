@@ -18,7 +18,7 @@ from kilonova.domain.server import ACTIVE, ERROR, STOPPED, Server
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Place, Step, Target
+from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, StepTargets, Target
 from kilonova.operations.steps.claim import claim_move, drop_move, return_move
 from kilonova.operations.steps.guest import power_of
 from kilonova.operations.steps.ownership import give_runner
@@ -32,7 +32,7 @@ from kilonova.store.quarantine import add_to_quarantine, end_quarantine
 from kilonova.world import Store, Tx, World
 
 # On the host where the server is by the records it holds what it needs already.
-MOVES = Place("control", lambda facts: [Target("")] if facts["source"] != facts["destination"] else [])
+MOVES = StepTargets("control", lambda facts: [Target("")] if facts["source"] != facts["destination"] else [])
 
 
 async def proof_against(world: World, journal: Store, server: Server, down_after: float) -> str:

@@ -23,8 +23,8 @@ from kilonova.engine.model import (
     Facts,
     Notification,
     Operation,
-    Place,
     Step,
+    StepTargets,
 )
 from kilonova.operations.steps.claim import drop_move
 from kilonova.operations.steps.guest import copy_gone, power_of, remove_guest
@@ -59,9 +59,9 @@ def finished_migration(subject: Subject) -> Facts:
     }
 
 
-LIVING_SOURCE = Place("source", lambda facts: [] if facts.get("source_gone") else SOURCE.targets(facts))
+LIVING_SOURCE = StepTargets("source", lambda facts: [] if facts.get("source_gone") else SOURCE.targets(facts))
 # Only where the source has a copy that could be used instead.
-CHECKED = Place(
+CHECKED = StepTargets(
     "destination",
     lambda facts: [] if facts.get("source_gone") or facts.get("dead_together") else DESTINATION.targets(facts),
 )

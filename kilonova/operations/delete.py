@@ -20,7 +20,18 @@ from kilonova.engine.build_requests import places_of, take_request
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.details import edit_details
 from kilonova.engine.journal import op_from, stripped
-from kilonova.engine.model import CONTROL, DEBT, EACH_COPY, FOREVER, Facts, Notification, Operation, Place, Step, Target
+from kilonova.engine.model import (
+    CONTROL,
+    DEBT,
+    EACH_COPY,
+    FOREVER,
+    Facts,
+    Notification,
+    Operation,
+    Step,
+    StepTargets,
+    Target,
+)
 from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.guest import copy_gone, remove_guest
@@ -49,7 +60,7 @@ _MIGRATIONS = Sql(
     .order_by(cell.migrations.c.number)
 )
 HELD_BY = ("source_host", "source_copy", "source_gone", "old_flavor", "old_claimed")  # an open migration
-IN_CELL0 = Place("control", lambda facts: [Target("")] if facts.get("buried") else [])  # or on its way there
+IN_CELL0 = StepTargets("control", lambda facts: [Target("")] if facts.get("buried") else [])  # or on its way there
 _OPERATIONS = Sql(select(operations.c.facts).where(operations.c.server_id == bindparam("server_id")))
 _WITH_SEALED = Sql(
     select(operations).where(

@@ -19,7 +19,17 @@ from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, DESTINATION, IMAGE_TOKEN, Facts, Notification, Operation, Place, Step, Target
+from kilonova.engine.model import (
+    CONTROL,
+    DESTINATION,
+    IMAGE_TOKEN,
+    Facts,
+    Notification,
+    Operation,
+    Step,
+    StepTargets,
+    Target,
+)
 from kilonova.operations.steps.admission import admit_child
 from kilonova.operations.steps.claim import claim_destination
 from kilonova.operations.steps.former_host import find_former, require_proof
@@ -37,10 +47,10 @@ from kilonova.store.hosts import raise_epoch
 from kilonova.world import Tx
 
 # Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.
-STILL_AWAY = Place("control", lambda facts: [] if facts.get("brought_back") else [Target("")])
+STILL_AWAY = StepTargets("control", lambda facts: [] if facts.get("brought_back") else [Target("")])
 
-PORTS_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("ports") else [])
-VOLUMES_AWAY = Place("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("volumes") else [])
+PORTS_AWAY = StepTargets("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("ports") else [])
+VOLUMES_AWAY = StepTargets("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("volumes") else [])
 
 
 async def select_destination(ctx: Context) -> Facts:

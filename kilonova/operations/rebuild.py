@@ -32,8 +32,8 @@ from kilonova.engine.model import (
     Facts,
     Notification,
     Operation,
-    Place,
     Step,
+    StepTargets,
 )
 from kilonova.operations.steps.guest import (
     copy_begun,
@@ -49,17 +49,19 @@ from kilonova.operations.steps.outlook import kept_volumes, local_disks, outlook
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.power import its_copy
 from kilonova.operations.steps.select import unless_away
-from kilonova.scheduler.request import Image, ResourceRequest
+from kilonova.scheduler.request import ImageFacts, ResourceRequest
 from kilonova.scheduler.verdict import Decision
 from kilonova.world import Tx
 
 # What goes back with the image.
 FOR_THE_GUEST = ("key_name", "public_key", "user_data", "personality", "trusted_image_certificates")
-PRESERVING = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get("preserve_ephemeral") else [])
+PRESERVING = StepTargets(
+    "destination", lambda facts: DESTINATION.targets(facts) if facts.get("preserve_ephemeral") else []
+)
 ROOM = "room"  # the fact: BESIDE or INSTEAD
-REPLACED = Place("source", lambda facts: SOURCE.targets(facts) if facts.get(ROOM) == INSTEAD else [])
-REPLACING = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get(ROOM) == INSTEAD else [])
-LEFT = Place("source", lambda facts: [] if facts.get(ROOM) == INSTEAD else SOURCE.targets(facts))
+REPLACED = StepTargets("source", lambda facts: SOURCE.targets(facts) if facts.get(ROOM) == INSTEAD else [])
+REPLACING = StepTargets("destination", lambda facts: DESTINATION.targets(facts) if facts.get(ROOM) == INSTEAD else [])
+LEFT = StepTargets("source", lambda facts: [] if facts.get(ROOM) == INSTEAD else SOURCE.targets(facts))
 NO_WAY_BACK = "no_way_back"  # code: the old copy was removed first
 GONE = "The server could not be rebuilt. Its host had no room for both disks, so the old one is gone: rebuild it again."
 REFUSED = "No valid host was found. The server's host cannot run the image; the server is as it was."
@@ -73,7 +75,7 @@ async def check_image(ctx: Context) -> Facts:
     assert ctx.scheduler is not None
     request = ResourceRequest(
         flavor=row.flavor,
-        image=Image(facts["image"], facts["format"], facts["properties"]),
+        image=ImageFacts(facts["image"], facts["format"], facts["properties"]),
         volume_backed="volume" in facts,
         server=row.id,
         project=row.project_id,

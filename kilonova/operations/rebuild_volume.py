@@ -16,14 +16,14 @@ from kilonova.engine.context import Context, Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Facts, Place, Step, Target
+from kilonova.engine.model import Facts, Step, StepTargets, Target
 from kilonova.operations.rebuild import REPLACED, REPLACING, Rebuild, check_image, plan_copy, rebuild_facts
 from kilonova.operations.steps.volumes import fence_of, service_of
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx
 
-REIMAGING = Place("control", lambda facts: [Target("")] if facts["reimage"] else [])
+REIMAGING = StepTargets("control", lambda facts: [Target("")] if facts["reimage"] else [])
 AFTER = ("grant_runner", "rebuild_instance")  # steps that find the volume re-imaged
 LOOKED_AT_AGAIN = 0.5  # seconds
 

@@ -31,8 +31,8 @@ from kilonova.engine.model import (
     Facts,
     Notification,
     Operation,
-    Place,
     Step,
+    StepTargets,
     Target,
 )
 from kilonova.operations.checks.growth import check_growth, flavor_before
@@ -48,7 +48,7 @@ from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source
 from kilonova.world import Row, Tx
 
 # Only where the destination has a copy that could be used instead.
-CHECKED = Place("source", lambda facts: [] if facts.get("destination_down") else SOURCE.targets(facts))
+CHECKED = StepTargets("source", lambda facts: [] if facts.get("destination_down") else SOURCE.targets(facts))
 CHECK_SOURCE, CHECK_AGAIN = "check_source", "check_source_again"
 NOT_CHECKED = (
     "The migration could not be reverted: the former copy is not complete, or its host does not answer; "
@@ -56,19 +56,19 @@ NOT_CHECKED = (
 )
 
 # The destination was down when the revert was accepted, and has answered since.
-CHECKED_AGAIN = Place(
+CHECKED_AGAIN = StepTargets(
     "source",
     lambda facts: SOURCE.targets(facts) if facts.get("destination_down") and facts.get("destination_stopped") else [],
 )
 
 # From the point of no return on, whatever becomes of the source's copy.
-LEFT_BEHIND = Place("destination", lambda facts: DESTINATION.targets(facts) if facts.get("given_back") else [])
+LEFT_BEHIND = StepTargets("destination", lambda facts: DESTINATION.targets(facts) if facts.get("given_back") else [])
 
 # A cold migration has one flavor; the facts of the release before this one had no new one.
-RESIZED_BACK = Place(
+RESIZED_BACK = StepTargets(
     "control", lambda facts: [Target("")] if facts.get("new_flavor", facts["old_flavor"]) != facts["old_flavor"] else []
 )
-REVERTED = Place("control", lambda facts: RESIZED_BACK.targets(facts) if facts.get("given_back") else [])
+REVERTED = StepTargets("control", lambda facts: RESIZED_BACK.targets(facts) if facts.get("given_back") else [])
 
 
 async def check_whole(host: HostContext) -> Facts:

@@ -74,7 +74,7 @@ async def send_image(host: HostContext) -> Facts:
     return await drop_snapshot(host)
 
 
-class Snapshot(Operation):
+class CreateImage(Operation):
     name = "snapshot"
     action = "createImage"
     task_state = "image_snapshot_pending"

@@ -16,7 +16,7 @@ from kilonova.domain.server import ACTIVE, STOPPED, to_json
 from kilonova.domain.volume import ServerVolume, SnapshotState, server_volumes
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, Facts, Operation, Step
-from kilonova.operations.snapshot import Snapshot
+from kilonova.operations.snapshot import CreateImage
 from kilonova.operations.steps.images import (
     create_image,
     discard_image,
@@ -107,8 +107,8 @@ class SnapshotVolumes(Operation):
     action = "createImage"
     task_state = "image_snapshot"
     from_states = frozenset({ACTIVE, STOPPED})
-    safe_words = Snapshot.safe_words
-    words_for = Snapshot.words_for
+    safe_words = CreateImage.safe_words
+    words_for = CreateImage.words_for
 
     def check(self, subject: Subject) -> Facts:
         server, image = subject.server, subject.params["image"]["id"]

@@ -15,13 +15,20 @@ import msgspec
 
 from kilonova.domain.errors import Superseded
 from kilonova.placement import groups, ledger
+from kilonova.placement.capacity import (
+    LOCK_PROVIDERS,
+    CandidateChoice,
+    HostCandidate,
+    ProviderCapacity,
+    first_fitting,
+    read_capacities,
+)
 from kilonova.placement.claims import must_accept
 from kilonova.placement.fence import LOCK_FENCE, RECORD, Fence
-from kilonova.placement.groups import GroupRule, Standing
+from kilonova.placement.groups import GroupPlacement, GroupRule
 from kilonova.placement.history import Origin
 from kilonova.placement.ledger import ConsumerChange
 from kilonova.placement.outcomes import Claimed, NotClaimed, Refusal
-from kilonova.placement.rooms import LOCK_PROVIDERS, Candidate, Choice, Room, first_fitting, read_rooms
 from kilonova.store.fences import MappingTooOld
 from kilonova.world import Row, Store, Tx
 
@@ -29,13 +36,13 @@ Outcome = Claimed | NotClaimed
 Outcomes = dict[str, Outcome]  # by server; one that has gone its own way is missing
 
 
-class Member(msgspec.Struct, frozen=True):
+class BatchMember(msgspec.Struct, frozen=True):
     fence: Fence
-    candidates: tuple[Candidate, ...]  # best first
+    candidates: tuple[HostCandidate, ...]  # best first
 
 
 class _NoRoomForAll(Exception):
-    """Nothing is written; `refused` is of the first that found no room."""
+    """Nothing is written; `refused` is of the first that found no capacity."""
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
         super().__init__()
@@ -43,7 +50,7 @@ class _NoRoomForAll(Exception):
 
 
 async def claim_many(
-    store: Store, members: Sequence[Member], *, project: str, user: str, group: GroupRule | None = None
+    store: Store, members: Sequence[BatchMember], *, project: str, user: str, group: GroupRule | None = None
 ) -> Outcomes:
     """Asked again for the same (turn, ordinal), the recorded outcomes are the answer."""
     ordered = sorted(members, key=lambda member: member.fence.server)
@@ -54,7 +61,7 @@ async def claim_many(
             ordered = await _still_mapped(ordered)
 
 
-async def _still_mapped(members: Sequence[Member]) -> list[Member]:
+async def _still_mapped(members: Sequence[BatchMember]) -> list[BatchMember]:
     mapped = []
     for member in members:
         with contextlib.suppress(Superseded):
@@ -63,7 +70,7 @@ async def _still_mapped(members: Sequence[Member]) -> list[Member]:
 
 
 async def _claim_or_refuse(
-    store: Store, ordered: Sequence[Member], project: str, user: str, group: GroupRule | None
+    store: Store, ordered: Sequence[BatchMember], project: str, user: str, group: GroupRule | None
 ) -> Outcomes:
     try:
         return await store.write(lambda tx: _claim(tx, ordered, project, user, group))
@@ -72,12 +79,12 @@ async def _claim_or_refuse(
         return await store.write(lambda tx: _record_all(tx, ordered, refused))
 
 
-async def _claim(tx: Tx, members: Sequence[Member], project: str, user: str, group: GroupRule | None) -> Outcomes:
+async def _claim(tx: Tx, members: Sequence[BatchMember], project: str, user: str, group: GroupRule | None) -> Outcomes:
     known, waiting = await _fenced(tx, members)
     if not waiting:
         return known
     standings = [
-        await groups.stand(tx, member.fence.server, group) if group else Standing(member.fence.server)
+        await groups.stand(tx, member.fence.server, group) if group else GroupPlacement(member.fence.server)
         for member in waiting
     ]
     holdings = await ledger.lock(tx, [member.fence.server for member in waiting])
@@ -91,17 +98,17 @@ async def _claim(tx: Tx, members: Sequence[Member], project: str, user: str, gro
     origin = Origin("claim", turn=first.turn, ordinal=first.ordinal)
     await ledger.apply(tx, holdings, changes, accepting=accepting, origin=origin)
     for member, standing, choice in zip(waiting, standings, choices, strict=True):
-        assert choice.room is not None
-        await groups.resettle(tx, standing, gone=(), here=[choice.room.provider])
-        known[member.fence.server] = Claimed(choice.room.uuid, "", tuple(choice.refused))
+        assert choice.capacity is not None
+        await groups.resettle(tx, standing, gone=(), here=[choice.capacity.provider])
+        known[member.fence.server] = Claimed(choice.capacity.uuid, "", tuple(choice.refused))
     await _record(tx, waiting, known)
     return known
 
 
-async def _fenced(tx: Tx, members: Sequence[Member]) -> tuple[Outcomes, list[Member]]:
+async def _fenced(tx: Tx, members: Sequence[BatchMember]) -> tuple[Outcomes, list[BatchMember]]:
     """What was recorded for this very step, and who is still to be served."""
     known: Outcomes = {}
-    waiting: list[Member] = []
+    waiting: list[BatchMember] = []
     for member in members:
         row: Row | None = await tx.one(LOCK_FENCE, server_id=member.fence.server)
         assert row is not None, "an upsert gives its row back"
@@ -114,39 +121,41 @@ async def _fenced(tx: Tx, members: Sequence[Member]) -> tuple[Outcomes, list[Mem
     return known, waiting
 
 
-async def _choices(tx: Tx, members: Sequence[Member], standings: Sequence[Standing]) -> list[Choice]:
+async def _choices(
+    tx: Tx, members: Sequence[BatchMember], standings: Sequence[GroupPlacement]
+) -> list[CandidateChoice]:
     uuids = list(dict.fromkeys(uuid for member in members for each in member.candidates for uuid in each.parts()))
     await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=[])
-    rooms = await read_rooms(tx, uuids)
-    choices: list[Choice] = []
+    capacities = await read_capacities(tx, uuids)
+    choices: list[CandidateChoice] = []
     for number, (member, standing) in enumerate(zip(members, standings, strict=True)):
-        choice = first_fitting(member.candidates, rooms, standing)
-        if choice.room is None:
+        choice = first_fitting(member.candidates, capacities, standing)
+        if choice.capacity is None:
             raise _NoRoomForAll(choice.refused)
-        _take(rooms, choice)
+        _take(capacities, choice)
         for other in standings[number + 1 :]:
-            other.others.setdefault(choice.room.root, set()).add(member.fence.server)
+            other.others.setdefault(choice.capacity.root, set()).add(member.fence.server)
         choices.append(choice)
     return choices
 
 
-def _take(rooms: Mapping[str, Room], choice: Choice) -> None:
+def _take(capacities: Mapping[str, ProviderCapacity], choice: CandidateChoice) -> None:
     """What one has taken, the next does not find."""
-    by_id = {room.provider: room for room in rooms.values()}
+    by_id = {capacity.provider: capacity for capacity in capacities.values()}
     for (provider, class_id, _), amount in choice.rows.items():
-        shelves = by_id[provider].shelves
-        for name, shelf in shelves.items():
-            if shelf.class_id == class_id:
-                shelves[name] = replace(shelf, used=shelf.used + amount)
+        classes = by_id[provider].classes
+        for name, of_class in classes.items():
+            if of_class.class_id == class_id:
+                classes[name] = replace(of_class, used=of_class.used + amount)
 
 
-async def _record_all(tx: Tx, members: Sequence[Member], outcome: Outcome) -> Outcomes:
+async def _record_all(tx: Tx, members: Sequence[BatchMember], outcome: Outcome) -> Outcomes:
     known, waiting = await _fenced(tx, members)
     await _record(tx, waiting, outcomes := {member.fence.server: outcome for member in waiting})
     return known | outcomes
 
 
-async def _record(tx: Tx, members: Sequence[Member], outcomes: Outcomes) -> None:
+async def _record(tx: Tx, members: Sequence[BatchMember], outcomes: Outcomes) -> None:
     rows = [
         {
             "server": member.fence.server,

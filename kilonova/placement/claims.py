@@ -21,24 +21,24 @@ from collections.abc import Sequence
 import msgspec
 
 from kilonova.placement import groups, ledger
+from kilonova.placement.capacity import CandidateChoice, HostCandidate, choose
 from kilonova.placement.fence import Attempt, Fence, fenced
-from kilonova.placement.groups import GroupRule, Standing
+from kilonova.placement.groups import GroupPlacement, GroupRule
 from kilonova.placement.history import Origin
 from kilonova.placement.ledger import CONSUMER, ConsumerChange, Holding, Rows
-from kilonova.placement.outcomes import Claimed, Dropped, NotClaimed, Refusal, Released, Returned
-from kilonova.placement.rooms import Candidate, Choice, choose
+from kilonova.placement.outcomes import Claimed, ClaimReturned, Dropped, NotClaimed, Refusal, Released
 from kilonova.world import Store, Tx
 
 __all__ = [
-    "Candidate",
+    "ClaimReturned",
     "Claimed",
     "Dropped",
     "Fence",
     "GroupRule",
+    "HostCandidate",
     "NotClaimed",
     "Refusal",
     "Released",
-    "Returned",
     "claim",
     "claim_evacuation",
     "claim_move",
@@ -54,7 +54,7 @@ __all__ = [
 async def claim(
     store: Store,
     fence: Fence,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[HostCandidate],
     *,
     project: str,
     user: str,
@@ -68,13 +68,13 @@ async def claim(
         server = holdings[fence.server]
         own = server.held_by(CONSUMER)
         choice = await choose(tx, candidates, standing, own=own, lock=_locked(attempt, server))
-        if choice.room is None:
+        if choice.capacity is None:
             return NotClaimed(tuple(choice.refused))
         kept = _without(server.rows, own)
         change = ConsumerChange(fence.server, kept | choice.rows, project, user, server.type_id)
         await ledger.apply(tx, holdings, [change], accepting=must_accept(choice, own), origin=_by("claim", fence))
-        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
-        return Claimed(choice.room.uuid, "", tuple(choice.refused))
+        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.capacity.provider])
+        return Claimed(choice.capacity.uuid, "", tuple(choice.refused))
 
     return await fenced(store, fence, verb, Claimed | NotClaimed)
 
@@ -83,7 +83,7 @@ async def claim_move(
     store: Store,
     fence: Fence,
     migration: str,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[HostCandidate],
     *,
     project: str,
     user: str,
@@ -98,7 +98,7 @@ async def claim_move(
         own = server.held_by(CONSUMER)
         leaving, freed = _leaving(own, again=bool(moving.rows) or _was_claimed_for(attempt, migration))
         choice = await choose(tx, candidates, standing, own=freed, lock=_locked(attempt, server, moving))
-        if choice.room is None:
+        if choice.capacity is None:
             return NotClaimed(tuple(choice.refused))
         source = moving.rows | leaving
         changes = [
@@ -106,22 +106,22 @@ async def claim_move(
             ConsumerChange(fence.server, _without(server.rows, own) | choice.rows, project, user, server.type_id),
         ]
         await ledger.apply(tx, holdings, changes, accepting=must_accept(choice, freed), origin=_by("claim_move", fence))
-        here = {*_providers(source), choice.room.provider}
+        here = {*_providers(source), choice.capacity.provider}
         await groups.resettle(tx, standing, gone=_providers(freed), here=here)
-        return Claimed(choice.room.uuid, migration, tuple(choice.refused))
+        return Claimed(choice.capacity.uuid, migration, tuple(choice.refused))
 
     return await fenced(store, fence, verb, Claimed | NotClaimed)
 
 
-async def return_move(store: Store, fence: Fence, migration: str) -> Returned:
+async def return_move(store: Store, fence: Fence, migration: str) -> ClaimReturned:
     """What the migration holds is the server's own again, what the server held meanwhile is free."""
 
-    async def verb(tx: Tx, attempt: Attempt) -> Returned:
+    async def verb(tx: Tx, attempt: Attempt) -> ClaimReturned:
         standing = await groups.stand_again(tx, fence.server)
         holdings = await ledger.lock(tx, [fence.server, migration])
         server, moving = holdings[fence.server], holdings[migration]
         if not moving.rows and not _was_claimed_for(attempt, migration):
-            return Returned(0, 0)
+            return ClaimReturned(0, 0)
         own = server.held_by(CONSUMER)
         owner = server if server.exists else moving
         rows = _without(server.rows, own) | moving.rows
@@ -131,9 +131,9 @@ async def return_move(store: Store, fence: Fence, migration: str) -> Returned:
         ]
         await ledger.apply(tx, holdings, changes, origin=_by("return_move", fence))
         await groups.resettle(tx, standing, gone=_providers(own), here=_providers(moving.rows))
-        return Returned(len(moving.rows), len(own))
+        return ClaimReturned(len(moving.rows), len(own))
 
-    return await fenced(store, fence, verb, Returned)
+    return await fenced(store, fence, verb, ClaimReturned)
 
 
 async def drop_move(store: Store, fence: Fence, migration: str) -> Dropped:
@@ -175,7 +175,7 @@ async def claim_evacuation(
     store: Store,
     fence: Fence,
     evacuation: str,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[HostCandidate],
     *,
     project: str,
     user: str,
@@ -194,36 +194,36 @@ async def claim_evacuation(
         again = bool(server.held_by(evacuation)) or _was_claimed_for(attempt, evacuation)
         leaving, freed = _leaving(own, again=again)
         choice = await choose(tx, candidates, standing, own=freed, lock=_locked(attempt, server))
-        if choice.room is None:
+        if choice.capacity is None:
             return NotClaimed(tuple(choice.refused))
         rows = _without(server.rows, own) | _held_for(evacuation, leaving) | choice.rows
         change = ConsumerChange(fence.server, rows, project, user, server.type_id)
         await ledger.apply(
             tx, holdings, [change], accepting=must_accept(choice, freed), origin=_by("claim_evacuation", fence)
         )
-        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.room.provider])
-        return Claimed(choice.room.uuid, evacuation, tuple(choice.refused))
+        await groups.resettle(tx, standing, gone=_providers(own), here=[choice.capacity.provider])
+        return Claimed(choice.capacity.uuid, evacuation, tuple(choice.refused))
 
     return await fenced(store, fence, verb, Claimed | NotClaimed)
 
 
-async def return_evacuation(store: Store, fence: Fence, evacuation: str) -> Returned:
+async def return_evacuation(store: Store, fence: Fence, evacuation: str) -> ClaimReturned:
     """What is held for the evacuation is the server's own again, the destination is free."""
 
-    async def verb(tx: Tx, attempt: Attempt) -> Returned:
+    async def verb(tx: Tx, attempt: Attempt) -> ClaimReturned:
         standing = await groups.stand_again(tx, fence.server)
         holdings = await ledger.lock(tx, [fence.server])
         server = holdings[fence.server]
         source, own = server.held_by(evacuation), server.held_by(CONSUMER)
         if not source and not _was_claimed_for(attempt, evacuation):
-            return Returned(0, 0)
+            return ClaimReturned(0, 0)
         rows = _without(_without(server.rows, own), source) | _held_for(CONSUMER, source)
         change = ConsumerChange(fence.server, rows, server.project, server.user, server.type_id)
         await ledger.apply(tx, holdings, [change], origin=_by("return_evacuation", fence))
         await groups.resettle(tx, standing, gone=_providers(own), here=_providers(source))
-        return Returned(len(source), len(own))
+        return ClaimReturned(len(source), len(own))
 
-    return await fenced(store, fence, verb, Returned)
+    return await fenced(store, fence, verb, ClaimReturned)
 
 
 async def drop_holder(store: Store, server: str, evacuation: str) -> Dropped:
@@ -269,8 +269,8 @@ def _by(verb: str, fence: Fence) -> Origin:
     return Origin(verb, fence.server, fence.turn, fence.ordinal)
 
 
-async def _stand(tx: Tx, server: str, group: GroupRule | None) -> Standing:
-    return await groups.stand(tx, server, group) if group else Standing(server)
+async def _stand(tx: Tx, server: str, group: GroupRule | None) -> GroupPlacement:
+    return await groups.stand(tx, server, group) if group else GroupPlacement(server)
 
 
 def _locked(attempt: Attempt, *holdings: Holding) -> set[int] | None:
@@ -286,10 +286,10 @@ def _leaving(own: Rows, *, again: bool) -> tuple[Rows, Rows]:
     return ({}, own) if again else (own, {})
 
 
-def must_accept(choice: Choice, own: Rows) -> set[int]:
+def must_accept(choice: CandidateChoice, own: Rows) -> set[int]:
     """Who gives more than the server had there, and the host itself: a claim renewed is no new claim."""
     more = {key[0] for key, amount in choice.rows.items() if amount > own.get(key, 0)}
-    return more | {choice.room.provider} if more and choice.room is not None else more
+    return more | {choice.capacity.provider} if more and choice.capacity is not None else more
 
 
 def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:

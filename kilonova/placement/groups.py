@@ -55,7 +55,7 @@ class GroupRule(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Standing:
+class GroupPlacement:
     """Where a server counts in its groups, and where the others of its group are."""
 
     server: str
@@ -79,10 +79,10 @@ class Standing:
         return {group for group, _ in self.own} | ({self.rule.group} if self.rule else set())
 
 
-async def stand(tx: Tx, server: str, rule: GroupRule) -> Standing:
+async def stand(tx: Tx, server: str, rule: GroupRule) -> GroupPlacement:
     """For a claim: lock the group and count who is where."""
     await tx.run(LOCK_GROUP, group_id=rule.group, updated_at=await tx.now())
-    standing = Standing(server, rule)
+    standing = GroupPlacement(server, rule)
     for row in await tx.all(READ_GROUP, group=rule.group):
         if row["server_id"] == server:
             standing.own.add((rule.group, row["root_id"]))
@@ -91,9 +91,9 @@ async def stand(tx: Tx, server: str, rule: GroupRule) -> Standing:
     return standing
 
 
-async def stand_again(tx: Tx, server: str) -> Standing:
+async def stand_again(tx: Tx, server: str) -> GroupPlacement:
     """For what is never refused: lock the groups this server counts in, if any."""
-    standing = Standing(server)
+    standing = GroupPlacement(server)
     found = await tx.all(READ_SERVER, server=server)
     if not found:
         return standing
@@ -103,7 +103,7 @@ async def stand_again(tx: Tx, server: str) -> Standing:
     return standing
 
 
-async def resettle(tx: Tx, standing: Standing, *, gone: Iterable[int], here: Iterable[int]) -> None:
+async def resettle(tx: Tx, standing: GroupPlacement, *, gone: Iterable[int], here: Iterable[int]) -> None:
     """The server no longer counts on the hosts of providers `gone` and does on those of `here` (here wins)."""
     if not standing.groups():
         return
@@ -116,11 +116,11 @@ async def resettle(tx: Tx, standing: Standing, *, gone: Iterable[int], here: Ite
     await _write(tx, standing, wanted)
 
 
-async def leave(tx: Tx, standing: Standing) -> None:
+async def leave(tx: Tx, standing: GroupPlacement) -> None:
     await _write(tx, standing, set())
 
 
-async def _write(tx: Tx, standing: Standing, wanted: Collection[tuple[str, int]]) -> None:
+async def _write(tx: Tx, standing: GroupPlacement, wanted: Collection[tuple[str, int]]) -> None:
     gone = [_use(standing.server, *use) for use in sorted(standing.own.difference(wanted))]
     new = [_use(standing.server, *use) for use in sorted(set(wanted) - standing.own)]
     for statement, rows in ((DELETE_USE, gone), (INSERT_USE, new)):

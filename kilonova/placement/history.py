@@ -41,7 +41,7 @@ class Origin(msgspec.Struct, frozen=True):
 UNTOLD = Origin("write")
 
 
-class Share(msgspec.Struct, frozen=True):
+class AllocationRecord(msgspec.Struct, frozen=True):
     provider: str
     provider_name: str
     resource_class: str
@@ -58,7 +58,7 @@ class Line(msgspec.Struct, frozen=True):
     turn: int | None
     ordinal: int | None
     who: str
-    holds: list[Share]
+    holds: list[AllocationRecord]
 
 
 async def record(tx: Tx, origin: Origin, now: float, entries: Sequence[Entry]) -> None:
@@ -81,9 +81,9 @@ async def read_history(store: Store, server: str) -> list[Line]:
         providers = {row["id"]: (row["uuid"], row["name"]) for row in await tx.all(PROVIDERS)}
         classes = {row["id"]: row["name"] for row in await tx.all(CLASSES)}
 
-        def share(provider: int, class_: int, holder: str, amount: int) -> Share:
+        def share(provider: int, class_: int, holder: str, amount: int) -> AllocationRecord:
             uuid, name = providers.get(provider, ("", f"removed provider {provider}"))
-            return Share(uuid, name, classes.get(class_, f"removed class {class_}"), amount, holder)
+            return AllocationRecord(uuid, name, classes.get(class_, f"removed class {class_}"), amount, holder)
 
         return [
             Line(

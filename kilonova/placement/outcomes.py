@@ -32,7 +32,7 @@ class NotClaimed(msgspec.Struct, frozen=True, tag="not_claimed"):
         return "; ".join(refusal.sentence for refusal in self.refused) or "there was no candidate to claim"
 
 
-class Returned(msgspec.Struct, frozen=True, tag="returned"):
+class ClaimReturned(msgspec.Struct, frozen=True, tag="returned"):
     """The source's share is the server's own again; `dropped` rows on the destination are gone."""
 
     returned: int

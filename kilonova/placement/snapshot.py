@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from kilonova.placement.names import CUSTOM
 from kilonova.placement.snapshot_columns import Bits, Bools, ClassColumns, Ints, NameColumns, Places, grown, unpacked
-from kilonova.placement.snapshot_reading import ALL, Changes, read_changes
+from kilonova.placement.snapshot_reading import ALL, SnapshotChanges, read_changes
 from kilonova.placement.snapshot_trees import Trees
 from kilonova.world import Row, Store
 
-__all__ = ["Bits", "Bools", "ClassColumns", "Ints", "Places", "Snapshot", "snapshot_of"]
+__all__ = ["Bits", "Bools", "ClassColumns", "Ints", "PlacementSnapshot", "Places", "snapshot_of"]
 
 FIRST_ROWS = 64
 NOWHERE = -1  # as a parent: it is a root
@@ -30,7 +30,7 @@ COLUMNS = ("generation", "accepting", "updated_at", "root", "parent", "alive", "
 Names = tuple[str, ...]
 
 
-class Snapshot:
+class PlacementSnapshot:
     """Columns over providers; `index` gives a provider's place in each of them."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Snapshot:
         self._empty()  # only now: whoever looks while we wait sees the old columns, not none
         self.take(changes)
 
-    def take(self, changes: Changes) -> None:
+    def take(self, changes: SnapshotChanges) -> None:
         self._taken += 1
         for uuid in changes.removed:
             self._forget(uuid)
@@ -121,7 +121,7 @@ class Snapshot:
             del self.classes[name]  # nobody has it any more, perhaps it does not even exist
         self.watermark = changes.watermark
 
-    def copied(self) -> Snapshot:
+    def copied(self) -> PlacementSnapshot:
         """One that stays as it is while this one is brought up to date."""
         same = copy.copy(self)
         same.index, same._free, same._sets = dict(self.index), list(self._free), dict(self._sets)
@@ -134,7 +134,7 @@ class Snapshot:
         same._lock, same._trees = asyncio.Lock(), None
         return same
 
-    def with_own_use(self, names: Iterable[str]) -> Snapshot:
+    def with_own_use(self, names: Iterable[str]) -> PlacementSnapshot:
         """One that others never see, to be filled on trial: what is used of these classes is its own, all else is
         shared with this one, which must not change meanwhile."""
         trial = copy.copy(self)
@@ -255,12 +255,12 @@ def _custom_last(name: str) -> tuple[bool, str]:
     return name.startswith(CUSTOM), name
 
 
-_SHARED: WeakKeyDictionary[Store, Snapshot] = WeakKeyDictionary()
+_SHARED: WeakKeyDictionary[Store, PlacementSnapshot] = WeakKeyDictionary()
 
 
-def snapshot_of(store: Store) -> Snapshot:
+def snapshot_of(store: Store) -> PlacementSnapshot:
     """The one snapshot of this database in this process: the scheduler and the API look at the same."""
     found = _SHARED.get(store)
     if found is None:
-        found = _SHARED[store] = Snapshot()
+        found = _SHARED[store] = PlacementSnapshot()
     return found

@@ -114,7 +114,7 @@ IS_NEWS = Sql(
 
 
 @dataclass(slots=True, frozen=True)
-class Changes:
+class SnapshotChanges:
     watermark: int
     providers: Sequence[Row]
     inventories: Sequence[Row]  # of these providers, all of them
@@ -126,17 +126,19 @@ def _id(row: Row) -> int:
     return number
 
 
-async def read_changes(store: Store, since: int) -> Changes:
+async def read_changes(store: Store, since: int) -> SnapshotChanges:
     asked = await store.ask(IS_NEWS, since=since) if since else None
     if asked is not None and not asked["news"]:
-        return Changes(asked["watermark"], (), (), ())
+        return SnapshotChanges(asked["watermark"], (), (), ())
 
-    async def body(tx: Tx) -> Changes:
+    async def body(tx: Tx) -> SnapshotChanges:
         before = await tx.one(READ_WATERMARK)  # first: what commits after it is read now or the next time
         providers = await tx.all(READ_PROVIDERS, since=since)
         offers = await tx.all(READ_INVENTORIES, since=since) if providers else ()
         removed = await tx.all(READ_REMOVED, since=since) if since else ()
         providers = sorted(providers, key=_id)
-        return Changes(before["watermark"] if before else 0, providers, offers, [row["uuid"] for row in removed])
+        return SnapshotChanges(
+            before["watermark"] if before else 0, providers, offers, [row["uuid"] for row in removed]
+        )
 
     return await store.read(body, few=since > 0)

@@ -9,13 +9,13 @@ import numpy as np
 from kilonova.placement.snapshot_columns import Bools, Places
 
 if TYPE_CHECKING:
-    from kilonova.placement.snapshot import Snapshot
+    from kilonova.placement.snapshot import PlacementSnapshot
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 
 
 class Trees:
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: PlacementSnapshot) -> None:
         self._snapshot = snapshot
         rows = snapshot.rows
         self._root: Places = snapshot.root[:rows]

@@ -11,11 +11,11 @@ import msgspec
 
 from kilonova.domain.errors import Refused
 from kilonova.placement import consumers, ledger
+from kilonova.placement.capacity import ProviderCapacity, read_capacities
 from kilonova.placement.history import Origin
 from kilonova.placement.ledger import CONSUMER, ConsumerChange, Holding, Rows
 from kilonova.placement.names import unknown_classes
 from kilonova.placement.refusals import ClaimRefused, LostRace, NoSuchProvider, WrongUnit, unit_fault
-from kilonova.placement.rooms import Room, read_rooms
 from kilonova.world import Body, Store, Tx
 
 TRIES = 10  # as Placement's allocation_conflict_retry_count
@@ -76,12 +76,12 @@ async def write(tx: Tx, wishes: Sequence[Wish], origin: Origin) -> None:
     holdings = await ledger.lock(tx, [wish.consumer for wish in wishes])
     for wish in wishes:
         _check_generation(wish, holdings[wish.consumer])
-    rooms = await read_rooms(tx, sorted({provider for wish in wishes for provider in wish.wanted}))
+    capacities = await read_capacities(tx, sorted({provider for wish in wishes for provider in wish.wanted}))
     types = await consumers.type_ids(tx, [wish.type for wish in wishes if wish.type is not None])
     changes, raising = [], set[int]()
     for wish in wishes:
         held = holdings[wish.consumer]
-        own = await _rows(tx, wish, rooms)
+        own = await _rows(tx, wish, capacities)
         raising |= {provider for provider, _, _ in own or held.held_by(CONSUMER)}
         rows = own | {key: amount for key, amount in held.rows.items() if key[2] != CONSUMER}
         type_id = held.type_id if wish.type is None else types[wish.type]
@@ -97,21 +97,21 @@ def _check_generation(wish: Wish, held: Holding) -> None:
         raise Refused("generation_conflict", text)
 
 
-async def _rows(tx: Tx, wish: Wish, rooms: Mapping[str, Room]) -> Rows:
+async def _rows(tx: Tx, wish: Wish, capacities: Mapping[str, ProviderCapacity]) -> Rows:
     rows: Rows = {}
     for uuid, amounts in wish.wanted.items():
-        room = rooms.get(uuid)
-        if room is None:
+        capacity = capacities.get(uuid)
+        if capacity is None:
             text = f"Allocation for resource provider '{uuid}' that does not exist."
             raise Refused("unknown_provider", text)
         for name, amount in amounts.items():
-            shelf = room.shelves.get(name)
-            if shelf is None:
+            of_class = capacity.classes.get(name)
+            if of_class is None:
                 raise await _not_offered(tx, uuid, name)
-            fault = unit_fault(amount, shelf.min_unit, shelf.max_unit, shelf.step_size)
+            fault = unit_fault(amount, of_class.min_unit, of_class.max_unit, of_class.step_size)
             if fault:
                 raise WrongUnit(uuid, name, amount, fault)
-            rows[room.provider, shelf.class_id, CONSUMER] = amount
+            rows[capacity.provider, of_class.class_id, CONSUMER] = amount
     return rows
 
 

@@ -35,7 +35,7 @@ _LIMITS = Sql(
 )
 
 
-class Given:
+class ProjectLimits:
     """What is set for a project, in one read: its own limits, its users', and the defaults that they replace."""
 
     def __init__(self, defaults: Limits) -> None:
@@ -50,8 +50,8 @@ class Given:
         return self.users.get(user, {}).get(resource, self.of_project(resource))
 
 
-async def given(tx: Tx, project: str, defaults: Limits) -> Given:
-    found = Given(defaults)
+async def given(tx: Tx, project: str, defaults: Limits) -> ProjectLimits:
+    found = ProjectLimits(defaults)
     for row in await tx.all(_LIMITS, project_id=project):
         if row["by_default"]:
             found.defaults[row["resource"]] = row["hard_limit"]

@@ -8,7 +8,7 @@ import msgspec
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.quota.check import DEFAULT_CLASS, Given, exceeded, given, put_limit, set_limit
+from kilonova.quota.check import DEFAULT_CLASS, ProjectLimits, exceeded, given, put_limit, set_limit
 from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, Limits, filled
 from kilonova.quota.usage import used
 from kilonova.schema.tables.quotas import quota_classes, quotas
@@ -30,7 +30,7 @@ class Quotas:
     async def show(self, project: str, user: str = "", *, counted: bool = False) -> dict[str, Quota]:
         """By resource. Only what is counted over a project has a use here; the rest is checked where it is made."""
 
-        async def body(tx: Tx) -> tuple[Given, dict[str, int]]:
+        async def body(tx: Tx) -> tuple[ProjectLimits, dict[str, int]]:
             found = await given(tx, project, self._configured)
             return found, await _counted(tx, project, user) if counted else {}
 
@@ -103,11 +103,11 @@ async def _counted(tx: Tx, project: str, user: str) -> dict[str, int]:
     return {**await used(tx, project, user), "server_groups": len(await rows.fetch_all(tx, server_groups, **of))}
 
 
-def _limit(found: Given, user: str, resource: str) -> int:
+def _limit(found: ProjectLimits, user: str, resource: str) -> int:
     return found.of_user(user, resource) if user else found.of_project(resource)
 
 
-def _check_range(found: Given, user: str, resource: str, limit: int, in_use: int) -> None:
+def _check_range(found: ProjectLimits, user: str, resource: str, limit: int, in_use: int) -> None:
     promised = sum(
         max(limits.get(resource, 0), 0) for name, limits in found.users.items() if name != user
     )  # to others, or to all of them

@@ -215,7 +215,7 @@ def make_placement_app(service: PlacementService, settings: Settings, auth: str,
 
     from kilonova.api.cors import with_cors
     from kilonova.api.health import PAGES
-    from kilonova.api.identity.dialect import IdentityDialect, RootDialect
+    from kilonova.api.identity.dialect import IdentityDialect, IdentityRootDialect
     from kilonova.api.identity.routes import ROOT_ROUTES
     from kilonova.api.identity.routes import ROUTES as IDENTITY_ROUTES
     from kilonova.api.metrics import metrics_pages
@@ -233,7 +233,7 @@ def make_placement_app(service: PlacementService, settings: Settings, auth: str,
     pages.state.service = service
     apps |= {"/healthz": pages, "/readyz": pages, "/metrics": pages}
     if auth != NOAUTH:
-        apps["/identity"] = ServiceApp(service, ROOT_ROUTES, RootDialect())
+        apps["/identity"] = ServiceApp(service, ROOT_ROUTES, IdentityRootDialect())
         apps["/identity/v3"] = ServiceApp(service, IDENTITY_ROUTES, IdentityDialect())
     cors = (TESTED_ORIGIN, TESTED_HEADER) if profile == "cors" else _cors(settings)
     return with_cors(Mux(apps, pages), *cors)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from kilonova.compute.drivers.libvirt.images import ImageSource
     from kilonova.domain.host_network import HostNetwork
     from kilonova.settings import Settings
-    from kilonova.world import Bus, ConsoleDoor, Uploads
+    from kilonova.world import Bus, ConsoleDoor, ImageUploader
 
 NETWORK_NAME = "network"  # the directory that remembers what is plugged
 PASSABLE = stat.S_IXGRP | stat.S_IXOTH
 
 
 class RealHost:
-    """The counterpart of `compute.room.Room`, with one host."""
+    """The counterpart of `compute.simulated_fleet.SimulatedFleet`, with one host."""
 
     def __init__(self, agent: Agent, driver: LibvirtDriver, memory: FileMemory, networking: Networking) -> None:
         self.agent, self._driver, self._memory, self._networking = agent, driver, memory, networking
@@ -93,7 +93,7 @@ def make_real_host(
     host: str,
     path: Path,
     bus: Bus,
-    uploads: Uploads,
+    uploads: ImageUploader,
     images: ImageSource,
     consoles: ConsoleDoor,
     disk_url: str = "",

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kilonova.api.service import Service
     from kilonova.bus.memory import MemoryHub
     from kilonova.compute.drivers.hardware import Hardware
-    from kilonova.compute.room import Room
+    from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.conductor.service import Conductor
     from kilonova.engine.secrets import Seal
     from kilonova.roles.real_host import RealHost
@@ -134,7 +134,7 @@ async def embedded(
         service = make_service(engine, settings, data.path, url, unready, policy, stores.backend)
         name = "" if hardware is not None else own_name(settings)
         await closing.enter_async_context(keeping_volumes(service, data.path, [name] if name else []))
-        hosts: Room | RealHost
+        hosts: SimulatedFleet | RealHost
         if hardware is not None:
             hosts = await _start_simulated(hardware, settings, hub, service, conductor, closing)
         else:
@@ -173,7 +173,7 @@ async def _start_simulated(
     service: Service,
     conductor: Conductor,
     closing: contextlib.AsyncExitStack,
-) -> Room:
+) -> SimulatedFleet:
     from kilonova.bus.memory import MemoryBus
     from kilonova.hosts.states import fence_absent
     from kilonova.operations.image_bytes import DirectImageBytes

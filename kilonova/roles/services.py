@@ -118,20 +118,20 @@ async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = (
     """While this lasts, the files of this data directory's volumes are made, copied and removed as records say, and
     served to hosts. `local`: hosts that are this machine."""
     from kilonova.services.volume.exports import Exports, Listening
-    from kilonova.services.volume.files import Files
+    from kilonova.services.volume.files import VolumeFiles
     from kilonova.store.modes import EXPORTS_NAME
 
-    bus, options, parts = service.world.bus, service.world.settings.volume, service.volumes.parts
+    bus, options, context = service.world.bus, service.world.settings.volume, service.volumes.context
     limits = {"tasks": options.file_tasks, "seconds": options.file_task_timeout}
     files, listening = path / VOLUMES_NAME, Listening(options.target_ip_address, options.port_range, local)
-    exports = Exports(parts.control, parts.seal, parts.backends.own, files, path / EXPORTS_NAME, listening)
-    keeper = service.volumes.keeper(Files(files, service.reserve), service.images, exports, **limits)
+    exports = Exports(context.control, context.seal, context.backends.own, files, path / EXPORTS_NAME, listening)
+    worker = service.volumes.worker(VolumeFiles(files, service.reserve), service.images, exports, **limits)
     watching = [asyncio.create_task(one) for one in (service.reserve.watch(), exports.mind(service.reserve))]
     try:
-        await keeper.start(bus)
+        await worker.start(bus)
         await service.volumes.contents.serve(bus)
         yield
     finally:
         for task in watching:
             task.cancel()
-        await keeper.stop()
+        await worker.stop()

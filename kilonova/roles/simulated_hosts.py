@@ -10,14 +10,14 @@ from kilonova.roles.wiring import make_world
 if TYPE_CHECKING:
     from kilonova.compute.agent import Agent
     from kilonova.compute.drivers.hardware import Hardware
-    from kilonova.compute.room import Room
+    from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.settings import Settings
-    from kilonova.world import Bus, ConsoleDoor, Uploads
+    from kilonova.world import Bus, ConsoleDoor, ImageUploader
 
 
 def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
-    from kilonova.compute.drivers.board import Board
     from kilonova.compute.drivers.simulated import SAME_HOST
+    from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 
     shape = settings.simulated
     hardware.add_host(
@@ -28,7 +28,7 @@ def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
         shared_storage=shape.shared_storage,
         boot_seconds=shape.boot_seconds,
         copy_seconds=shape.copy_seconds,
-        board=Board(shape.numa_nodes, shape.cpu_threads, shape.huge_pages, shape.pci),
+        topology=SimulatedTopology(shape.numa_nodes, shape.cpu_threads, shape.huge_pages, shape.pci),
         traits=[SAME_HOST] if shape.same_host_cold_migrate else [],
     )
 
@@ -37,15 +37,15 @@ def make_room(
     hardware: Hardware,
     settings: Settings,
     make_bus: Callable[[str], Bus],
-    make_uploads: Callable[[Bus], Uploads],
+    make_uploads: Callable[[Bus], ImageUploader],
     consoles: ConsoleDoor,
     peers: Callable[[Bus], Any] | None = None,
-) -> Room:
+) -> SimulatedFleet:
     from kilonova.compute.agent import Agent
     from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
     from kilonova.compute.drivers.volumes import BusVolumes
     from kilonova.compute.offer import Offer
-    from kilonova.compute.room import Room
+    from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.operations import REGISTRY
 
     offer = Offer.of(settings)
@@ -61,7 +61,7 @@ def make_room(
         cell = settings.compute.cell or simulated_cell(settings, host)
         return Agent(world, host, REGISTRY, report_interval=interval, storage=storage, cell=cell)
 
-    return Room(hardware, make_bus=make_bus, make_agent=make_agent)
+    return SimulatedFleet(hardware, make_bus=make_bus, make_agent=make_agent)
 
 
 def simulated_cell(settings: Settings, host: str) -> str:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from kilonova.engine.limits import Limits
     from kilonova.engine.secrets import Seal
     from kilonova.notifications.sender import Sender
-    from kilonova.notifications.target import Target
+    from kilonova.notifications.target import NotificationTarget
     from kilonova.services.volume.service import Volumes
     from kilonova.settings import Settings
-    from kilonova.world import Bus, Fence, Stores, Tx, World
+    from kilonova.world import Bus, HostFence, Stores, Tx, World
 
 
 def make_world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:
@@ -148,7 +148,9 @@ def make_sender(engine: Engine, settings: Settings) -> Sender | None:
         return None
     if options.transport == "bus":
         topics, seconds = options.versioned_notifications_topics, options.webhook_timeout
-        target: Target = BusTarget(engine.world.bus, topics, answered_within=seconds if options.bus_answer else None)
+        target: NotificationTarget = BusTarget(
+            engine.world.bus, topics, answered_within=seconds if options.bus_answer else None
+        )
     else:
         secret = read_secret(options.webhook_secret_file) if options.webhook_secret_file else b""
         target = Webhook(options.webhook_url, secret, ca_file=options.webhook_ca_file, seconds=options.webhook_timeout)
@@ -156,7 +158,7 @@ def make_sender(engine: Engine, settings: Settings) -> Sender | None:
     return Sender(engine.world, engine.worker, target, **rules, most=options.max_queued)
 
 
-def make_fence(settings: Settings, hardware: Hardware | None = None) -> Fence | None:
+def make_fence(settings: Settings, hardware: Hardware | None = None) -> HostFence | None:
     """The operator's command; else the power switches of simulated hosts in this process."""
     if settings.ha.fence_command:
         from kilonova.ha.command import CommandFence

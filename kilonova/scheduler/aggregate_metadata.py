@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from kilonova.placement.snapshot import Bools
 from kilonova.scheduler.field import Field
-from kilonova.scheduler.hosts import Kind, Memberships
+from kilonova.scheduler.hosts import AggregateSet, Memberships
 
 Values = Mapping[str, set[str]]
 
@@ -26,7 +26,7 @@ def of_host(field: Field, at: int) -> dict[str, set[str]]:
 def judged(field: Field, judge: Callable[[Values], bool]) -> Bools | None:
     """Once per kind of host; None: all pass."""
 
-    def of_kind(kind: Kind) -> bool:
+    def of_kind(kind: AggregateSet) -> bool:
         return judge(together(field.hosts.memberships(kind)))
 
     return field.hosts.kinds.judged(of_kind)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
-from kilonova.placement.snapshot import Bits, Bools, ClassColumns, Ints, Snapshot
+from kilonova.placement.snapshot import Bits, Bools, ClassColumns, Ints, PlacementSnapshot
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.surroundings import NOBODY, Surroundings
 
@@ -21,7 +21,7 @@ class Field:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: PlacementSnapshot,
         hosts: Hosts,
         *,
         cells: Collection[str] | None = None,

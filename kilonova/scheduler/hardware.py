@@ -25,7 +25,7 @@ SPARE = 1000  # likenesses that no host has any more, before they are cleared aw
 
 
 @dataclass(frozen=True)
-class HostFacts:
+class HardwareFacts:
     hardware: HostHardware
     claims: tuple[HostClaim, ...]
     free: tuple[int, ...]  # dedicated CPUs of each cell, the most first: what is cheap to look at
@@ -33,15 +33,15 @@ class HostFacts:
     likeness: int  # the same number: the same in everything above
 
 
-Judge = Callable[[HostFacts, HardwareWish], str | None]  # a sentence, or None when it fits
+Judge = Callable[[HardwareFacts, HardwareWish], str | None]  # a sentence, or None when it fits
 
 
 class HardwareBook:
     def __init__(self) -> None:
-        self._facts: dict[str, HostFacts] = {}
+        self._facts: dict[str, HardwareFacts] = {}
         self._versions: dict[str, dict[str, int]] = {}  # by cell and host
         self._numbers = count()
-        self._alike: dict[tuple[HostHardware, tuple[HostClaim, ...]], HostFacts] = {}
+        self._alike: dict[tuple[HostHardware, tuple[HostClaim, ...]], HardwareFacts] = {}
         self._judged: dict[tuple[Judge, HardwareWish], dict[int, str | None]] = {}
 
     async def sync(self, store: Store) -> None:
@@ -67,7 +67,7 @@ class HardwareBook:
             self._facts[host] = self._facts_of(hardware, _claims(hardware, by_host[host]))
         self._clear_away()
 
-    def facts(self, host: str) -> HostFacts | None:
+    def facts(self, host: str) -> HardwareFacts | None:
         return self._facts.get(host)
 
     def free_in_cell(self, hosts: Sequence[str], rank: int) -> Ints:
@@ -108,13 +108,13 @@ class HardwareBook:
 
         return judged
 
-    def _facts_of(self, hardware: HostHardware, claims: tuple[HostClaim, ...]) -> HostFacts:
+    def _facts_of(self, hardware: HostHardware, claims: tuple[HostClaim, ...]) -> HardwareFacts:
         known = self._alike.get((hardware, claims))
         if known is None:
             free = sorted((len(cell.dedicated) for cell in free_cells(hardware, claims)), reverse=True)
             taken = {address for claim in claims for address in claim.addresses}
             devices = len(free_devices(hardware.devices, taken))
-            known = HostFacts(hardware, claims, tuple(free), devices, next(self._numbers))
+            known = HardwareFacts(hardware, claims, tuple(free), devices, next(self._numbers))
             self._alike[hardware, claims] = known
         return known
 

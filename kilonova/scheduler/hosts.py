@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kilonova.domain.guest import Hypervisor
-from kilonova.placement.snapshot import Bools, Ints, Snapshot
+from kilonova.placement.snapshot import Bools, Ints, PlacementSnapshot
 from kilonova.scheduler.hardware import HardwareBook
 from kilonova.services.compute.aggregates import Aggregate
 
@@ -69,7 +69,7 @@ class Alike(Generic[T]):
         return np.array([value(thing) for thing in self.things], dtype=np.float64)[self.number]
 
 
-class Kind(msgspec.Struct, frozen=True):
+class AggregateSet(msgspec.Struct, frozen=True):
     """The aggregates that a host is in, by their numbers, as something to compare."""
 
     ids: tuple[int, ...] = ()
@@ -107,7 +107,7 @@ class Hosts:
         self.image_values: dict[str, dict[tuple[str, str], int]] = {}  # by host: its servers' image properties, counted
         self.unclaimed: Counter[str] = Counter()  # by host: servers that are counted there without a claim
         self._metrics: dict[str, Floats] = {}
-        self._rows: tuple[Snapshot | None, int, Ints] = (None, -1, np.zeros(0, dtype=np.int64))
+        self._rows: tuple[PlacementSnapshot | None, int, Ints] = (None, -1, np.zeros(0, dtype=np.int64))
         # Those that were joined last: a request that waits for something else meanwhile decides with these hosts.
         self.join(self.aggregates.values())
 
@@ -129,7 +129,7 @@ class Hosts:
         truths = [judge(hypervisor) for hypervisor in self.hypervisors]
         return None if all(truths) else np.array(truths, dtype=np.bool_)[self.makes.number]
 
-    def memberships(self, kind: Kind) -> Memberships:
+    def memberships(self, kind: AggregateSet) -> Memberships:
         return tuple(self.aggregates[number] for number in kind.ids)
 
     def join(self, aggregates: Iterable[Aggregate]) -> None:
@@ -139,8 +139,10 @@ class Hosts:
         for number in sorted(self.aggregates):
             for host in self.aggregates[number].hosts:
                 ids.setdefault(host, []).append(number)
-        nowhere = Kind()
-        self.kinds: Alike[Kind] = Alike(Kind(tuple(ids[name])) if name in ids else nowhere for name in self.names)
+        nowhere = AggregateSet()
+        self.kinds: Alike[AggregateSet] = Alike(
+            AggregateSet(tuple(ids[name])) if name in ids else nowhere for name in self.names
+        )
 
     def set_odd(self, cell: str, odd: Mapping[str, Odd]) -> None:
         """The hosts of a cell that are not simply up; all its others are."""
@@ -159,7 +161,7 @@ class Hosts:
         for name in counts.keys() & self.index.keys():
             column[self.index[name]] = counts[name]
 
-    def rows(self, snapshot: Snapshot) -> Ints:
+    def rows(self, snapshot: PlacementSnapshot) -> Ints:
         """The place of each host's provider in the snapshot; -1: placement does not know it."""
         of, layout, kept = self._rows
         if of is not snapshot or layout != snapshot.layout:
@@ -175,7 +177,7 @@ class Hosts:
         same.image_values = {host: dict(counts) for host, counts in self.image_values.items()}
         return same
 
-    def open(self, names: Iterable[str], snapshot: Snapshot) -> None:
+    def open(self, names: Iterable[str], snapshot: PlacementSnapshot) -> None:
         """As if these were up and accepting; both are the caller's own."""
         places = self.rows(snapshot)
         for at in [self.index[name] for name in names if name in self.index]:

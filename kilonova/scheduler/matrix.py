@@ -12,7 +12,7 @@ from kilonova.scheduler.field import Field
 from kilonova.scheduler.hosts import Floats
 from kilonova.scheduler.offers import NAME as CAPACITY
 from kilonova.scheduler.offers import Offers
-from kilonova.scheduler.verdict import FilterCount, Verdict
+from kilonova.scheduler.verdict import FilterCount, FilterResult
 
 
 class Stage(NamedTuple):
@@ -94,15 +94,15 @@ class Matrix:
     def rejections(self, at: int) -> list[Stage]:
         return [stage for stage in self.stages if not stage.passes(at)]
 
-    def verdicts(self, taken: Iterable[int], others: Iterable[int]) -> Iterable[Verdict]:
+    def verdicts(self, taken: Iterable[int], others: Iterable[int]) -> Iterable[FilterResult]:
         """Of who is taken, every stage; of the others, what speaks against them."""
         names = self.field.names
         for at in taken:
             for stage in self.stages:
-                yield Verdict(names[at], stage.name, True, stage.sentence(at))
+                yield FilterResult(names[at], stage.name, True, stage.sentence(at))
         for at in others:
             for stage in self.rejections(at):
-                yield Verdict(names[at], stage.name, stage.verdict(at), stage.sentence(at))
+                yield FilterResult(names[at], stage.name, stage.verdict(at), stage.sentence(at))
 
 
 def _least(distance: Floats, count: int) -> Ints:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from kilonova.domain.bulk import MIDDLE
-from kilonova.placement.snapshot import Ints, Snapshot
+from kilonova.placement.snapshot import Ints, PlacementSnapshot
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters.groups import AFFINITY
 from kilonova.scheduler.hosts import Hosts
@@ -30,7 +30,7 @@ from kilonova.scheduler.verdict import Choice, Decision
 Scope = tuple[str, str, tuple[str, ...]]  # group, dead host, servers named by hints: what surroundings are about
 
 
-class Seat(msgspec.Struct, frozen=True):
+class ServerPlacement(msgspec.Struct, frozen=True):
     """Where one server goes. Without a choice: nowhere, and the decision says why."""
 
     request: ResourceRequest
@@ -86,7 +86,7 @@ class Planner:
     def __init__(
         self,
         selector: Selector,
-        snapshot: Snapshot,
+        snapshot: PlacementSnapshot,
         hosts: Hosts,
         random: random.Random,
         *,
@@ -110,7 +110,7 @@ class Planner:
             take_hardware(hosts, promise.choice, promise.request)
         fill(snapshot, hosts, [promise.choice for promise in promises])
 
-    def seats(self, requests: Sequence[ResourceRequest]) -> Iterator[Seat]:
+    def seats(self, requests: Sequence[ResourceRequest]) -> Iterator[ServerPlacement]:
         """In this order; see `in_order`."""
         planned = {request.server for request in requests}
         for _, equal in groupby(requests, _shape):
@@ -118,7 +118,7 @@ class Planner:
             refusal: Decision | None = None
             for request in equal:
                 if refusal is not None:
-                    yield Seat(request, None, decision=refusal)
+                    yield ServerPlacement(request, None, decision=refusal)
                     continue
                 if standing is not None:
                     standing.turn_to(request)
@@ -126,11 +126,11 @@ class Planner:
                     standing = _Standing(self, request)
                 if not standing.fits_some:
                     refusal = self._refusal(request)
-                    yield Seat(request, None, decision=refusal)
+                    yield ServerPlacement(request, None, decision=refusal)
                     continue
                 yield self._seat(standing, request, planned)
 
-    def _seat(self, standing: _Standing, request: ResourceRequest, planned: set[str]) -> Seat:
+    def _seat(self, standing: _Standing, request: ResourceRequest, planned: set[str]) -> ServerPlacement:
         at, choice, rule = standing.best()
         after = [server for server in sorted(named_by(request)) if server in planned and server in self._moved]
         if request.wish is not None:  # how hardware is divided depends on who comes first
@@ -139,7 +139,7 @@ class Planner:
             self._with_hardware[choice.host] = request.server
         self._take(request, at, choice)
         standing.took(at)
-        return Seat(request, choice, rule, after=tuple(dict.fromkeys(after)))
+        return ServerPlacement(request, choice, rule, after=tuple(dict.fromkeys(after)))
 
     def _take(self, request: ResourceRequest, at: int, choice: Choice) -> None:
         fill(self.snapshot, self.hosts, [choice])

@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 import numpy as np
 
-from kilonova.placement.snapshot import Ints, Snapshot
+from kilonova.placement.snapshot import Ints, PlacementSnapshot
 from kilonova.scheduler.field import USED
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.request import ResourceRequest
@@ -81,7 +81,9 @@ class Load:
 
 
 @contextmanager
-def counted(promises: Collection[Promise], snapshot: Snapshot, hosts: Hosts, *, with_hardware: bool) -> Iterator[None]:
+def counted(
+    promises: Collection[Promise], snapshot: PlacementSnapshot, hosts: Hosts, *, with_hardware: bool
+) -> Iterator[None]:
     """As if they were claimed. In place, and taken back at the end, since copies of the columns would cost as much as
     the decision; so nothing may be awaited meanwhile."""
     hardware = hosts.hardware
@@ -99,7 +101,7 @@ def counted(promises: Collection[Promise], snapshot: Snapshot, hosts: Hosts, *, 
         hosts.hardware = hardware
 
 
-def fill(snapshot: Snapshot, hosts: Hosts, choices: Sequence[Choice]) -> list[Load]:
+def fill(snapshot: PlacementSnapshot, hosts: Hosts, choices: Sequence[Choice]) -> list[Load]:
     """As the claims would; who or what is gone meanwhile has nothing to fill."""
     used: dict[str, dict[int, int]] = {}
     for choice in choices:

@@ -13,7 +13,7 @@ from kilonova.scheduler.needs import needs_of
 NO_FLAVOR = Flavor(name="", vcpus=0, memory_mb=0, disk_gb=0)
 
 
-class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+class ImageFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of the image of a server when it is placed."""
 
     id: str = ""
@@ -25,7 +25,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     """What a server needs, and where it may not or must go."""
 
     flavor: Flavor = NO_FLAVOR
-    image: Image = Image()
+    image: ImageFacts = ImageFacts()
     volume_backed: bool = False  # its root disk is a volume: the host gives none
     server: str = ""  # its id; one that moves is still counted where it was
     project: str = ""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kilonova.placement.snapshot import Ints, Snapshot
+from kilonova.placement.snapshot import Ints, PlacementSnapshot
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters import ALWAYS, enabled
 from kilonova.scheduler.filters.hosts import Accepting
@@ -56,7 +56,7 @@ class Selector:
 
     def select(
         self,
-        snapshot: Snapshot,
+        snapshot: PlacementSnapshot,
         hosts: Hosts,
         request: ResourceRequest,
         random: random.Random,
@@ -115,7 +115,7 @@ class Selector:
         return Scales(self.settings, field, request, fitting)
 
     def judge_in_place(
-        self, snapshot: Snapshot, hosts: Hosts, request: ResourceRequest, needs: ImageNeeds, held: Held
+        self, snapshot: PlacementSnapshot, hosts: Hosts, request: ResourceRequest, needs: ImageNeeds, held: Held
     ) -> Decision:
         """Whether the wanted host, where the server is and stays, may run another image."""
         filters = [filter_ for filter_ in self._filters if filter_.for_rebuild]
@@ -238,7 +238,7 @@ def _unknown(field: Field, matrix: Matrix) -> dict[str, Any]:
 
 def select_many(
     selector: Selector,
-    snapshot: Snapshot,
+    snapshot: PlacementSnapshot,
     hosts: Hosts,
     requests: Sequence[ResourceRequest],
     random: random.Random,

@@ -16,11 +16,11 @@ from sqlalchemy import select
 
 from kilonova.domain.errors import StoreError, Unreachable
 from kilonova.placement.reading import held_by
-from kilonova.placement.snapshot import Snapshot, snapshot_of
-from kilonova.scheduler.census import Census
+from kilonova.placement.snapshot import PlacementSnapshot, snapshot_of
+from kilonova.scheduler.host_cache import HostCache
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.in_place import image_needs
-from kilonova.scheduler.planner import Planner, Seat, in_order, scope_of
+from kilonova.scheduler.planner import Planner, ServerPlacement, in_order, scope_of
 from kilonova.scheduler.promises import Promise, Promises, counted, joined
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector, select_many
@@ -38,7 +38,7 @@ CELL_SECONDS = 2.0  # that a cell may take to tell of its hosts before it counts
 _MAPPED = Sql(select(host_mappings))
 
 
-class Cells(NamedTuple):
+class CellNames(NamedTuple):
     all: Sequence[str]
     away: Collection[str]  # those that do not answer
 
@@ -67,7 +67,7 @@ class Scheduler:
         self._down_after = down_after
         self._snapshot = snapshot_of(stores.placement)
         self._selector = Selector(self.settings)
-        self._census = Census(
+        self._host_cache = HostCache(
             stores,
             down_after,
             looks_at_images=bool(self.settings.filter_scheduler.image_props_weight_multiplier),
@@ -112,7 +112,7 @@ class Scheduler:
         *,
         at_once: int,
         opened: Sequence[str] = (),
-    ) -> list[Seat]:
+    ) -> list[ServerPlacement]:
         """Where all these servers would go together (planner.py). Nothing is promised. Made in pieces, on copies of
         what is known now: others go on meanwhile. `opened`: hosts that are closed now, planned as if they were open."""
         if not requests:
@@ -140,11 +140,11 @@ class Scheduler:
     async def _seats(
         self,
         ordered: Sequence[ResourceRequest],
-        snapshot: Snapshot,
+        snapshot: PlacementSnapshot,
         hosts: Hosts,
         promises: Sequence[Promise],
         where: dict[str, Any],
-    ) -> list[Seat]:
+    ) -> list[ServerPlacement]:
         planner = Planner(self._selector, snapshot, hosts, self._random, **where, promises=promises)
         seats = []
         for seat in planner.seats(ordered):
@@ -192,7 +192,7 @@ class Scheduler:
         promises = [] if fresh else list(others.values())
         with counted(promises, self._snapshot, hosts, with_hardware=_wish(requests)):
             around = joined(around, requests[0], promises)
-            decisions = self._decide(requests, hosts, Cells(cells, away | around.away), around, alternates)
+            decisions = self._decide(requests, hosts, CellNames(cells, away | around.away), around, alternates)
         return [_placing(decision) for decision in decisions]
 
     async def _other_cells(self, cells: Sequence[str]) -> list[str]:
@@ -205,7 +205,7 @@ class Scheduler:
         self,
         requests: Sequence[ResourceRequest],
         hosts: Hosts,
-        cells: Cells,
+        cells: CellNames,
         around: Surroundings,
         alternates: int,
     ) -> list[Decision]:
@@ -229,8 +229,8 @@ class Scheduler:
         """The hosts with all that these requests ask of them, and the cells that do not answer."""
         hosts, away = await self._hosts(cells, fresh)
         distinct = {(id(one.flavor), str(one.hints.get("query"))): one for one in requests}.values()
-        if not self._census.counts_servers and any(self._selector.counts_servers(one, hosts) for one in distinct):
-            self._census.counts_servers = True
+        if not self._host_cache.counts_servers and any(self._selector.counts_servers(one, hosts) for one in distinct):
+            self._host_cache.counts_servers = True
             hosts, away = await self._hosts(cells, fresh=True)
         if _wish(requests):
             away |= {cell for cell in cells if cell not in away and not await self._reads_hardware(hosts, cell)}
@@ -250,7 +250,7 @@ class Scheduler:
         if away and fresh:
             await self._name_hosts(away)
         await self._book.sync()  # each time: a server must not miss the zone that was made a moment ago
-        hosts = self._census.hosts
+        hosts = self._host_cache.hosts
         if self._joined != (hosts.layout, self._book.version):
             hosts.join(self._book.aggregates)
             self._joined = (hosts.layout, self._book.version)
@@ -264,7 +264,7 @@ class Scheduler:
             async with asyncio.timeout(CELL_SECONDS), self._reading[cell]:
                 if fresh or self._is_old(cell):  # still: others ask at the same time
                     now = self._clock.monotonic()
-                    await self._census.sync(cell)
+                    await self._host_cache.sync(cell)
                     self._read_at[cell] = now
         except (StoreError, TimeoutError):
             return False
@@ -276,7 +276,7 @@ class Scheduler:
         await self._snapshot.sync(self._stores.placement)
         for cell in away:
             names = [host for host, its_cell in mapped.items() if its_cell == cell]
-            self._census.name_hosts(cell, names, self._snapshot)
+            self._host_cache.name_hosts(cell, names, self._snapshot)
 
     def _is_old(self, cell: str) -> bool:
         return self._clock.monotonic() - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.placement.rooms import Candidate
+from kilonova.placement.capacity import HostCandidate
 from kilonova.scheduler.request import ResourceRequest
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class FilterResult(msgspec.Struct, frozen=True):
     host: str
     filter: str
     passed: bool | None  # None: unknown (law 18)
@@ -34,9 +34,9 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     mappings: dict[str, list[str]] = {}  # which providers serve which group of the request
     weights: dict[str, float] = {}  # by weigher: the parts of `weight`; those that made no difference are left out
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> HostCandidate:
         others = {provider: given for provider, given in self.allocations.items() if provider != self.provider}
-        return Candidate(self.provider, self.allocations.get(self.provider, {}), others)
+        return HostCandidate(self.provider, self.allocations.get(self.provider, {}), others)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Decision(msgspec.Struct, frozen=True):
     counts: tuple[FilterCount, ...]
     chosen: Choice | None
     alternates: tuple[Choice, ...]
-    verdicts: tuple[Verdict, ...]  # of the taken all; of the others those that speak against them
+    verdicts: tuple[FilterResult, ...]  # of the taken all; of the others those that speak against them
     complete: bool  # every host is in `verdicts`; otherwise the taken and those nearest to fitting
     changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit, each enough by itself
     unclaimed: dict[str, int] = {}  # by host told of here: servers that were counted there and had not claimed yet
@@ -58,7 +58,7 @@ class Decision(msgspec.Struct, frozen=True):
     unheard: tuple[str, ...] = ()  # the first of them whose cell answers
     away: tuple[str, ...] = ()  # the cells of the others
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[HostCandidate]:
         """What to claim, best first."""
         return [choice.candidate() for choice in self.taken]
 

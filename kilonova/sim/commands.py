@@ -12,7 +12,7 @@ from kilonova.domain.errors import Refused
 from kilonova.sim.crashes.crashes import Scenario, count_points, matrix
 from kilonova.sim.crashes.scenarios import SCENARIOS
 from kilonova.sim.histories.acts import History, draw
-from kilonova.sim.histories.histories import Told, run, shrink
+from kilonova.sim.histories.histories import HistoryResult, run, shrink
 
 
 def histories(first: int, count: int, length: int) -> int:
@@ -89,6 +89,6 @@ def chosen_points(name: str, points: int, sample: int, seed: int) -> list[int]:
     return sorted(random.Random(f"{name}:{seed}").sample(everything, sample))
 
 
-def _print(told: Told) -> None:
+def _print(told: HistoryResult) -> None:
     for sentence in told.found:
         print(f"  {sentence}")

@@ -38,7 +38,7 @@ class Sighting(msgspec.Struct, frozen=True, order=True):
     mark: int
 
 
-class Known(msgspec.Struct, frozen=True):
+class PeerStore(msgspec.Struct, frozen=True):
     """Another store, as seen from here."""
 
     store: str
@@ -69,15 +69,15 @@ class DirectoryBadge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Look:
+class StoreIdentity:
     """What a database says of itself; `badge` is None where it is empty or new."""
 
     where: str
     badge: Badge | None = None
-    known: Mapping[str, Known] = field(default_factory=dict)
+    known: Mapping[str, PeerStore] = field(default_factory=dict)
 
 
-async def look_at(url: str, name: str, **connecting: Any) -> Look:
+async def look_at(url: str, name: str, **connecting: Any) -> StoreIdentity:
     """Read it without a trace: one that does not exist is not made. Raises StoreError or Unreachable."""
     place = parse_url(url)
     if isinstance(place, SqliteUrl):
@@ -85,14 +85,14 @@ async def look_at(url: str, name: str, **connecting: Any) -> Look:
     return await _look_at_postgres(place, **connecting)
 
 
-def _look_at_sqlite(place: SqliteUrl, name: str) -> Look:
+def _look_at_sqlite(place: SqliteUrl, name: str) -> StoreIdentity:
     where = str(place.path)
     if not place.path.exists():
-        return Look(where)
+        return StoreIdentity(where)
     connection = connect_to_look(name, place.path)
     try:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'this_store'").fetchone() is None:
-            return Look(where)
+            return StoreIdentity(where)
         this = connection.execute(_THIS_TEXT).fetchone()
         return _look(where, this, connection.execute(_KNOWN_TEXT).fetchall())
     except sqlite3.Error as error:
@@ -101,25 +101,27 @@ def _look_at_sqlite(place: SqliteUrl, name: str) -> Look:
         connection.close()
 
 
-async def _look_at_postgres(place: PostgresUrl, **connecting: Any) -> Look:
+async def _look_at_postgres(place: PostgresUrl, **connecting: Any) -> StoreIdentity:
     from kilonova.store.postgres_connections import connect_postgres
 
     connection: Any = await connect_postgres(place, **connecting)
     try:
         if not await connection.fetchval("SELECT to_regclass('this_store') IS NOT NULL"):
-            return Look(str(place))
+            return StoreIdentity(str(place))
         this = await connection.fetchrow(_THIS_TEXT)
         return _look(str(place), this, await connection.fetch(_KNOWN_TEXT))
     finally:
         await connection.close()
 
 
-def _look(where: str, this: Any, known: Any) -> Look:
+def _look(where: str, this: Any, known: Any) -> StoreIdentity:
     if this is None:
-        return Look(where)
+        return StoreIdentity(where)
     cloud, store, name, era, mark, restored = this
     badge = Badge(cloud=cloud, store=store, name=name, era=era, mark=mark, restored=restored)
-    return Look(where, badge, {name: Known(store, Sighting(era, mark)) for name, store, era, mark in known})
+    return StoreIdentity(
+        where, badge, {name: PeerStore(store, Sighting(era, mark)) for name, store, era, mark in known}
+    )
 
 
 async def read_badge(tx: Tx) -> Badge | None:
@@ -131,10 +133,10 @@ async def read_badge(tx: Tx) -> Badge | None:
     return Badge(**values, name=row["name"], era=row["era"], mark=row["mark"])
 
 
-async def read_known(tx: Tx) -> dict[str, Known]:
+async def read_known(tx: Tx) -> dict[str, PeerStore]:
     """By name: the stores that this database has seen."""
     found = await tx.all(_KNOWN)
-    return {row["name"]: Known(row["store_id"], Sighting(row["era"], row["mark"])) for row in found}
+    return {row["name"]: PeerStore(row["store_id"], Sighting(row["era"], row["mark"])) for row in found}
 
 
 async def stamp(store: Store, badge: Badge) -> Badge:

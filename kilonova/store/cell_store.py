@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from kilonova.domain.errors import StoreError, Unreachable, WrongStore
 from kilonova.store.halting import refuse_halted
-from kilonova.store.instruments import Faults, ReadsClock, Stats
+from kilonova.store.instruments import CommitFaults, ReadsClock, Stats
 from kilonova.world import Body, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ TRIES_AT_ONCE = 10  # one that hangs must not keep the next from finding the dat
 
 
 class DroppableStore(Store, Protocol):
-    faults: Faults | None
+    faults: CommitFaults | None
     halted: str
 
     @property
@@ -74,12 +74,12 @@ class CellStore:
         return Stats() if self._store is None else self._store.stats
 
     @property
-    def faults(self) -> Faults | None:
+    def faults(self) -> CommitFaults | None:
         """What a simulator breaks in it."""
         return None if self._store is None else self._store.faults
 
     @faults.setter
-    def faults(self, faults: Faults | None) -> None:
+    def faults(self, faults: CommitFaults | None) -> None:
         if self._store is not None:
             self._store.faults = faults
 

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kilonova.domain.errors import StoreError
-from kilonova.store.lanes import Ask, settle
 from kilonova.store.sqlite_transactions import Batch, Outcome, WriteSide
+from kilonova.store.work_queue import Ask, settle
 from kilonova.world import Body
 
 

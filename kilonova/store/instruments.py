@@ -20,7 +20,7 @@ class ReadsClock(Protocol):
     def now(self) -> float: ...
 
 
-class Faults(Protocol):
+class CommitFaults(Protocol):
     """`before_commit` may raise CommitFailed: nothing is written. `after_commit` may raise CommitUnknown, although it
     is. SQLite with threads asks only the first."""
 

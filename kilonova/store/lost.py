@@ -15,7 +15,7 @@ from kilonova.domain.errors import Refused, StoreError, Unreachable
 from kilonova.schema.tables.control import lost_stores, workers
 from kilonova.schema.tables.stores import known_stores, this_store
 from kilonova.store import rows
-from kilonova.store.badges import Badge, Known, Look, look_at, stamp
+from kilonova.store.badges import Badge, PeerStore, StoreIdentity, look_at, stamp
 from kilonova.store.cell_store import CellStore
 from kilonova.store.instruments import ReadsClock
 from kilonova.store.open import OpenStores, open_store
@@ -89,7 +89,7 @@ async def _note_time(tx: Tx) -> None:
 
 
 async def _refuse_unless_lost(
-    stores: OpenStores, name: str, url: str, known: Known, word: Row | None, clock: ReadsClock
+    stores: OpenStores, name: str, url: str, known: PeerStore, word: Row | None, clock: ReadsClock
 ) -> None:
     try:
         look = await look_at(url, name)
@@ -107,19 +107,19 @@ async def _refuse_unless_lost(
         raise Refused("cell_database", _not_empty(name, look, look.badge))
 
 
-def _not_empty(name: str, look: Look, badge: Badge) -> str:
+def _not_empty(name: str, look: StoreIdentity, badge: Badge) -> str:
     text = f"cell {name}: the database {look.where} is store {badge.store} ({badge.name}) of cloud {badge.cloud}"
     return f"{text}; give an empty one in the lost one's place; nothing was changed"
 
 
-async def _find_word(stores: OpenStores, known: Known) -> Row | None:
+async def _find_word(stores: OpenStores, known: PeerStore) -> Row | None:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, lost_stores, store_id=known.store)
 
     return await stores.control.read(body)
 
 
-async def _record_word(stores: OpenStores, name: str, known: Known, reason: str, new_id: NewId) -> Row:
+async def _record_word(stores: OpenStores, name: str, known: PeerStore, reason: str, new_id: NewId) -> Row:
     era = await latest_era(stores.control, stores.placement) + 1
     values = {"store_id": known.store, "name": name, "replacement": new_id(), "era": era, "reason": reason.strip()}
 

@@ -24,7 +24,7 @@ from kilonova.schema.tables.stores import known_stores, this_store
 from kilonova.store import rows
 from kilonova.store.badges import (
     Badge,
-    Known,
+    PeerStore,
     Sighting,
     read_badge,
     read_directory_badge,
@@ -107,13 +107,15 @@ class Marks:
                 self._note_in_directories()
             await self._resume()
 
-    async def _sightings(self) -> dict[str, dict[str, Known]]:
+    async def _sightings(self) -> dict[str, dict[str, PeerStore]]:
         """By who saw: what it saw, by database."""
-        seen: dict[str, dict[str, Known]] = dict(await self._read(read_known))
+        seen: dict[str, dict[str, PeerStore]] = dict(await self._read(read_known))
         for folder in self.directories:
             badge = read_directory_badge(folder)
             if badge is not None:
-                seen[f"{badge.name} directory"] = {name: Known("", sighting) for name, sighting in badge.seen.items()}
+                seen[f"{badge.name} directory"] = {
+                    name: PeerStore("", sighting) for name, sighting in badge.seen.items()
+                }
         return seen
 
     async def _read(self, body: Callable[[Tx], Awaitable[Any]]) -> dict[str, Any]:
@@ -131,7 +133,7 @@ class Marks:
         cells = [(name, self.stores.cell(name)) for name in self.stores.cells()]
         return [("control", self.stores.control), ("placement", self.stores.placement), *cells]
 
-    def _behind_of(self, name: str, seen: Mapping[str, Mapping[str, Known]]) -> tuple[str, Sighting] | None:
+    def _behind_of(self, name: str, seen: Mapping[str, Mapping[str, PeerStore]]) -> tuple[str, Sighting] | None:
         """Who saw a later one, and how far that had come; None when nobody did."""
         badge, latest = self.badges[name], None
         for who, known in seen.items():
@@ -284,7 +286,7 @@ def _transactions(store: Store) -> int:
     return stats.transactions - stats.upkeep if stats is not None else 0
 
 
-def _is_news(known: Known | None, badge: Badge) -> bool:
+def _is_news(known: PeerStore | None, badge: Badge) -> bool:
     return known is None or known.store != badge.store or known.seen < badge.reached
 
 

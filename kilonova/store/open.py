@@ -15,7 +15,7 @@ from sqlalchemy import select
 from kilonova.domain.errors import StoreError, Unreachable, WrongStore
 from kilonova.schema.revisions import role_of
 from kilonova.schema.tables.control import cells
-from kilonova.store.badges import Known, read_known
+from kilonova.store.badges import PeerStore, read_known
 from kilonova.store.cell_store import CellStore, DroppableStore, Outage
 from kilonova.store.instruments import ReadsClock
 from kilonova.store.roll import NewId, Roll, call_roll
@@ -322,7 +322,7 @@ async def _open_learnt(
     return await open_cell(name, unseal(sealed) if sealed else file_url(directory or Path(), name), **options)
 
 
-async def _read_cells(tx: Tx) -> tuple[dict[str, Row], dict[str, Known]]:
+async def _read_cells(tx: Tx) -> tuple[dict[str, Row], dict[str, PeerStore]]:
     return {row["name"]: row for row in await tx.all(_CELLS)}, await read_known(tx)
 
 

@@ -15,8 +15,8 @@ import asyncpg
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError, Unreachable
 from kilonova.store.halting import refuse_halted
-from kilonova.store.instruments import Faults, Stats
-from kilonova.store.postgres_connections import Connections, OnIo
+from kilonova.store.instruments import CommitFaults, Stats
+from kilonova.store.postgres_connections import ConnectionPool, OnIo
 from kilonova.store.statements import POSTGRES_TIME, Sql
 from kilonova.store.url import PostgresUrl, parse_url
 from kilonova.world import Body, Row
@@ -48,7 +48,7 @@ class PostgresTx:
 
     __slots__ = ("_connection", "_connections", "_mark", "_stats", "_writes")
 
-    def __init__(self, connections: Connections, connection: Any, stats: Stats, *, writes: bool) -> None:
+    def __init__(self, connections: ConnectionPool, connection: Any, stats: Stats, *, writes: bool) -> None:
         self._connections = connections
         self._connection = connection
         self._stats = stats
@@ -125,7 +125,7 @@ class PostgresStore:
         *,
         connections: int = 10,
         timeout: float | None = 60.0,
-        faults: Faults | None = None,
+        faults: CommitFaults | None = None,
         on_io: OnIo | None = None,
         chance: random.Random | None = None,
     ) -> None:
@@ -138,7 +138,7 @@ class PostgresStore:
         self.halted = ""  # why nothing may be written; see store/marks.py
         self._closed = False
         self._chance = chance or random.Random()
-        self._connections = Connections(place, connections, on_io, timeout=timeout, application=f"kilonova-{name}")
+        self._connections = ConnectionPool(place, connections, on_io, timeout=timeout, application=f"kilonova-{name}")
 
     async def write(self, body: Body[T]) -> T:
         if self.halted:

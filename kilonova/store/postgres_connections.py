@@ -57,7 +57,7 @@ async def run_script(connection: Any, complaint: str, script: str) -> None:
         raise StoreError(f"{complaint}: {error}") from error
 
 
-class Connections:
+class ConnectionPool:
     """At most `most` at a time, opened when first needed, the one used last taken first."""
 
     def __init__(self, place: PostgresUrl, most: int, on_io: OnIo | None, **options: Any) -> None:

@@ -11,9 +11,9 @@ from kilonova.domain.errors import Unreachable, WrongStore
 from kilonova.store.badges import (
     Badge,
     DirectoryBadge,
-    Known,
-    Look,
+    PeerStore,
     Sighting,
+    StoreIdentity,
     list_store,
     look_at,
     read_badge,
@@ -33,7 +33,7 @@ NOTHING_CHANGED = "nothing was changed"
 @dataclass
 class Roll:
     cloud: str = ""  # "": these databases have no badges, as in a simulated cloud
-    known: dict[str, Known] = field(default_factory=dict)  # by name, as control lists them
+    known: dict[str, PeerStore] = field(default_factory=dict)  # by name, as control lists them
     new_id: NewId | None = None  # with it new stores get their badges
     unlisted: dict[str, str] = field(default_factory=dict)  # by name: stores that control does not list yet
     connecting: dict[str, Any] = field(default_factory=dict)
@@ -46,9 +46,9 @@ class Roll:
     async def check_open(self, name: str, store: Store) -> None:
         """The same for one that is open: it may have been replaced since."""
         if self.cloud:
-            self.judge(name, Look(f"database {name}", await store.read(read_badge)))
+            self.judge(name, StoreIdentity(f"database {name}", await store.read(read_badge)))
 
-    def judge(self, name: str, look: Look) -> None:
+    def judge(self, name: str, look: StoreIdentity) -> None:
         badge, expected = look.badge, self.known.get(name)
         what = f"{name} database {look.where}"
         if badge is None:
@@ -76,7 +76,7 @@ class Roll:
         found = await store.read(read_badge) or await stamp(
             store, Badge(cloud=self.cloud, store=self.new_id(), name=name)
         )
-        self.judge(name, Look(f"database {name}", found))
+        self.judge(name, StoreIdentity(f"database {name}", found))
         if name not in self.known:
             self.unlisted[name] = found.store
 
@@ -84,7 +84,7 @@ class Roll:
         if not self.unlisted:
             return
 
-        async def body(tx: Tx) -> dict[str, Known]:
+        async def body(tx: Tx) -> dict[str, PeerStore]:
             for name, store in self.unlisted.items():
                 await list_store(tx, name, store, NEVER)
             return await read_known(tx)
@@ -152,7 +152,7 @@ async def call_roll(
     return Roll(cloud, {}, new_id, connecting=connecting)
 
 
-def _refuse_other_cloud(look: Look, badge: Badge, witnesses: Mapping[str, str]) -> None:
+def _refuse_other_cloud(look: StoreIdentity, badge: Badge, witnesses: Mapping[str, str]) -> None:
     others = {what: cloud for what, cloud in witnesses.items() if cloud != badge.cloud}
     if others:
         raise WrongStore(

@@ -32,7 +32,7 @@ _VIFS = msgspec.json.Decoder(list[Vif])
 
 
 @dataclass(slots=True)
-class Record:
+class ServerRecord:
     id: str
     project_id: str
     user_id: str
@@ -60,7 +60,7 @@ class Record:
     is_partial: bool = False  # made of its mapping and what was once asked for: its cell does not answer
 
 
-async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Record | None:
+async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> ServerRecord | None:
     """With `deleted` also one that is gone, as long as its row is there."""
 
     async def body(tx: Tx) -> tuple[Row | None, Row | None]:
@@ -86,8 +86,8 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Reco
     return None
 
 
-async def _in_cell(stores: Stores, name: str, server_id: str, deleted: bool) -> Record | None:
-    async def body(tx: Tx) -> Record | None:
+async def _in_cell(stores: Stores, name: str, server_id: str, deleted: bool) -> ServerRecord | None:
+    async def body(tx: Tx) -> ServerRecord | None:
         record = await read_one(tx, name, server_id)
         if record is None or (record.deleted and not deleted):
             return None
@@ -99,17 +99,17 @@ async def _in_cell(stores: Stores, name: str, server_id: str, deleted: bool) -> 
     return await stores.cell(name).read(body, few=True)
 
 
-async def read_one(tx: Tx, cell_name: str, server_id: str) -> Record | None:
+async def read_one(tx: Tx, cell_name: str, server_id: str) -> ServerRecord | None:
     row = await tx.one(_ONE, id=server_id)
     return None if row is None else from_cell(cell_name, row)
 
 
-def from_cell(name: str, row: Row) -> Record:
+def from_cell(name: str, row: Row) -> ServerRecord:
     """`row` has the COLUMNS."""
     (id_, project_id, user_id, own_name, turn, operation_id, vm_state, task_state, power_state, *more) = row
     (host, copy, image_ref, flavor, details, network_info, volume_info, *times, deleted, _hidden) = more
     created_at, updated_at, launched_at, terminated_at = times
-    return Record(
+    return ServerRecord(
         id=id_,
         project_id=project_id,
         user_id=user_id,
@@ -135,9 +135,9 @@ def from_cell(name: str, row: Row) -> Record:
     )
 
 
-def from_request(row: Row) -> Record:
+def from_request(row: Row) -> ServerRecord:
     server = from_json(row["server"], {})
-    return Record(
+    return ServerRecord(
         id=row["server_id"],
         project_id=server["project_id"],
         user_id=server["user_id"],
@@ -163,10 +163,10 @@ def from_request(row: Row) -> Record:
     )
 
 
-async def find_partial(stores: Stores, server_id: str) -> Record | None:
+async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
     """What control alone knows of a server: whose it is, and what was asked for when it was created."""
 
-    async def body(tx: Tx) -> Record | None:
+    async def body(tx: Tx) -> ServerRecord | None:
         mapping = await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)
         spec = await rows.fetch(tx, control.request_specs, server_id=server_id)
         return None if mapping is None else from_mapping(mapping, spec)
@@ -174,9 +174,9 @@ async def find_partial(stores: Stores, server_id: str) -> Record | None:
     return await stores.control.read(body, few=True)
 
 
-def from_mapping(mapping: Row, spec: Row | None = None) -> Record:
+def from_mapping(mapping: Row, spec: Row | None = None) -> ServerRecord:
     asked = from_json(spec["spec"], {}) if spec is not None else {}
-    return Record(
+    return ServerRecord(
         id=mapping["server_id"],
         project_id=mapping["project_id"],
         user_id=mapping["user_id"],

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from kilonova.domain.errors import StoreError
 from kilonova.store.group_commit import GroupCommit
 from kilonova.store.halting import refuse_halted
-from kilonova.store.instruments import Faults, ReadsClock, Stats
-from kilonova.store.lanes import Lanes
+from kilonova.store.instruments import CommitFaults, ReadsClock, Stats
 from kilonova.store.sqlite_connection import connect
 from kilonova.store.sqlite_transactions import Outcome, ReadSide, WriteSide
 from kilonova.store.statements import Sql
+from kilonova.store.work_queue import WorkQueue
 from kilonova.world import Body, Row, Tx
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class SqliteStore:
         self._reader = ReadSide(name, connection, clock, self.stats)
         self._own = self._reader  # of the event loop's thread
         self._writes: GroupCommit | None = None
-        self._reads: Lanes | None = None
+        self._reads: WorkQueue | None = None
         if threaded:
             self._start_lanes(path, clock)
 
@@ -62,14 +62,14 @@ class SqliteStore:
         self._connections += own
         self._own, *readers = [ReadSide(self.name, connection, clock, self.stats) for connection in own]
         self._writes = GroupCommit(self._writer, most=WRITE_BATCH)
-        self._reads = Lanes(f"{self.name}-read", [reader.run for reader in readers], batch=READ_BATCH)
+        self._reads = WorkQueue(f"{self.name}-read", [reader.run for reader in readers], batch=READ_BATCH)
 
     @property
-    def faults(self) -> Faults | None:
+    def faults(self) -> CommitFaults | None:
         return self._writer.faults
 
     @faults.setter
-    def faults(self, faults: Faults | None) -> None:
+    def faults(self, faults: CommitFaults | None) -> None:
         self._writer.faults = faults
 
     async def write(self, body: Body[T]) -> T:
@@ -128,9 +128,9 @@ class SqliteStore:
     def drop(self) -> None:
         """The process is dead, as of now: nothing more is run, an open transaction is rolled back."""
         self._closed = True
-        for lanes in (self._writes, self._reads):
-            if lanes is not None:
-                lanes.drop()
+        for queue in (self._writes, self._reads):
+            if queue is not None:
+                queue.drop()
         for connection in self._connections:
             connection.close()
 

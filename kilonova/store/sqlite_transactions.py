@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
-from kilonova.store.instruments import Faults, ReadsClock, Stats
+from kilonova.store.instruments import CommitFaults, ReadsClock, Stats
 from kilonova.store.sqlite_connection import begin_at_once, give_time
 from kilonova.store.statements import Sql
 from kilonova.world import Body, Row
@@ -135,7 +135,7 @@ class WriteSide:
     def __init__(self, name: str, connection: sqlite3.Connection, clock: ReadsClock, stats: Stats) -> None:
         self.name = name
         self.connection = connection
-        self.faults: Faults | None = None
+        self.faults: CommitFaults | None = None
         self._clock = clock
         give_time(connection, clock.now)
         self._stats = stats

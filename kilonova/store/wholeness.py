@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilonova.domain.errors import StoreError
-from kilonova.store.badges import Look, Sighting, look_at, read_directory_badge
+from kilonova.store.badges import Sighting, StoreIdentity, look_at, read_directory_badge
 from kilonova.store.roll import CONTROL, Roll
 from kilonova.store.sqlite_connection import connect_to_look
 from kilonova.store.url import SqliteUrl, parse_url
@@ -40,7 +40,7 @@ class Wholeness:
 async def check_whole(urls: Mapping[str, str], folders: Mapping[str, Path] | None) -> Wholeness:
     """`folders` are the directories of an embedded cloud, by name; its files are then looked at too."""
     report = Wholeness()
-    looks: dict[str, Look] = {}
+    looks: dict[str, StoreIdentity] = {}
     for name, url in urls.items():
         try:
             looks[name] = await look_at(url, name)
@@ -72,7 +72,7 @@ def _check_file(url: str, name: str) -> None:
         raise StoreError(f"{name} database {place.path}: it is damaged: {word}")
 
 
-def _check_badges(report: Wholeness, looks: Mapping[str, Look]) -> None:
+def _check_badges(report: Wholeness, looks: Mapping[str, StoreIdentity]) -> None:
     control = looks.get(CONTROL)
     if control is None or control.badge is None:
         report.wrong.append("control database: it belongs to no cloud")
@@ -91,7 +91,7 @@ def _check_badges(report: Wholeness, looks: Mapping[str, Look]) -> None:
 
 
 def _seen_by_directories(
-    report: Wholeness, looks: Mapping[str, Look], folders: Mapping[str, Path]
+    report: Wholeness, looks: Mapping[str, StoreIdentity], folders: Mapping[str, Path]
 ) -> list[tuple[str, str, Sighting]]:
     control, seen = looks.get(CONTROL), []
     listed = {name.partition(" ")[0] for name in control.known} if control is not None else set()
@@ -110,7 +110,7 @@ def _seen_by_directories(
     return seen
 
 
-def _check_marks(report: Wholeness, looks: Mapping[str, Look], seen: list[tuple[str, str, Sighting]]) -> None:
+def _check_marks(report: Wholeness, looks: Mapping[str, StoreIdentity], seen: list[tuple[str, str, Sighting]]) -> None:
     for who, name, sighting in seen:
         badge = looks[name].badge if name in looks else None
         if badge is not None and sighting > badge.reached:

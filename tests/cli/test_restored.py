@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.compute.drivers.hardware import Found, Hardware
+from kilonova.compute.drivers.hardware import GuestCopy, Hardware
 from tests.support.file_work import FileWork, differing, set_aside, sums
 from tests.support.program import Answer, Cloud, kilonova, until
 from tests.support.sparse import copy_tree
@@ -88,7 +88,7 @@ class Scene:
         look = lambda: cloud.http.server(self.ids[name])  # noqa: E731
         until(lambda: look()["vm_state"] == state and look()["task_state"] is None, 60, lambda: str(look()))
 
-    def survey(self) -> list[Found]:
+    def survey(self) -> list[GuestCopy]:
         """Every copy on every host; only while the program is stopped."""
         hardware = Hardware(persist=self.var / "simulated.db")
         try:

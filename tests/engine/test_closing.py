@@ -11,7 +11,7 @@ import pytest
 from kilonova.domain.errors import Failed, Unreachable
 from kilonova.hosts import returning
 from kilonova.hosts import states as hosts
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.placement.traits import DISABLED, has_trait
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
 
@@ -27,7 +27,7 @@ def cloud() -> Iterator[SimCloud]:
 
 def is_accepting(cloud: SimCloud) -> bool:
     async def look(engine: Any) -> bool:
-        snapshot = Snapshot()
+        snapshot = PlacementSnapshot()
         await snapshot.sync(engine.world.db.placement)
         return bool(snapshot.accepting[next(iter(snapshot.index.values()))])
 

@@ -16,9 +16,9 @@ from kilonova.engine.course import (
     inherit,
     turn_back,
 )
-from kilonova.engine.model import CONTROL, EACH_COPY, FOREVER, Operation, Place, Retired, Step, Target
+from kilonova.engine.model import CONTROL, EACH_COPY, FOREVER, Operation, Retired, Step, StepTargets, Target
 
-NOWHERE = Place("control", lambda facts: [])
+NOWHERE = StepTargets("control", lambda facts: [])
 
 
 async def work(ctx):

@@ -11,10 +11,10 @@ from kilonova.engine.limits import Limits
 from kilonova.hosts.states import declare_down, disable, enable, find_host
 from kilonova.operations import REGISTRY
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
+from kilonova.placement.capacity import HostCandidate
 from kilonova.placement.claims import claim
 from kilonova.placement.fence import Fence
 from kilonova.placement.inventories import is_accepting
-from kilonova.placement.rooms import Candidate
 from kilonova.sim.invariants.invariants import check
 
 LARGE = {"name": "large", "vcpus": 2, "memory_mb": 1024, "disk_gb": 20, "id": "9"}
@@ -350,7 +350,7 @@ def test_a_claim_of_somebody_else_on_a_drained_host_is_named(cloud):
     server, _ = cloud.make("a", host="host1")
     row = next(row for row in cloud.records().table("hosts") if row["name"] == "host1")
     foreign = "11111111-1111-4111-8111-111111111111"
-    wish = [Candidate(row["provider_id"], {"VCPU": 1})]
+    wish = [HostCandidate(row["provider_id"], {"VCPU": 1})]
     fence = Fence(foreign, 1, 1)
     cloud.do(lambda engine: claim(engine.world.db.placement, fence, wish, project="p", user="u"))
     drained = ask(cloud, "drain_host", "host1")

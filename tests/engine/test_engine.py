@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kilonova.domain.errors import CommitUnknown, NotYet, Refused
-from kilonova.engine.accept import Ask, Key, gather
+from kilonova.engine.accept import Ask, IdempotencyKey, gather
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, DESTINATION, Step
 from kilonova.engine.rehearse import rehearse
@@ -61,12 +61,12 @@ def test_a_server_that_another_operation_got_in_the_same_turn_is_looked_at_again
 def test_an_idempotency_key_makes_two_requests_one_and_another_body_is_refused(cloud):
     cloud = cloud()
     server, _ = cloud.make()
-    key = Key("k1", "POST /servers/x/action", "hash-of-body")
+    key = IdempotencyKey("k1", "POST /servers/x/action", "hash-of-body")
     first = cloud.submit("migrate", server, key=key)
     again = cloud.submit("migrate", server, key=key)
     assert (again.operation_id, again.joined) == (first.operation_id, True)
     with pytest.raises(Refused, match="another body"):
-        cloud.submit("migrate", server, key=Key("k1", "POST /servers/x/action", "other"))
+        cloud.submit("migrate", server, key=IdempotencyKey("k1", "POST /servers/x/action", "other"))
 
 
 def test_a_key_stands_for_the_operation_that_its_request_joined(cloud):
@@ -77,7 +77,7 @@ def test_a_key_stands_for_the_operation_that_its_request_joined(cloud):
     cloud.loop.run_for(100.0)
     cloud.do(lambda engine: declare_down(engine, "host1"))
     first = cloud.submit("evacuate", server)
-    key = Key("k3", "POST /servers/x/action", "hash-of-body")
+    key = IdempotencyKey("k3", "POST /servers/x/action", "hash-of-body")
     joined = cloud.submit("evacuate", server, key=key)
     assert (joined.operation_id, joined.joined) == (first.operation_id, True)
     cloud.loop.run_for(120.0)
@@ -87,7 +87,7 @@ def test_a_key_stands_for_the_operation_that_its_request_joined(cloud):
 
 def test_a_create_with_the_same_key_is_the_same_server(cloud):
     cloud = cloud()
-    key, cause = Key("k2", "POST /servers", "h"), cloud.cause()
+    key, cause = IdempotencyKey("k2", "POST /servers", "h"), cloud.cause()
     new = NewServer(name="a", flavor=SMALL, image="img")
     first = cloud.do(lambda engine: create(engine, new, cause, key))
     again = cloud.do(lambda engine: create(engine, new, cause, key))

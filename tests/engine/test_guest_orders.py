@@ -8,8 +8,8 @@ import pytest
 
 from kilonova.bus.serving import MAX_BODY
 from kilonova.compute.agent import Agent
-from kilonova.compute.settling import Tries, carry_out
-from kilonova.conductor.desk import within_a_message
+from kilonova.compute.reconcile import Tries, carry_out
+from kilonova.conductor.handlers import within_a_message
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec

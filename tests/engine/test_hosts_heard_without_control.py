@@ -12,7 +12,7 @@ def test_hosts_that_a_conductor_never_met_are_heard_while_control_is_away(cloud,
     made.outages.begin("control", how)
     made.kill("conductor2")
     for host in ("host1", "host2", "host3"):
-        made.roles["conductor1"].part.desk.cell_of_host.pop(host, None)
+        made.roles["conductor1"].part.handlers.cell_of_host.pop(host, None)
     living, seen = LivingHosts(made), []
     for _ in range(30):
         made.loop.run_for(5.0)

@@ -11,7 +11,7 @@ from kilonova.engine.model import CONTROL
 from kilonova.operations import REGISTRY
 from kilonova.operations.rebuild import Rebuild
 from kilonova.sim.invariants.invariants import check
-from kilonova.sim.lab.flavors import BOARD, OFFER, PINNED, VCPUS
+from kilonova.sim.lab.flavors import OFFER, PINNED, TOPOLOGY, VCPUS
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -174,7 +174,7 @@ def test_a_reboot_defines_the_guest_anew(cloud, kind):
 
 def test_the_new_copy_has_the_hardware_of_the_old_one(cloud):
     """They never run together: a rebuild asks for nothing more of its host."""
-    cloud = cloud(hosts=1, vcpus=VCPUS, board=BOARD, offer=OFFER)
+    cloud = cloud(hosts=1, vcpus=VCPUS, topology=TOPOLOGY, offer=OFFER)
     server, _ = cloud.make(flavor=PINNED)
     (old,) = cloud.records().table("copies")
     assert old["claim"]

@@ -12,8 +12,8 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.services.compute.server_lists import Wanted, page
-from kilonova.services.compute.server_order import Order, Page
+from kilonova.services.compute.server_lists import ServerQuery, page
+from kilonova.services.compute.server_order import ServerOrder, ServerPage
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
 from kilonova.store.server_records import find
 
@@ -42,7 +42,7 @@ def tamper(cloud: SimCloud, database: str, sql: str) -> None:
 
 
 def listed(cloud: SimCloud, limit: int = 10) -> list[str]:
-    found = cloud.do(lambda engine: page(engine.world.db, Wanted(), Order(), Page(limit)))
+    found = cloud.do(lambda engine: page(engine.world.db, ServerQuery(), ServerOrder(), ServerPage(limit)))
     return [record.id for record in found]
 
 

@@ -78,8 +78,8 @@ class Served(Shop):
     async def open(self) -> None:
         await map_servers(self.store, SERVER, OTHER, project=PROJECT)
         await self.volumes.prepare()
-        self._keeper = self.volumes.keeper(self.backing, self.images, self.exports)
-        await self._keeper.start(MemoryBus(self.hub, "keeper"))
+        self._worker = self.volumes.worker(self.backing, self.images, self.exports)
+        await self._worker.start(MemoryBus(self.hub, "worker"))
 
     async def attached(self, volume: Volume, host: str = "host1", server: str = SERVER, **how: str) -> tuple[str, Any]:
         self._turn, servers = self._turn + 1, self.volumes.servers
@@ -180,8 +180,8 @@ def test_a_keeper_that_dies_before_it_drops_a_connection_does_so_when_it_is_back
             volume = await here.volume()
             attachment, connection = await here.attached(volume)
             client = await asyncio.to_thread(NbdClient, await here.socket(connection), volume.id)
-            here.hub.detach("keeper")
-            await here.close()  # the process goes on serving: a guest does not end with the keeper
+            here.hub.detach("worker")
+            await here.close()  # the process goes on serving: a guest does not end with the worker
             assert await writes(client, 10) == 10
             await here.volumes.servers.release((SERVER, 9, 9), attachment_id=attachment)  # nobody is there to drop it
             _, other = await here.attached(volume, server=OTHER)

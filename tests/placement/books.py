@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from kilonova.placement import books as records
 from kilonova.placement import claims, inventories, writing
-from kilonova.placement.claims import Candidate, Fence, GroupRule
+from kilonova.placement.claims import Fence, GroupRule, HostCandidate
 from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql, watermark
 from kilonova.world import Store, Tx
@@ -183,5 +183,5 @@ class Books:
 OWNER = {"project": "demo", "user": "alice"}
 
 
-def _on(hosts: tuple[str, ...], size: Mapping[str, int]) -> list[Candidate]:
-    return [Candidate(provider_of(host), dict(size)) for host in hosts]
+def _on(hosts: tuple[str, ...], size: Mapping[str, int]) -> list[HostCandidate]:
+    return [HostCandidate(provider_of(host), dict(size)) for host in hosts]

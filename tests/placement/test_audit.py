@@ -17,9 +17,9 @@ from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.placement.snapshot import ClassColumns, Snapshot
+from kilonova.placement.snapshot import ClassColumns, PlacementSnapshot
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
-from kilonova.sim.lab.flavors import BOARD, OFFER, PINNED, VCPUS
+from kilonova.sim.lab.flavors import OFFER, PINNED, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import read_records
 
 SMALL = Flavor("small", 1, 1024, 10)
@@ -141,7 +141,7 @@ def test_a_second_claim_is_left_where_a_copy_is(cloud: SimCloud) -> None:
 def test_use_that_is_not_the_sum_is_counted_anew(cloud: SimCloud) -> None:
     """And whoever chooses hosts sees it: what changed is read by the mark of its provider."""
     tamper(cloud, "placement", "UPDATE inventories SET used = used + 1")
-    seen, fresh = Snapshot(), Snapshot()
+    seen, fresh = PlacementSnapshot(), PlacementSnapshot()
     cloud.do(lambda engine: seen.sync(engine.world.db.placement))
     first = audited(cloud, mend=True)
     assert {(found.used, found.held, found.outcome) for found in first.unbalanced} >= {(2, 1, "repaired")}
@@ -151,7 +151,7 @@ def test_use_that_is_not_the_sum_is_counted_anew(cloud: SimCloud) -> None:
     assert used(seen) == used(fresh)
 
 
-def used(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+def used(snapshot: PlacementSnapshot) -> dict[tuple[str, str], int]:
     """By provider and class."""
     row, classes = ClassColumns.NAMES.index("used"), snapshot.classes.items()
     return {(uuid, name): int(of.table[row, at]) for uuid, at in snapshot.index.items() for name, of in classes}
@@ -274,7 +274,7 @@ def test_the_audit_that_runs_by_itself(cloud: SimCloud) -> None:
 @pytest.fixture
 def pinning() -> Iterator[SimCloud]:
     """A and B are pinned, each on a host of its own."""
-    cloud = SimCloud(CloudShape(hosts=2, vcpus=VCPUS, board=BOARD, offer=OFFER))
+    cloud = SimCloud(CloudShape(hosts=2, vcpus=VCPUS, topology=TOPOLOGY, offer=OFFER))
     cloud.start_all()
     cloud.loop.run_for(15.0)
     for server, host in ((A, "host1"), (B, "host2")):

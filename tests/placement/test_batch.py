@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kilonova.placement import claims
-from kilonova.placement.batch import Member, Outcomes, claim_many
-from kilonova.placement.claims import Candidate, Claimed, Fence, GroupRule, NotClaimed
+from kilonova.placement.batch import BatchMember, Outcomes, claim_many
+from kilonova.placement.claims import Claimed, Fence, GroupRule, HostCandidate, NotClaimed
 from tests.placement.books import ROWS, SMALL, Books, provider_of
 
 Run = Callable[[Any], None]
 
 
-def member(server: str, *hosts: str, ordinal: int = 1, size: Mapping[str, int] = SMALL) -> Member:
-    return Member(Fence(server, 1, ordinal), tuple(Candidate(provider_of(host), dict(size)) for host in hosts))
+def member(server: str, *hosts: str, ordinal: int = 1, size: Mapping[str, int] = SMALL) -> BatchMember:
+    return BatchMember(Fence(server, 1, ordinal), tuple(HostCandidate(provider_of(host), dict(size)) for host in hosts))
 
 
-async def claim(books: Books, *members: Member, group: GroupRule | None = None) -> Outcomes:
+async def claim(books: Books, *members: BatchMember, group: GroupRule | None = None) -> Outcomes:
     return await claim_many(books.store, members, project="lab", user="ada", group=group)
 
 
@@ -101,7 +101,7 @@ def test_batches_at_once_are_whole_or_not_at_all(run: Run) -> None:
         await books.host("a", vcpu=5)
         await books.host("b", vcpu=5)
 
-        def batch(number: int) -> Sequence[Member]:
+        def batch(number: int) -> Sequence[BatchMember]:
             first, second = ("a", "b") if number % 2 else ("b", "a")
             return [member(f"{number}-{n}", first, second) for n in range(3)]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilonova.placement.candidates import Candidate, Group, Options, Query, find
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import PlacementSnapshot
 from tests.placement.worlds import (
     SHARES,
     Key,
@@ -28,7 +28,7 @@ VERSIONS = [10, 17, 21, 24, 25, 28, 29, 31, 33, 35, 36, 39]
 PLAIN = Options()
 
 
-def key_of(snapshot: Snapshot, candidate: Candidate) -> Key:
+def key_of(snapshot: PlacementSnapshot, candidate: Candidate) -> Key:
     uuids = snapshot.uuids
     amounts = frozenset(
         (uuids[at], name, n) for at, resources in candidate.allocations.items() for name, n in resources.items()
@@ -37,7 +37,7 @@ def key_of(snapshot: Snapshot, candidate: Candidate) -> Key:
     return amounts, mappings
 
 
-def keys_of(snapshot: Snapshot, candidates: Sequence[Candidate]) -> list[Key]:
+def keys_of(snapshot: PlacementSnapshot, candidates: Sequence[Candidate]) -> list[Key]:
     return [key_of(snapshot, candidate) for candidate in candidates]
 
 
@@ -128,7 +128,7 @@ def test_breadth_first_gives_every_tree_its_turn() -> None:
         assert len(roots) == trees, strategy
 
 
-def devices(count: int) -> Snapshot:
+def devices(count: int) -> PlacementSnapshot:
     host = Provider(_uuid(0), "host", offers={"VCPU": Offer(8)})
     below = [Provider(_uuid(n), f"gpu{n}", host.uuid, {"SRIOV_NET_VF": Offer(1)}) for n in range(1, count + 1)]
     return snapshot_of_world(World({each.uuid: each for each in (host, *below)}))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kilonova.placement import fence, rooms
+from kilonova.placement import capacity, fence
+from kilonova.placement.capacity import CandidateChoice, ProviderCapacity
 from kilonova.placement.claims import Claimed, GroupRule, NotClaimed, Released, must_accept
 from kilonova.placement.ledger import Rows
-from kilonova.placement.rooms import Choice, Room
 from tests.placement.books import LARGE, SMALL, Books, provider_of
 
 Run = Callable[[Any], None]
@@ -78,7 +78,7 @@ def test_after_a_lost_race_the_candidates_are_locked_first(run: Run, url: str, m
 
     async def story(books: Books) -> None:
         await books.host("a", vcpu=1)
-        once, read_rooms, looking, rivals = fence._once, rooms.read_rooms, [False], []
+        once, read_capacities, looking, rivals = fence._once, capacity.read_capacities, [False], []
 
         async def once_more(at: Any, verb: Any, careful: bool, kind: Any, tx: Any) -> Any:
             if at.server == "s1":
@@ -88,7 +88,7 @@ def test_after_a_lost_race_the_candidates_are_locked_first(run: Run, url: str, m
             return await once(at, verb, careful, kind, tx)
 
         async def look(tx: Any, uuids: Any) -> Any:
-            found = await read_rooms(tx, uuids)
+            found = await read_capacities(tx, uuids)
             if looking[0]:
                 looking[0] = False
                 rivals.append(asyncio.create_task(books.claim("rival", "a", size={"VCPU": 1})))
@@ -96,7 +96,7 @@ def test_after_a_lost_race_the_candidates_are_locked_first(run: Run, url: str, m
             return found
 
         monkeypatch.setattr(fence, "_once", once_more)
-        monkeypatch.setattr(rooms, "read_rooms", look)
+        monkeypatch.setattr(capacity, "read_capacities", look)
         assert isinstance(await books.claim("s1", "a", size={"VCPU": 1}), Claimed)
         outcomes = await asyncio.gather(*rivals)
         assert [type(outcome) for outcome in outcomes] == [Claimed, NotClaimed]
@@ -270,5 +270,5 @@ GIVES, HAD = {(HOST, 0, ""): 1, (CHILD, 5, ""): 1}, {(HOST, 0, ""): 1}
 )
 def test_the_host_itself_must_accept_whoever_gives(rows: Rows, own: Rows, expected: set[int]) -> None:
     """Under the ledger's lock: somebody may close the host between the look and the write."""
-    room = Room(HOST, "host", HOST, True)
-    assert must_accept(Choice(room, rows), own) == expected
+    provider = ProviderCapacity(HOST, "host", HOST, True)
+    assert must_accept(CandidateChoice(provider, rows), own) == expected

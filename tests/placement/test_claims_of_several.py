@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from kilonova.placement import claims
-from kilonova.placement.claims import Candidate, Claimed, NotClaimed
+from kilonova.placement.claims import Claimed, HostCandidate, NotClaimed
 from tests.placement.books import OWNER, Books, provider_of
 
 Run = Callable[[Any], None]
 SIZE = {"VCPU": 2, "MEMORY_MB": 1024}
 
 
-def on(host: str, other: str, **given: int) -> Candidate:
-    return Candidate(provider_of(host), SIZE, {provider_of(other): given or {"DISK_GB": 10}})
+def on(host: str, other: str, **given: int) -> HostCandidate:
+    return HostCandidate(provider_of(host), SIZE, {provider_of(other): given or {"DISK_GB": 10}})
 
 
-async def claim(books: Books, *candidates: Candidate, server: str = "s1") -> Any:
+async def claim(books: Books, *candidates: HostCandidate, server: str = "s1") -> Any:
     return await claims.claim(books.store, books.fence(server), list(candidates), **OWNER)
 
 
@@ -37,7 +37,7 @@ def test_all_of_it_or_nothing(run: Run) -> None:
 def test_a_closed_host_takes_no_claim_on_what_belongs_to_it(run: Run) -> None:
     async def story(books: Books) -> None:
         await books.hosts("a", "a_numa0")
-        only_below = Candidate(provider_of("a"), {}, {provider_of("a_numa0"): SIZE})
+        only_below = HostCandidate(provider_of("a"), {}, {provider_of("a_numa0"): SIZE})
         await books.accept("a", False)
         outcome = await claim(books, only_below)
         assert isinstance(outcome, NotClaimed) and outcome.refused[0].reason == "not_accepting"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kilonova.placement.claims import Claimed, Dropped, GroupRule, NotClaimed, Returned
+from kilonova.placement.claims import Claimed, ClaimReturned, Dropped, GroupRule, NotClaimed
 from tests.placement.books import LARGE, SMALL, Books, provider_of
 
 Run = Callable[[Any], None]
@@ -32,9 +32,9 @@ def test_an_undone_evacuation_leaves_the_source(run: Run) -> None:
         await books.claim("s1", "a")
         await books.claim_evacuation("s1", "e1", "b")
         await books.host("a", vcpu=0, memory=0, disk=0)
-        assert await books.return_evacuation("s1", "e1") == Returned(3, 3)
+        assert await books.return_evacuation("s1", "e1") == ClaimReturned(3, 3)
         assert await books.held() == {"s1": {("a", ""): SMALL}}
-        assert await books.return_evacuation("s1", "e1") == Returned(0, 0)
+        assert await books.return_evacuation("s1", "e1") == ClaimReturned(0, 0)
         assert await books.drop_holder("s1", "e1") == Dropped(0), "a late cleaning touches nothing of the server's own"
         assert await books.held() == {"s1": {("a", ""): SMALL}}
 
@@ -47,7 +47,7 @@ def test_no_destination_leaves_everything_as_it_was(run: Run) -> None:
         await books.host("b", vcpu=1)
         await books.claim("s1", "a", size=LARGE)
         assert isinstance(await books.claim_evacuation("s1", "e1", "b", size=LARGE), NotClaimed)
-        assert await books.return_evacuation("s1", "e1") == Returned(0, 0)
+        assert await books.return_evacuation("s1", "e1") == ClaimReturned(0, 0)
         assert await books.held() == {"s1": {("a", ""): LARGE}}
 
     run(story)

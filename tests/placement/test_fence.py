@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Superseded
-from kilonova.placement.claims import Claimed, Dropped, NotClaimed, Released, Returned
+from kilonova.placement.claims import Claimed, ClaimReturned, Dropped, NotClaimed, Released
 from tests.placement.books import Books, provider_of
 
 Run = Callable[[Any], None]
@@ -76,10 +76,10 @@ def test_every_verb_replays_its_own_outcome(run: Run) -> None:
         moved = await books.claim_move("s1", "m1", "b", at=(1, 2))
         assert await books.claim_move("s1", "m1", "b", at=(1, 2)) == moved
         for _ in range(2):
-            assert await books.return_move("s1", "m1", at=(1, 3)) == Returned(3, 3)
+            assert await books.return_move("s1", "m1", at=(1, 3)) == ClaimReturned(3, 3)
         await books.claim_evacuation("s1", "e1", "b", at=(1, 4))
         for _ in range(2):
-            assert await books.return_evacuation("s1", "e1", at=(1, 5)) == Returned(3, 3)
+            assert await books.return_evacuation("s1", "e1", at=(1, 5)) == ClaimReturned(3, 3)
         await books.claim_move("s1", "m1", "b", at=(1, 6))
         for _ in range(2):
             assert await books.drop_move("s1", "m1", at=(1, 7)) == Dropped(3)

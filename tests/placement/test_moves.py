@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.placement.claims import Claimed, Dropped, GroupRule, NotClaimed, Returned
+from kilonova.placement.claims import Claimed, ClaimReturned, Dropped, GroupRule, NotClaimed
 from tests.placement.books import LARGE, SMALL, Books, provider_of
 
 Run = Callable[[Any], None]
@@ -34,9 +34,9 @@ def test_a_revert_gives_the_source_back(run: Run) -> None:
         await books.hosts("a", "b")
         await books.claim("s1", "a")
         await books.claim_move("s1", "m1", "b", size=LARGE)
-        assert await books.return_move("s1", "m1") == Returned(returned=3, dropped=3)
+        assert await books.return_move("s1", "m1") == ClaimReturned(returned=3, dropped=3)
         assert await books.held() == {"s1": {("a", ""): SMALL}}
-        assert await books.return_move("s1", "m1") == Returned(0, 0), "undoing what was undone changes nothing"
+        assert await books.return_move("s1", "m1") == ClaimReturned(0, 0), "undoing what was undone changes nothing"
         assert await books.held() == {"s1": {("a", ""): SMALL}}
 
     run(story)
@@ -54,7 +54,7 @@ def test_no_destination_leaves_everything_as_it_was(run: Run) -> None:
             await books.generation("a"),
             (await books.consumers())["s1"]["generation"],
         )
-        assert await books.return_move("s1", "m1") == Returned(0, 0), "there is nothing to undo"
+        assert await books.return_move("s1", "m1") == ClaimReturned(0, 0), "there is nothing to undo"
         assert await books.held() == before[0]
 
     run(story)
@@ -83,7 +83,7 @@ def test_a_revert_is_not_refused_after_the_inventory_shrank(run: Run) -> None:
         await books.claim_move("s1", "m1", "b", size=LARGE)
         await books.host("a", vcpu=1, memory=16, disk=1)
         await books.host("b", vcpu=1, memory=16, disk=1)
-        assert await books.return_move("s1", "m1") == Returned(3, 3)
+        assert await books.return_move("s1", "m1") == ClaimReturned(3, 3)
         assert await books.held() == {"s1": {("a", ""): LARGE}}
         assert (await books.used("a"), await books.used("b")) == (4, 0)
 
@@ -138,7 +138,7 @@ def test_a_server_that_held_nothing_can_be_moved_and_undone(run: Run) -> None:
         await books.hosts("a", "b")
         await books.claim_move("s1", "m1", "b")
         assert await books.places() == {"s1": {("b", "")}}
-        assert await books.return_move("s1", "m1") == Returned(0, 3)
+        assert await books.return_move("s1", "m1") == ClaimReturned(0, 3)
         assert await books.held() == {} and await books.consumers() == {}
 
     run(story)

@@ -15,8 +15,8 @@ from kilonova.domain.errors import Refused
 from kilonova.placement import aggregates, inventories, providers, removal, snapshot, traits
 from kilonova.placement.candidates import Group, Options, Query, find
 from kilonova.placement.removal import remove_provider
-from kilonova.placement.snapshot import Snapshot
-from kilonova.placement.snapshot_reading import Changes
+from kilonova.placement.snapshot import PlacementSnapshot
+from kilonova.placement.snapshot_reading import SnapshotChanges
 from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql
 from kilonova.world import Tx
@@ -61,7 +61,7 @@ async def truth(books: Books) -> dict[str, Any]:
     return found
 
 
-def shown(seen: Snapshot) -> dict[str, Any]:
+def shown(seen: PlacementSnapshot) -> dict[str, Any]:
     """The same from the snapshot, by its columns, not by what it keeps per provider."""
     found: dict[str, Any] = {}
     for uuid, at in seen.index.items():
@@ -113,7 +113,7 @@ async def change_something(books: Books, chance: random.Random) -> None:
 
 def test_follows_every_kind_of_change(run: Run) -> None:
     async def story(books: Books) -> None:
-        seen = Snapshot()
+        seen = PlacementSnapshot()
         await seen.sync(books.store)
         assert len(seen) == 0
         chance = random.Random(7)
@@ -134,13 +134,13 @@ def test_a_sync_reads_only_what_changed(run: Run) -> None:
     async def story(books: Books) -> None:
         for number in range(20):
             await books.host(f"h{number}")
-        seen = Snapshot()
+        seen = PlacementSnapshot()
         await seen.sync(books.store)
         await books.claim("s1", "h3")
         taken: list[str] = []
         take = seen.take
 
-        def counting(changes: Changes) -> None:
+        def counting(changes: SnapshotChanges) -> None:
             taken.extend(row["uuid"] for row in changes.providers)
             take(changes)
 
@@ -157,7 +157,7 @@ def test_a_sync_reads_only_what_changed(run: Run) -> None:
 def test_grows_past_its_first_size(run: Run) -> None:
     async def story(books: Books) -> None:
         many = snapshot.FIRST_ROWS * 2 + 3
-        seen = Snapshot()
+        seen = PlacementSnapshot()
         for number in range(many):
             await inventories.ensure_provider(books.store, f"p{number}", f"h{number}")
             await inventories.set_inventory(books.store, f"p{number}", {"VCPU": (number + 1, 0, 1.0)})
@@ -173,7 +173,7 @@ def test_a_removed_provider_is_dropped_by_the_next_sync_of_every_process(run: Ru
     async def story(books: Books) -> None:
         await books.hosts("a", "b", "c")
         other = open_store(url)  # another process
-        seen, there = Snapshot(), Snapshot()
+        seen, there = PlacementSnapshot(), PlacementSnapshot()
         await seen.sync(books.store)
         await there.sync(other)
         assert await remove_provider(books.store, provider_of("a"))
@@ -191,7 +191,7 @@ def test_a_provider_made_again_under_its_uuid_stays(run: Run) -> None:
 
     async def story(books: Books) -> None:
         await books.hosts("a", "b")
-        seen = Snapshot()
+        seen = PlacementSnapshot()
         await seen.sync(books.store)
         before = seen.watermark
         await remove_provider(books.store, provider_of("a"))
@@ -214,7 +214,7 @@ def test_who_comes_after_records_were_cleared_loads_everything_anew(run: Run, mo
     async def story(books: Books) -> None:
         names = [f"h{number}" for number in range(8)]
         await books.hosts(*names, "stays")
-        late, diligent = Snapshot(), Snapshot()
+        late, diligent = PlacementSnapshot(), PlacementSnapshot()
         await late.sync(books.store)
         for name in names:
             await remove_provider(books.store, provider_of(name))
@@ -231,7 +231,7 @@ def test_who_comes_after_records_were_cleared_loads_everything_anew(run: Run, mo
 
 def test_a_removed_place_is_taken_again(run: Run) -> None:
     async def story(books: Books) -> None:
-        seen = Snapshot()
+        seen = PlacementSnapshot()
         for number in range(3 * snapshot.FIRST_ROWS):
             await books.host(f"h{number}")
             await seen.sync(books.store)
@@ -281,7 +281,7 @@ def test_another_process_is_seen_in_the_next_request(run: Run, url: str) -> None
     async def story(books: Books) -> None:
         await books.hosts("a", "b")
         other = open_store(url)
-        there = Snapshot()
+        there = PlacementSnapshot()
         query = Query(groups=(Group(resources={"VCPU": 8}),))
         for host in ("a", "b"):
             await there.sync(other)
@@ -299,7 +299,7 @@ def test_another_process_is_seen_in_the_next_request(run: Run, url: str) -> None
 def test_those_who_wait_together_share_a_read(run: Run) -> None:
     async def story(books: Books) -> None:
         await books.hosts("a")
-        seen = Snapshot()
+        seen = PlacementSnapshot()
         reads = 0
         ask = books.store.ask
 
@@ -323,7 +323,7 @@ def test_a_late_commit_is_not_missed(run: Run, url: str) -> None:
 
     async def story(books: Books) -> None:
         await books.hosts("a", "b")
-        seen, marked, go = Snapshot(), asyncio.Event(), asyncio.Event()
+        seen, marked, go = PlacementSnapshot(), asyncio.Event(), asyncio.Event()
 
         async def slow(tx: Tx) -> None:
             mark = await tx.mark()

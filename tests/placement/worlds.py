@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kilonova.placement.candidates import Group, Query
-from kilonova.placement.snapshot import Snapshot
-from kilonova.placement.snapshot_reading import Changes
+from kilonova.placement.snapshot import PlacementSnapshot
+from kilonova.placement.snapshot_reading import SnapshotChanges
 
 CLASSES = ("VCPU", "DISK_GB", "SRIOV_NET_VF")
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
@@ -320,13 +320,13 @@ def _some(chance: random.Random, names: tuple[str, ...], part: float) -> list[st
 # --- into a snapshot without a database -----------------------------------------------------------------------------
 
 
-def snapshot_of_world(world: World) -> Snapshot:
-    snapshot = Snapshot()
+def snapshot_of_world(world: World) -> PlacementSnapshot:
+    snapshot = PlacementSnapshot()
     snapshot.take(changes_of_world(world))
     return snapshot
 
 
-def changes_of_world(world: World, only: Collection[str] | None = None, removed: Sequence[str] = ()) -> Changes:
+def changes_of_world(world: World, only: Collection[str] | None = None, removed: Sequence[str] = ()) -> SnapshotChanges:
     """`only`: those that have changed."""
     ids = {uuid: number for number, uuid in enumerate(world.providers, 1)}
     told = [provider for uuid, provider in world.providers.items() if only is None or uuid in only]
@@ -351,4 +351,4 @@ def changes_of_world(world: World, only: Collection[str] | None = None, removed:
         for provider in told
         for name, offer in provider.offers.items()
     ]
-    return Changes(1, providers, offers, removed)
+    return SnapshotChanges(1, providers, offers, removed)

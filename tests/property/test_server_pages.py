@@ -23,11 +23,11 @@ from kilonova.domain.errors import Unreachable
 from kilonova.domain.server import Flavor, flavor_document, to_json
 from kilonova.schema.tables import cell, control
 from kilonova.services.compute import server_lists
-from kilonova.services.compute.server_lists import Wanted, page
-from kilonova.services.compute.server_order import Order, Page
+from kilonova.services.compute.server_lists import ServerQuery, page
+from kilonova.services.compute.server_order import ServerOrder, ServerPage
 from kilonova.store.cell_store import CellStore, Outage
 from kilonova.store.open import open_stores
-from kilonova.store.server_records import SCHEDULING, Record, find, find_partial
+from kilonova.store.server_records import SCHEDULING, ServerRecord, find, find_partial
 from kilonova.store.statements import Sql, insert_row
 from kilonova.world import Store, Tx
 from tests.placement.books import WallClock
@@ -117,14 +117,14 @@ class Arena:
         """As the API does it: the marker is looked up, wherever it is."""
 
         async def ask() -> list[str]:
-            order = Order([key_of(name, descending) for name, descending in wish])
-            wanted = Wanted(project_id=project, partial=True)
-            found = await page(self.stores, wanted, order, Page(limit, await self._marker(marker)))
+            order = ServerOrder([key_of(name, descending) for name, descending in wish])
+            wanted = ServerQuery(project_id=project, partial=True)
+            found = await page(self.stores, wanted, order, ServerPage(limit, await self._marker(marker)))
             return [record.id for record in found]
 
         return self.runner.run(ask())
 
-    async def _marker(self, marker: str | None) -> Record | None:
+    async def _marker(self, marker: str | None) -> ServerRecord | None:
         try:
             return None if marker is None else await find(self.stores, marker, deleted=True)
         except Unreachable:

@@ -48,7 +48,7 @@ def test_a_copy_that_is_removed_because_of_old_records_is_noticed(monkeypatch):
 def test_a_restore_that_nobody_notices_is_noticed(monkeypatch):
     """Negative control."""
     monkeypatch.setattr("kilonova.store.marks.Marks._behind_of", lambda *_: "")
-    monkeypatch.setattr("kilonova.conductor.desk.Desk._hear", _believe)
+    monkeypatch.setattr("kilonova.conductor.handlers.MessageHandlers._hear", _believe)
     assert any("was not noticed" in sentence for sentence in run_restored(moved()).found)
 
 

@@ -59,14 +59,14 @@ class CommandLine:
 
     def _transport(
         self, method: str, url: str, content: bytes | None, headers: dict[str, str], ca_file: str = ""
-    ) -> rest.Answer:
+    ) -> rest.Response:
         parts = urlsplit(url)
         self.sent.append((method, parts.path, None if content is None else json.loads(content)))
         if (found := self.canned.get((method, parts.path))) is not None:
-            return rest.Answer(found[0], {}, json.dumps(found[1]).encode())
+            return rest.Response(found[0], {}, json.dumps(found[1]).encode())
         named = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         answer = self.cloud.ask(Asked(method, parts.path, parts.query, named, content or b""))
-        return rest.Answer(answer.status, Headers(answer.headers), answer.body)
+        return rest.Response(answer.status, Headers(answer.headers), answer.body)
 
     def asked_for(self, path: str) -> Any:
         """The body of the last POST to a path of our own REST."""

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server_view import microseconds
-from kilonova.api.compute.services import Listed, internal_zone, read_services
+from kilonova.api.compute.services import ServiceEntry, internal_zone, read_services
 from kilonova.api.routes import Route
 
 RULE = "os_compute_api:os-availability-zone:"
@@ -27,14 +27,14 @@ async def detail(call: Call) -> Response:
     return answer({"availabilityZoneInfo": shown})
 
 
-def _zones(services: Iterable[Listed]) -> list[tuple[str, bool]]:
+def _zones(services: Iterable[ServiceEntry]) -> list[tuple[str, bool]]:
     """A zone is available while one service in it is enabled; those come first."""
     enabled = {service.zone for service in services if not service.disabled}
     others = {service.zone for service in services} - enabled
     return [(zone, True) for zone in sorted(enabled)] + [(zone, False) for zone in sorted(others)]
 
 
-def _hosts(services: Iterable[Listed], zone: str) -> dict[str, Any]:
+def _hosts(services: Iterable[ServiceEntry], zone: str) -> dict[str, Any]:
     hosts: dict[str, Any] = {}
     for service in services:
         if service.zone == zone and not service.disabled:

@@ -117,7 +117,7 @@ class LegacyDialect(ComputeDialect):
         return MIN
 
 
-class RootDialect(ComputeDialect):
+class ComputeRootDialect(ComputeDialect):
     """/compute itself: only says which versions there are."""
 
     prefix = "/compute"

@@ -15,7 +15,7 @@ from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
-from kilonova.services.compute.flavors import Flavor, NewFlavor
+from kilonova.services.compute.flavors import FlavorRecord, NewFlavor
 
 MANAGE = "os_compute_api:os-flavor-manage:"
 SEES_SPECS = "os_compute_api:os-flavor-extra-specs:index"
@@ -69,7 +69,7 @@ async def delete(call: Call) -> Response:
     return nothing(202)
 
 
-def brief(call: Call, flavor: Flavor) -> dict[str, Any]:
+def brief(call: Call, flavor: FlavorRecord) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": flavor.id,
         "name": flavor.name,
@@ -83,7 +83,7 @@ def brief(call: Call, flavor: Flavor) -> dict[str, Any]:
     return shown
 
 
-def view(call: Call, flavor: Flavor, with_specs: bool) -> dict[str, Any]:
+def view(call: Call, flavor: FlavorRecord, with_specs: bool) -> dict[str, Any]:
     shown = brief(call, flavor) | {
         "ram": flavor.memory_mb,
         "disk": flavor.disk_gb,
@@ -111,7 +111,7 @@ def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> d
 # -- filters, order, pages --------------------------------------------------------------------------------------------
 
 
-async def _page(call: Call) -> tuple[Sequence[Flavor], int]:
+async def _page(call: Call) -> tuple[Sequence[FlavorRecord], int]:
     """There are tens of flavors, not thousands: all that the caller may see are read, and sorted here."""
     limit, marker = limit_of(call), call.query.get("marker")
     wanted = _filter(call)
@@ -126,7 +126,7 @@ async def _page(call: Call) -> tuple[Sequence[Flavor], int]:
     return [flavor for flavor in ordered if wanted(flavor)][:limit], limit
 
 
-def _key(flavor: Flavor, name: str) -> tuple[Any, ...]:
+def _key(flavor: FlavorRecord, name: str) -> tuple[Any, ...]:
     value = getattr(flavor, name) if name else None
     return (value is not None, value if value is not None else 0, flavor.number)
 
@@ -136,7 +136,7 @@ def _filter(call: Call) -> Any:
     least_ram, least_disk = _least(call, "minRam"), _least(call, "minDisk")
     by_name = matcher(call.query["name"], "name") if call.at(2, 102) and call.query.get("name") else None
 
-    def wanted(flavor: Flavor) -> bool:
+    def wanted(flavor: FlavorRecord) -> bool:
         of_kind = {None: True, True: flavor.is_public or flavor.granted, False: not flavor.is_public}
         fits = flavor.memory_mb >= least_ram and flavor.disk_gb >= least_disk
         return of_kind[public] and fits and (by_name is None or by_name(flavor.name))

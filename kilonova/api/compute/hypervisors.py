@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.ids import Asked
+from kilonova.api.compute.ids import RequestedId
 from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.routes import Handler, Route
@@ -97,7 +97,7 @@ async def _hosts(call: Call) -> list[HostRecord]:
 
 
 async def _find(call: Call) -> HostRecord:
-    wanted = Asked(call, call.path["hypervisor"])
+    wanted = RequestedId(call, call.path["hypervisor"])
     if not wanted.is_well and call.at(2, 53):
         raise Refused(400, wanted.fault)
     for host in await _hosts(call):
@@ -118,7 +118,7 @@ def _after(call: Call, hosts: list[HostRecord]) -> list[HostRecord]:
     marker = call.query.get("marker")
     if marker is None:
         return hosts
-    wanted = Asked(call, marker)
+    wanted = RequestedId(call, marker)
     at = next((n for n, host in enumerate(hosts) if wanted.means(host.provider_id)), None)
     if at is None:
         raise Refused(400, f"marker [{wanted.given}] not found")

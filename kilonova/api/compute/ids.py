@@ -10,7 +10,7 @@ from kilonova.services.compute.hosts import number_of
 MOST_DIGITS = 40  # more than any id has
 
 
-class Asked:
+class RequestedId:
     """One that a caller gave, in the form of its version."""
 
     def __init__(self, call: Call, given: str) -> None:

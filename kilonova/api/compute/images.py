@@ -19,7 +19,7 @@ from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
-from kilonova.services.image.listing import AT_LEAST, EQUAL, Condition, Wanted
+from kilonova.services.image.listing import AT_LEAST, EQUAL, ImageCondition, ImageQuery
 
 LAST: Version = (2, 35)
 LAST_METADATA: Version = (2, 38)
@@ -139,7 +139,7 @@ def _rejected(call: Call, why: Refused) -> Refused:
 
 async def _page(call: Call) -> tuple[list[Image], int]:
     limit = limit_of(call)
-    wanted = Wanted(
+    wanted = ImageQuery(
         limit=limit,
         conditions=tuple(_conditions(call)),
         properties=tuple(_properties(call)),
@@ -152,16 +152,18 @@ async def _page(call: Call) -> tuple[list[Image], int]:
         raise Refused(400, why.message) from None
 
 
-def _conditions(call: Call) -> list[Condition]:
+def _conditions(call: Call) -> list[ImageCondition]:
     query = call.query
-    found = [Condition("hidden", EQUAL, 0)]
+    found = [ImageCondition("hidden", EQUAL, 0)]
     if "name" in query:
-        found.append(Condition("name", EQUAL, query["name"]))
+        found.append(ImageCondition("name", EQUAL, query["name"]))
     if "status" in query:
-        found.append(Condition("status", EQUAL, query["status"].lower()))
+        found.append(ImageCondition("status", EQUAL, query["status"].lower()))
     if "changes-since" in query:
-        found.append(Condition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
-    return found + [Condition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query]
+        found.append(ImageCondition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
+    return found + [
+        ImageCondition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query
+    ]
 
 
 def _number(call: Call, name: str) -> int:

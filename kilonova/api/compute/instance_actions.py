@@ -16,7 +16,7 @@ from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 from kilonova.world import Row, Tx
 
 RULE = "os_compute_api:os-instance-actions:"
@@ -77,14 +77,14 @@ async def show(call: Call) -> Response:
     return answer({"instanceAction": shown})
 
 
-async def _actions(call: Call, record: Record) -> list[Row]:
+async def _actions(call: Call, record: ServerRecord) -> list[Row]:
     async def body(tx: Tx) -> list[Row]:
         return list(await rows.fetch_all(tx, cell.actions, server_id=record.id))
 
     return [] if record.cell is None else await call.db.cell(record.cell).read(body)
 
 
-async def _events(call: Call, record: Record, operation_id: str) -> list[Row]:
+async def _events(call: Call, record: ServerRecord, operation_id: str) -> list[Row]:
     async def body(tx: Tx) -> list[Row]:
         return list(await rows.fetch_all(tx, cell.action_events, operation_id=operation_id))
 
@@ -107,7 +107,7 @@ def _action(call: Call, row: Row) -> dict[str, Any]:
     return shown
 
 
-def _event(call: Call, record: Record, row: Row, may_see_all: bool) -> dict[str, Any]:
+def _event(call: Call, record: ServerRecord, row: Row, may_see_all: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "event": row["event"],
         "start_time": microseconds(row["started_at"]),

@@ -16,7 +16,7 @@ from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import flavor_from
 from kilonova.domain.words import is_true
-from kilonova.services.compute.migrations import Asked, find_move, read_moves
+from kilonova.services.compute.migrations import MigrationFilter, find_move, read_moves
 from kilonova.world import Row
 
 RULE = "os_compute_api:os-migrations:index"
@@ -68,7 +68,7 @@ def _project(call: Call) -> str | None:
     return call.caller.project_id
 
 
-def _asked(call: Call) -> Asked:
+def _asked(call: Call) -> MigrationFilter:
     query = call.query
     if query.get("host") or query.get("source_compute"):
         call.require(f"{RULE}:host")  # else the filter would say what the fields do not
@@ -77,7 +77,7 @@ def _asked(call: Call) -> Asked:
     latest = time_of(before, "changes-before") if before and call.at(2, 66) else None
     if earliest is not None and latest is not None and latest < earliest:
         raise Refused(400, "The value of changes-since must be less than or equal to changes-before.")
-    return Asked(
+    return MigrationFilter(
         server=query.get("instance_uuid"),
         status=query.get("status"),
         kind=query.get("migration_type"),

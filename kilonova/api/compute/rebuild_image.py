@@ -17,7 +17,7 @@ from kilonova.operations.checks.images import check_fit, check_memory, find_imag
 from kilonova.services.image.image import Image
 from kilonova.services.volume.creating import check_image, image_facts
 from kilonova.services.volume.volume import IN_USE
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 
 class RebuildImage(NamedTuple):
@@ -25,11 +25,11 @@ class RebuildImage(NamedTuple):
     params: dict[str, Any]
 
 
-def root_volume(record: Record) -> ServerVolume | None:
+def root_volume(record: ServerRecord) -> ServerVolume | None:
     return next((one for one in record.volumes if one.is_root), None)
 
 
-async def image_for(call: Call, record: Record, image_id: str, *, reimages: bool) -> RebuildImage:
+async def image_for(call: Call, record: ServerRecord, image_id: str, *, reimages: bool) -> RebuildImage:
     """`reimages`: as from 2.93 on."""
     image, root = await find_image(call.requester, image_id), root_volume(record)
     check_same_hardware(record.flavor, image)

@@ -12,13 +12,13 @@ from starlette.responses import Response
 from kilonova.api.call import Call
 from kilonova.api.routes import Handler
 from kilonova.domain.errors import Refused
-from kilonova.engine.accept import Key
+from kilonova.engine.accept import IdempotencyKey
 from kilonova.engine.submit import known_operation
 
 KEY_LENGTH = 255
 
 
-def idempotency_key(call: Call) -> Key | None:
+def idempotency_key(call: Call) -> IdempotencyKey | None:
     """With the address as it was asked: the same key on another server is another request."""
     given = call.request.headers.get("idempotency-key")
     if given is None:
@@ -26,7 +26,7 @@ def idempotency_key(call: Call) -> Key | None:
     if not 0 < len(given) <= KEY_LENGTH:
         raise Refused(400, f"Idempotency-Key: must have 1 to {KEY_LENGTH} characters")
     route = f"{call.route.method} {call.route.path.format(**call.path)}"
-    return Key(given, route, hashlib.sha256(msgspec.json.encode(call.body, order="sorted")).hexdigest())
+    return IdempotencyKey(given, route, hashlib.sha256(msgspec.json.encode(call.body, order="sorted")).hexdigest())
 
 
 async def repeated(call: Call) -> str | None:

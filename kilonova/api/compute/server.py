@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.details import Details, details_document, details_from
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.host import HostState
@@ -22,19 +22,19 @@ from kilonova.engine.submit import submit
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all, judge_host
-from kilonova.store.server_records import Record, find, find_partial, read_one
+from kilonova.store.server_records import ServerRecord, find, find_partial, read_one
 from kilonova.world import Tx
 
 Submit = Callable[[Engine, Ask], Awaitable[Accepted]]
 PATIENCE = 20  # looks, a tenth of a second apart, until a new server has left for its cell
 
 
-async def server_of(call: Call, *, deleted: bool = False, rule: str = "") -> Record:
+async def server_of(call: Call, *, deleted: bool = False, rule: str = "") -> ServerRecord:
     server_id = call.path["server"]
     return _allowed(call, await find(call.db, server_id, deleted=deleted), rule)
 
 
-async def partial_server_of(call: Call) -> Record:
+async def partial_server_of(call: Call) -> ServerRecord:
     """Its cell does not answer; from 2.69 on what control knows of it is shown."""
     record = _allowed(call, await find_partial(call.db, call.path["server"]))
     if not call.at(2, 69):
@@ -42,26 +42,26 @@ async def partial_server_of(call: Call) -> Record:
     return record
 
 
-def _allowed(call: Call, record: Record | None, rule: str = "") -> Record:
+def _allowed(call: Call, record: ServerRecord | None, rule: str = "") -> ServerRecord:
     if record is None or (record.project_id != call.caller.project_id and not call.caller.is_admin):
         raise Refused(404, f"Instance {call.path['server']} could not be found.")
     call.require(rule, project_id=record.project_id, user_id=record.user_id)
     return record
 
 
-def owner_of(caller: Caller, record: Record) -> Caller:
+def owner_of(caller: Caller, record: ServerRecord) -> Caller:
     """Whose networks and volumes a server has, also when an administrator asks."""
     if caller.project_id == record.project_id:
         return caller
-    return msgspec.structs.replace(caller, project=Named(record.project_id, record.project_id))
+    return msgspec.structs.replace(caller, project=IdentityRef(record.project_id, record.project_id))
 
 
-def check_unlocked(call: Call, record: Record) -> None:
+def check_unlocked(call: Call, record: ServerRecord) -> None:
     if record.details.locked_by is not None and not call.caller.is_admin:
         raise Refused(409, f"Instance {record.id} is locked")
 
 
-def check_state(record: Record, verb: str, states: Iterable[str], *, busy: bool = False) -> None:
+def check_state(record: ServerRecord, verb: str, states: Iterable[str], *, busy: bool = False) -> None:
     """`busy`: also while something is under way."""
     text = f"Cannot '{verb}' instance {record.id} while it is in"
     if record.vm_state not in states:
@@ -81,7 +81,7 @@ async def act(call: Call, operation: str, status: int = 202, *, by: Submit = sub
     return nothing(status, {OPERATION_HEADER: accepted.operation_id})
 
 
-async def placed(call: Call, record: Record, verb: str) -> Record:
+async def placed(call: Call, record: ServerRecord, verb: str) -> ServerRecord:
     """What only the API writes is in the cell's row; a new server is there in a moment."""
     for _ in range(PATIENCE):
         if record.cell is not None:
@@ -91,7 +91,9 @@ async def placed(call: Call, record: Record, verb: str) -> Record:
     raise Refused(409, f"Cannot '{verb}' instance {record.id} while it is in task_state {record.task_state}")
 
 
-async def change_details(call: Call, record: Record, edit: Callable[[Details], None], **columns: Any) -> Record:
+async def change_details(
+    call: Call, record: ServerRecord, edit: Callable[[Details], None], **columns: Any
+) -> ServerRecord:
     """Read, change and write in one transaction. `edit` may run twice and may raise. What a server's owner says while
     it leaves its cell is said to the record that it has afterwards."""
     for _ in range(PATIENCE):
@@ -104,13 +106,13 @@ async def change_details(call: Call, record: Record, edit: Callable[[Details], N
 
 
 async def _changed(
-    call: Call, record: Record, edit: Callable[[Details], None], columns: dict[str, Any]
-) -> Record | None:
+    call: Call, record: ServerRecord, edit: Callable[[Details], None], columns: dict[str, Any]
+) -> ServerRecord | None:
     """None when the server has left the cell, or is about to."""
     assert record.cell is not None
     now = call.now
 
-    async def body(tx: Tx) -> Record | None:
+    async def body(tx: Tx) -> ServerRecord | None:
         row = await rows.fetch(tx, cell.servers, lock=True, id=record.id, deleted=0)
         if row is None or row["hidden"] == LEAVING:
             return None
@@ -125,7 +127,7 @@ async def _changed(
     return await call.engine.write(call.db.cell(record.cell), body)
 
 
-async def look_at_ports(call: Call, records: Sequence[Record]) -> None:
+async def look_at_ports(call: Call, records: Sequence[ServerRecord]) -> None:
     """A server's row has its ports as an operation left them; those changed through Network since are read there."""
     changed = await call.service.networks.changed_vifs([record.id for record in records if record.cell is not None])
     for record in records if changed else ():
@@ -133,7 +135,7 @@ async def look_at_ports(call: Call, records: Sequence[Record]) -> None:
             record.vifs = changed[record.id]
 
 
-async def host_states(call: Call, records: Sequence[Record]) -> dict[str, HostState]:
+async def host_states(call: Call, records: Sequence[ServerRecord]) -> dict[str, HostState]:
     """Of the hosts of these servers; asked only for those who may know."""
     down_after = call.engine.limits.service_down_time
     if len(records) == 1:
@@ -149,7 +151,7 @@ async def host_states(call: Call, records: Sequence[Record]) -> dict[str, HostSt
     return found
 
 
-async def _host_state(call: Call, record: Record, down_after: float) -> dict[str, HostState]:
+async def _host_state(call: Call, record: ServerRecord, down_after: float) -> dict[str, HostState]:
     """Showing one server looks at one host, however many there are."""
     host = record.host
 

@@ -8,14 +8,14 @@ from kilonova.api.call import Call, answer
 from kilonova.api.compute.schemas import server_consoles as schemas
 from kilonova.api.compute.schemas.queries import none_since
 from kilonova.api.compute.server import server_of
-from kilonova.api.consoles.meeting import Target
+from kilonova.api.consoles.meeting import ConsoleTarget
 from kilonova.api.consoles.urls import access_url, base_url
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.console import SERIAL, VNC
 from kilonova.domain.errors import NoAnswer, Refused
 from kilonova.engine.console_tokens import ConsoleTicket, issue_console, redeem_console
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 RULE = "os_compute_api:os-remote-consoles"
 OFFERED = {("vnc", "novnc"): VNC, ("serial", "serial"): SERIAL}
@@ -66,13 +66,13 @@ async def _url(call: Call, protocol: str, wanted: str) -> str:
     if kind is None:
         is_known = protocol in (known for known, _ in OFFERED)
         raise Refused(400, f"Invalid console type {wanted}" if is_known else f"Unavailable console type {wanted}.")
-    await _check(call, Target(record.id, record.cell, record.host, record.copy, kind), record, wanted)
+    await _check(call, ConsoleTarget(record.id, record.cell, record.host, record.copy, kind), record, wanted)
     expires = call.now + call.settings.consoleauth.token_ttl
     token = issue_console(call.engine.seal, ConsoleTicket(record.id, record.host, record.copy, kind, expires))
     return access_url(base_url(call.settings, call.service.public_url, kind), kind, token)
 
 
-async def _check(call: Call, target: Target, record: Record, wanted: str) -> None:
+async def _check(call: Call, target: ConsoleTarget, record: ServerRecord, wanted: str) -> None:
     try:
         problem = await call.service.consoles.ask(target)
     except NoAnswer:
@@ -85,7 +85,7 @@ async def _check(call: Call, target: Target, record: Record, wanted: str) -> Non
         raise _not_ready(record)
 
 
-def _not_ready(record: Record) -> Refused:
+def _not_ready(record: ServerRecord) -> Refused:
     return Refused(409, f"Instance {record.id} is not ready")
 
 

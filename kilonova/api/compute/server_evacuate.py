@@ -18,7 +18,7 @@ from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.hosts.states import find_host
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 
 async def evacuate(call: Call) -> Response:
@@ -41,7 +41,7 @@ async def evacuate(call: Call) -> Response:
     return _answer(call, password, accepted.operation_id)
 
 
-async def _params(call: Call, wish: dict[str, Any], record: Record) -> dict[str, Any]:
+async def _params(call: Call, wish: dict[str, Any], record: ServerRecord) -> dict[str, Any]:
     host, params = wish.get("host"), dict[str, Any]()
     force = is_true(wish.get("force") or False)
     if force and host is None:
@@ -59,7 +59,7 @@ async def _params(call: Call, wish: dict[str, Any], record: Record) -> dict[str,
     return params
 
 
-async def _check_host(call: Call, record: Record, host: str) -> None:
+async def _check_host(call: Call, record: ServerRecord, host: str) -> None:
     """Refuse the server's own host, an unknown one, and one of another cell."""
     if host == record.host:
         raise Refused(400, "The target host can't be the same one.")

@@ -13,12 +13,12 @@ from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
 from kilonova.domain.words import is_true
-from kilonova.services.compute.server_lists import Wanted
-from kilonova.services.compute.server_order import Key, Order, Page, column_key
-from kilonova.store.server_records import Record, find, find_partial
+from kilonova.services.compute.server_lists import ServerQuery
+from kilonova.services.compute.server_order import ServerOrder, ServerPage, SortKey, column_key
+from kilonova.store.server_records import ServerRecord, find, find_partial
 
-Getter = Callable[[Record], Any]
-Test = Callable[[Record], bool]
+Getter = Callable[[ServerRecord], Any]
+Test = Callable[[ServerRecord], bool]
 
 ALL_FILTERS = "os_compute_api:servers:allow_all_filters"
 LATE = {(2, 5): ("ip6",), (2, 26): ("tags", "tags-any", "not-tags", "not-tags-any"), (2, 66): ("changes-before",)}
@@ -68,7 +68,7 @@ def _tags(every: bool, negated: bool) -> Callable[[list[str]], Test]:
     def make(values: list[str]) -> Test:
         wanted = {tag for value in values for tag in value.split(",")}
 
-        def test(record: Record) -> bool:
+        def test(record: ServerRecord) -> bool:
             has = wanted.intersection(record.details.tags)
             return (has == wanted if every else bool(has)) is not negated
 
@@ -165,10 +165,10 @@ def _status(values: list[str]) -> Test:
     return lambda record: status_of("deleted" if record.deleted else record.vm_state, record.task_state) in wanted
 
 
-async def asked(call: Call, all_tenants_rule: str) -> tuple[Wanted, Order, Page] | None:
+async def asked(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerOrder, ServerPage] | None:
     """None: nothing can match."""
     given = _allowed(call)
-    wanted = Wanted(project_id=_project(call, given, all_tenants_rule))
+    wanted = ServerQuery(project_id=_project(call, given, all_tenants_rule))
     wanted.skips_away = call.engine.limits.list_records_by_skipping_down_cells
     tests = [TESTS[name](values) for name, values in given.items() if name in TESTS]
     if "status" in given and not _possible(call, given["status"]):
@@ -228,7 +228,7 @@ def _possible(call: Call, statuses: list[str]) -> bool:
     return bool(found)
 
 
-def _deleted(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
+def _deleted(call: Call, given: dict[str, list[str]], wanted: ServerQuery) -> None:
     statuses = {status.upper() for status in given.get("status", [])}
     if "DELETED" in statuses:
         if not call.caller.is_admin:
@@ -238,7 +238,7 @@ def _deleted(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
         wanted.deleted = is_true(given["deleted"][-1])
 
 
-def _changes(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
+def _changes(call: Call, given: dict[str, list[str]], wanted: ServerQuery) -> None:
     """Changes include deletions. The database looks for them: who asks every minute does not read all that ever was."""
     since, before = given.get("changes-since"), given.get("changes-before")
     if since:
@@ -252,7 +252,7 @@ def _changes(call: Call, given: dict[str, list[str]], wanted: Wanted) -> None:
         wanted.deleted = None
 
 
-def _order(call: Call) -> Order:
+def _order(call: Call) -> ServerOrder:
     keys, directions = call.query.getlist("sort_key"), call.query.getlist("sort_dir")
     if len(directions) > len(keys) and not (len(directions) == 1 and not keys):
         raise Refused(400, "Sort direction array is longer than the sort keys")
@@ -265,16 +265,16 @@ def _order(call: Call) -> Order:
         direction = directions[n] if n < len(directions) else directions[0] if directions else "desc"
         if key not in ALL_ALIKE:
             found.append(key_of(key, direction == "desc"))
-    return Order(found)
+    return ServerOrder(found)
 
 
-def key_of(name: str, descending: bool) -> Key:
+def key_of(name: str, descending: bool) -> SortKey:
     by = SORT[name]
-    return column_key(by, descending) if isinstance(by, str) else Key(by, descending)
+    return column_key(by, descending) if isinstance(by, str) else SortKey(by, descending)
 
 
-async def _page(call: Call) -> Page:
-    page = Page(limit_of(call))
+async def _page(call: Call) -> ServerPage:
+    page = ServerPage(limit_of(call))
     marker = call.query.get("marker")
     if marker:
         try:

@@ -12,7 +12,7 @@ from kilonova.api.routes import Route
 from kilonova.domain.hardware import HardwareWish, HostClaim
 from kilonova.domain.numa import CellClaim, GuestCell
 from kilonova.store.host_hardware import claim_of
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 from kilonova.world import Tx
 
 RULE = "compute:server:topology:"
@@ -47,7 +47,7 @@ def _page_kb(wish: HardwareWish, claim: HostClaim | None) -> int | None:
     return claim.cells[0].page_kb if claim is not None and wish.rules.page_size else None
 
 
-async def _claim(call: Call, record: Record) -> HostClaim | None:
+async def _claim(call: Call, record: ServerRecord) -> HostClaim | None:
     host, copy = record.host, record.copy
     if record.cell is None or host is None or copy is None:
         return None

@@ -16,10 +16,10 @@ from kilonova.api.compute.server import server_of
 from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
-from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.operations.snapshot import submit_snapshot
 from kilonova.services.image.image import MOST_PROPERTIES, PRIVATE
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 RULE = "os_compute_api:servers:create_image"
 VOLUME_BACKED = f"{RULE}:allow_volume_backed"
@@ -49,7 +49,7 @@ async def create_image(call: Call) -> Response:
 
 
 async def begin_snapshot(
-    call: Call, record: Record, image_id: str, name: str, metadata: dict[str, str], key: Key | None
+    call: Call, record: ServerRecord, image_id: str, name: str, metadata: dict[str, str], key: IdempotencyKey | None
 ) -> Accepted:
     operation, params = await snapshot_of(call, record, image_id, name, metadata)
     ask = Ask(kind=operation, server_id=record.id, cause=call.cause, params=params, key=key)
@@ -57,7 +57,7 @@ async def begin_snapshot(
 
 
 async def snapshot_of(
-    call: Call, record: Record, image_id: str, name: str, metadata: dict[str, str]
+    call: Call, record: ServerRecord, image_id: str, name: str, metadata: dict[str, str]
 ) -> tuple[str, dict[str, Any]]:
     """Operation and parameters, as the request has them after its checks."""
     check_settable(metadata, new=True)
@@ -100,7 +100,7 @@ async def _check_room(call: Call, project_id: str) -> None:
         raise Refused(403, f"{text}; delete images, or ask for a larger quota")
 
 
-async def _least_memory(call: Call, record: Record) -> int:
+async def _least_memory(call: Call, record: ServerRecord) -> int:
     """Return the min_ram of the image that the server was made from; 0 if that is gone."""
     if not record.image_ref:
         return 0
@@ -110,7 +110,7 @@ async def _least_memory(call: Call, record: Record) -> int:
         return 0
 
 
-def _image_id(call: Call, key: Key | None) -> str:
+def _image_id(call: Call, key: IdempotencyKey | None) -> str:
     """The same request, sent again with its key, is answered with the same image."""
     if key is None:
         return call.service.world.ids.uuid()

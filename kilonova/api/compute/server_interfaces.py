@@ -11,7 +11,7 @@ from kilonova.api.compute.server import server_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import Vif
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 RULE = "os_compute_api:os-attach-interfaces:"
 
@@ -29,7 +29,7 @@ async def show(call: Call) -> Response:
     raise Refused(404, f"Instance {record.id} does not have a port with id {call.path['port'][:80]}")
 
 
-async def _interfaces(call: Call, record: Record) -> list[dict[str, Any]]:
+async def _interfaces(call: Call, record: ServerRecord) -> list[dict[str, Any]]:
     networks = call.service.networks
     vifs = (await networks.vifs([record.id])).get(record.id, [])
     states = await networks.port_states(record.id)

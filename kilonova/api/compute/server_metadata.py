@@ -13,7 +13,7 @@ from kilonova.api.routes import Route
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.quota.service import check_metadata
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 RULE = "os_compute_api:server-metadata:"
 STATES = ("active", "paused", "suspended", "stopped")
@@ -63,7 +63,7 @@ async def remove(call: Call) -> Response:
     return nothing(204)
 
 
-async def _change(call: Call, become: Callable[[dict[str, str]], dict[str, str]]) -> Record:
+async def _change(call: Call, become: Callable[[dict[str, str]], dict[str, str]]) -> ServerRecord:
     record = await server_of(call)
     check_unlocked(call, record)
     check_state(record, "update metadata", STATES, busy=True)

@@ -10,7 +10,7 @@ from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import server_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
-from kilonova.services.compute.migrations import Asked, read_moves
+from kilonova.services.compute.migrations import MigrationFilter, read_moves
 from kilonova.world import Row
 
 RULE = "os_compute_api:servers:migrations"
@@ -42,7 +42,7 @@ def _not_live(move: Row, verb: str) -> Refused:
 async def _move(call: Call) -> Row:
     """Raises `Refused` where the server has no migration of that number."""
     record, number = await server_of(call), call.path["migration"]
-    for row in await read_moves(call.db, Asked(server=record.id)):
+    for row in await read_moves(call.db, MigrationFilter(server=record.id)):
         if str(row["number"]) == number:
             return row
     raise Refused(404, f"Migration {number[:40]} not found for instance {record.id}")

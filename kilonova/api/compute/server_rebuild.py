@@ -23,7 +23,7 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.checks.contents import check_files, check_user_data, find_key, seal_files, seal_user_data
 from kilonova.operations.create.request import plain_address
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 RULE = "os_compute_api:servers:rebuild"
 CERTIFICATES = f"{RULE}:trusted_certs"
@@ -61,7 +61,7 @@ async def rebuild(call: Call) -> Response:
     return await _answer(call, await server_of(call), password, accepted.operation_id)
 
 
-async def _answer(call: Call, record: Record, password: str, operation: str) -> Response:
+async def _answer(call: Call, record: ServerRecord, password: str, operation: str) -> Response:
     await look_at_ports(call, [record])
     await find_zones(call, [record])
     shown = {**await _shown(call, record), **shown_password(call, password)}
@@ -97,7 +97,7 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
     return told | {name: plain_address(wish[key]) for key, name in addresses.items() if key in wish}
 
 
-async def _shown(call: Call, record: Record) -> dict[str, Any]:
+async def _shown(call: Call, record: ServerRecord) -> dict[str, Any]:
     view = ServerView(call, groups=await groups_of(call, record))
     if call.at(2, 75):
         shown = {**view.whole(record), "user_data": view.user_data(record)}

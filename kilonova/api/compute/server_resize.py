@@ -19,7 +19,7 @@ from kilonova.engine.submit import submit
 from kilonova.operations.checks.hardware import with_properties
 from kilonova.operations.checks.images import check_fit
 from kilonova.services.image.image import Image
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 DISK_CONFIG = "OS-DCF:diskConfig"
 
@@ -38,7 +38,7 @@ async def resize(call: Call) -> Response:
     return nothing(202, {OPERATION_HEADER: accepted.operation_id})
 
 
-async def resize_params(call: Call, record: Record, flavor_id: str) -> dict[str, Any]:
+async def resize_params(call: Call, record: ServerRecord, flavor_id: str) -> dict[str, Any]:
     """Parameters of the operation. Raise `Refused` if the flavor is unknown to the caller, or too small for the image,
     or asks for hardware in a way that makes no sense with it. Sizes are compared by the operation itself."""
     try:
@@ -51,7 +51,7 @@ async def resize_params(call: Call, record: Record, flavor_id: str) -> dict[str,
     return {"flavor": msgspec.to_builtins(with_properties(call.requester, flavor, details.image_properties))}
 
 
-async def _image(call: Call, record: Record) -> Image | None:
+async def _image(call: Call, record: ServerRecord) -> Image | None:
     """None if it is gone, or no longer the caller's to see: the server has its content, and its properties are kept."""
     try:
         return await call.service.images.find(call.caller, record.image_ref) if record.image_ref else None
@@ -59,7 +59,7 @@ async def _image(call: Call, record: Record) -> Image | None:
         return None
 
 
-def _check_disk_config(record: Record, disk_config: str) -> None:
+def _check_disk_config(record: ServerRecord, disk_config: str) -> None:
     disabled = record.details.image_properties.get("auto_disk_config", "").strip().lower() == "disabled"
     if disabled and disk_config == "AUTO":
         raise Refused(400, f"Requested image {record.image_ref} has automatic disk resize disabled.")

@@ -15,7 +15,7 @@ from kilonova.api.forms import Forms
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 RULE = "os_compute_api:os-server-tags:"
 MOST, LONGEST = 50, 60
@@ -76,7 +76,7 @@ async def remove_all(call: Call) -> Response:
     return nothing(204)
 
 
-async def _change(call: Call, become: Callable[[list[str]], list[str]]) -> Record:
+async def _change(call: Call, become: Callable[[list[str]], list[str]]) -> ServerRecord:
     record = await placed(call, await server_of(call), "update tags")
 
     def edit(details: Details) -> None:

@@ -26,16 +26,16 @@ from kilonova.operations.create.devices import wrong_source
 from kilonova.operations.create.networks import ATTACH_EXTERNAL
 from kilonova.operations.retry import asked_before, rebuild_unplaced
 from kilonova.store.open import CELL0
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 SINCE: Version = (2, 105)
 
 
-def is_unplaced(call: Call, record: Record) -> bool:
+def is_unplaced(call: Call, record: ServerRecord) -> bool:
     return record.cell == CELL0 and call.at(*SINCE)
 
 
-async def retry(call: Call, record: Record, details: dict[str, Any], password: str) -> Accepted:
+async def retry(call: Call, record: ServerRecord, details: dict[str, Any], password: str) -> Accepted:
     return await rebuild_unplaced(
         call.engine,
         Ask(
@@ -49,7 +49,9 @@ async def retry(call: Call, record: Record, details: dict[str, Any], password: s
     )
 
 
-async def rebuild_params(call: Call, record: Record, wish: dict[str, Any], details: dict[str, Any]) -> dict[str, Any]:
+async def rebuild_params(
+    call: Call, record: ServerRecord, wish: dict[str, Any], details: dict[str, Any]
+) -> dict[str, Any]:
     """The parameters of the operation, once everything that the server needs was checked. `wish` is the body."""
     owner = owner_of(call.caller, record)
     spec = from_json((await asked_before(call.engine, record.id))["spec"], {})
@@ -67,7 +69,7 @@ async def rebuild_params(call: Call, record: Record, wish: dict[str, Any], detai
     return params
 
 
-async def _from_image(call: Call, record: Record, image_id: str) -> dict[str, Any]:
+async def _from_image(call: Call, record: ServerRecord, image_id: str) -> dict[str, Any]:
     """Nothing is there yet, so it may ask for other hardware than the image before."""
     image = await find_image(call.requester, image_id)
     check_fit(call.requester, record.flavor, image)

@@ -15,7 +15,7 @@ from kilonova.domain.details import Details
 from kilonova.domain.errors import Failed
 from kilonova.domain.host import HostState
 from kilonova.domain.status import UNKNOWN, WITH_FAULT, WITH_PROGRESS, status_of
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 ATTRIBUTES = "OS-EXT-SRV-ATTR:"
 EXTENDED = "os_compute_api:os-extended-server-attributes"
@@ -59,20 +59,20 @@ def host_id(project_id: str, host: str) -> str:
     return hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
 
 
-def links(call: Call, record: Record) -> list[dict[str, str]]:
+def links(call: Call, record: ServerRecord) -> list[dict[str, str]]:
     return [
         {"rel": "self", "href": call.url(f"/servers/{record.id}")},
         {"rel": "bookmark", "href": f"{call.service.public_url}/compute/servers/{record.id}"},
     ]
 
 
-def brief(call: Call, record: Record) -> dict[str, Any]:
+def brief(call: Call, record: ServerRecord) -> dict[str, Any]:
     if record.is_partial:
         return {"id": record.id, "status": UNKNOWN, "links": links(call, record)}
     return {"id": record.id, "name": record.name, "links": links(call, record)}
 
 
-def addresses(record: Record, *, whole: bool) -> dict[str, list[dict[str, Any]]]:
+def addresses(record: ServerRecord, *, whole: bool) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for vif in record.vifs:
         shown = found.setdefault(vif.network_name, [])
@@ -84,7 +84,7 @@ def addresses(record: Record, *, whole: bool) -> dict[str, list[dict[str, Any]]]
     return found
 
 
-async def groups_of(call: Call, record: Record) -> list[str]:
+async def groups_of(call: Call, record: ServerRecord) -> list[str]:
     """Ids of the server's groups; who gave no hint never joined one."""
     if not call.at(2, 71) or not record.details.scheduler_hints.get("group"):
         return []
@@ -109,7 +109,7 @@ class ServerView:
         self.shows_would_fit = call.allows(WOULD_FIT)
         self.is_admin = call.caller.is_admin
 
-    def whole(self, record: Record) -> dict[str, Any]:
+    def whole(self, record: ServerRecord) -> dict[str, Any]:
         """As show and detail have it."""
         if record.is_partial:
             return self.partial(record)
@@ -118,7 +118,7 @@ class ServerView:
         shown |= self._rest(record)
         return shown
 
-    def partial(self, record: Record, *, whole: bool = False) -> dict[str, Any]:
+    def partial(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Any]:
         """Of a server whose cell does not answer; `whole`: with what was asked for when it was created."""
         shown: dict[str, Any] = {
             "id": record.id,
@@ -139,7 +139,7 @@ class ServerView:
         }
         return shown | ({"server_groups": self.groups} if self.call.at(2, 71) else {})
 
-    def core(self, record: Record, *, whole: bool = False) -> dict[str, Any]:
+    def core(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Any]:
         """What update and rebuild show as well; before 2.75 they show no more, and less of the addresses."""
         call, details = self.call, record.details
         status = status_of("deleted" if record.deleted else record.vm_state, record.task_state)
@@ -171,7 +171,7 @@ class ServerView:
             shown["server_groups"] = self.groups
         return shown
 
-    def _states(self, record: Record) -> dict[str, Any]:
+    def _states(self, record: ServerRecord) -> dict[str, Any]:
         return {
             "OS-EXT-STS:task_state": record.task_state,
             "OS-EXT-STS:vm_state": record.vm_state,
@@ -181,7 +181,7 @@ class ServerView:
             "OS-EXT-AZ:availability_zone": zone_of(record),
         }
 
-    def _rest(self, record: Record) -> dict[str, Any]:
+    def _rest(self, record: ServerRecord) -> dict[str, Any]:
         details = record.details
         shown: dict[str, Any] = {
             "config_drive": "True" if details.config_drive else "",
@@ -199,12 +199,12 @@ class ServerView:
                 shown["host_status"] = status
         return shown
 
-    def _volumes(self, record: Record) -> list[dict[str, Any]]:
+    def _volumes(self, record: ServerRecord) -> list[dict[str, Any]]:
         if not self.call.at(2, 3):
             return [{"id": one.volume_id} for one in record.volumes]
         return [{"id": one.volume_id, "delete_on_termination": one.delete_on_termination} for one in record.volumes]
 
-    def _attributes(self, record: Record) -> dict[str, Any]:
+    def _attributes(self, record: ServerRecord) -> dict[str, Any]:
         details = record.details
         shown: dict[str, Any] = {
             f"{ATTRIBUTES}host": record.host,
@@ -223,7 +223,7 @@ class ServerView:
             }
         return shown
 
-    def user_data(self, record: Record) -> str | None:
+    def user_data(self, record: ServerRecord) -> str | None:
         """None also when it was sealed with a key that is lost."""
         sealed = record.details.user_data
         try:
@@ -231,7 +231,7 @@ class ServerView:
         except Failed:
             return None
 
-    def _image(self, record: Record) -> Any:
+    def _image(self, record: ServerRecord) -> Any:
         if not record.image_ref:
             return ""  # booted from a volume
         href = f"{self.call.service.public_url}/compute/images/{record.image_ref}"
@@ -240,7 +240,7 @@ class ServerView:
             shown["properties"] = record.details.image_properties
         return shown
 
-    def _flavor(self, record: Record) -> dict[str, Any]:
+    def _flavor(self, record: ServerRecord) -> dict[str, Any]:
         flavor = record.flavor
         if not self.call.at(2, 47):
             href = f"{self.call.service.public_url}/compute/flavors/{flavor.id}"
@@ -257,7 +257,7 @@ class ServerView:
             shown["extra_specs"] = flavor.extra_specs
         return shown
 
-    def _fault(self, record: Record) -> dict[str, Any]:
+    def _fault(self, record: ServerRecord) -> dict[str, Any]:
         fault = record.fault
         assert fault is not None
         shown = {"code": fault["code"], "created": seconds(fault["created_at"]), "message": fault["message"]}
@@ -268,18 +268,18 @@ class ServerView:
         return shown
 
 
-def zone_of(record: Record) -> str:
+def zone_of(record: ServerRecord) -> str:
     """Of its host, as `find_zones` found it; before it has one, what was asked for."""
     return record.zone if record.host else record.details.pinned_zone or ""
 
 
-async def find_zones(call: Call, records: Iterable[Record]) -> None:
+async def find_zones(call: Call, records: Iterable[ServerRecord]) -> None:
     zones = await call.service.zones.sync()
     for record in records:
         record.zone = zones.zone_of(record.host) if record.host else ""
 
 
-def host_status(record: Record, hosts: Mapping[str, HostState]) -> str:
+def host_status(record: ServerRecord, hosts: Mapping[str, HostState]) -> str:
     state = hosts.get(record.host or "")
     if state is None:
         return ""

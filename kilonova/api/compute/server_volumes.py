@@ -20,7 +20,7 @@ from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
 from kilonova.operations.create.destination import check_zone_of_volume
 from kilonova.operations.steps.volumes import record_volumes
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 from kilonova.world import Tx
 
 RULE = "os_compute_api:os-volumes-attachments:"
@@ -98,7 +98,7 @@ async def queue(engine: Engine, ask: Ask) -> Accepted:
     return await submit(engine, ask)
 
 
-def view(call: Call, record: Record, one: ServerVolume) -> dict[str, Any]:
+def view(call: Call, record: ServerRecord, one: ServerVolume) -> dict[str, Any]:
     shown: dict[str, Any] = {"serverId": record.id, "volumeId": one.volume_id, "device": one.device}
     if call.at(2, 89):
         shown |= {"attachment_id": one.attachment_id or None, "bdm_uuid": one.id}
@@ -107,7 +107,7 @@ def view(call: Call, record: Record, one: ServerVolume) -> dict[str, Any]:
     return shown | _by_version(call, one.tag, one.delete_on_termination)
 
 
-def _attaching(call: Call, record: Record, wish: dict[str, Any]) -> dict[str, Any]:
+def _attaching(call: Call, record: ServerRecord, wish: dict[str, Any]) -> dict[str, Any]:
     """What was accepted. It has its old shape in every version; the device is known from the start."""
     there = next((one for one in record.volumes if one.volume_id == wish["volumeId"]), None)
     device = wish.get("device") if there is None else there.device
@@ -120,7 +120,7 @@ def _by_version(call: Call, tag: str | None, fate: bool) -> dict[str, Any]:
     return shown | {"delete_on_termination": fate} if call.at(2, 79) else shown
 
 
-def _asked(call: Call, record: Record, wish: dict[str, Any]) -> Ask:
+def _asked(call: Call, record: ServerRecord, wish: dict[str, Any]) -> Ask:
     params = {
         "id": call.engine.world.ids.uuid(),
         "volume_id": wish["volumeId"],
@@ -131,7 +131,7 @@ def _asked(call: Call, record: Record, wish: dict[str, Any]) -> Ask:
     return Ask(kind="attach_volume", server_id=record.id, cause=call.cause, params=params, key=idempotency_key(call))
 
 
-async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
+async def _check_volume(call: Call, record: ServerRecord, volume_id: str) -> None:
     """It is the server's project's and free; a later change of that is found when it is reserved."""
     if any(one.volume_id == volume_id for one in record.volumes):
         raise Refused(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
@@ -142,7 +142,7 @@ async def _check_volume(call: Call, record: Record, volume_id: str) -> None:
         raise Refused(400, f"Volume {volume_id} is multiattach; attaching it needs microversion 2.60.")
 
 
-async def _decide(call: Call, record: Record, volume_id: str, fate: bool) -> None:
+async def _decide(call: Call, record: ServerRecord, volume_id: str, fate: bool) -> None:
     """The server's row is what counts when it is deleted."""
     assert record.cell is not None
 
@@ -155,7 +155,7 @@ async def _decide(call: Call, record: Record, volume_id: str, fate: bool) -> Non
     await call.engine.write(call.db.cell(record.cell), body)
 
 
-def _its(record: Record, volume_id: str) -> ServerVolume:
+def _its(record: ServerRecord, volume_id: str) -> ServerVolume:
     for one in record.volumes:
         if one.volume_id == volume_id:
             return one

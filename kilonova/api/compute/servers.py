@@ -39,7 +39,7 @@ from kilonova.domain.server import SOFT_DELETED
 from kilonova.operations.create.request import plain_address
 from kilonova.operations.soft_delete import remove
 from kilonova.services.compute.server_lists import page
-from kilonova.store.server_records import Record
+from kilonova.store.server_records import ServerRecord
 
 RULE = "os_compute_api:servers:"
 SHOW = none_since(2, 75)
@@ -58,7 +58,7 @@ async def detail(call: Call) -> Response:
     return _answer(call, "/servers/detail", [view.whole(record) for record in found], limit)
 
 
-async def _page(call: Call, all_tenants_rule: str) -> tuple[list[Record], int]:
+async def _page(call: Call, all_tenants_rule: str) -> tuple[list[ServerRecord], int]:
     asked = await server_filters.asked(call, all_tenants_rule)
     if asked is None:
         return [], 1
@@ -91,7 +91,7 @@ async def show(call: Call) -> Response:
     return answer({"server": view.whole(record)})
 
 
-async def _hosts(call: Call, records: list[Record]) -> Any:
+async def _hosts(call: Call, records: list[ServerRecord]) -> Any:
     if not call.at(2, 16) or not (call.allows(HOST_STATUS) or call.allows(HOST_STATUS_UNKNOWN)):
         return {}
     return await host_states(call, records)
@@ -125,7 +125,7 @@ async def update(call: Call) -> Response:
     return answer({"server": view.whole(changed) if call.at(2, 75) else view.core(changed)})
 
 
-def _pin(record: Record, details: Details, zone: str | None) -> None:
+def _pin(record: ServerRecord, details: Details, zone: str | None) -> None:
     """It can be unpinned, and pinned to where it is; moving it is another thing."""
     if zone is None or zone == details.pinned_zone:
         details.pinned_zone = zone

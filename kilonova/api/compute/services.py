@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing, tell_declared
-from kilonova.api.compute.ids import Asked
+from kilonova.api.compute.ids import RequestedId
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.routes import Handler, Route
@@ -32,7 +32,7 @@ RULE = "os_compute_api:os-services:"
 COMPUTE, CONDUCTOR, SCHEDULER = "nova-compute", "nova-conductor", "nova-scheduler"
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One service, whatever it stands for."""
 
     id: str
@@ -46,7 +46,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     forced_down: bool = False
 
 
-async def read_services(call: Call) -> list[Listed]:
+async def read_services(call: Call) -> list[ServiceEntry]:
     limits = call.engine.limits
     workers = await read_workers(call.db, limits.lease_seconds)
     hosts = await read_hosts(call.db, limits.service_down_time)
@@ -60,8 +60,8 @@ def internal_zone(call: Call) -> str:
     return call.settings.default.internal_service_availability_zone
 
 
-def of_host(host: HostRecord, zone: str) -> Listed:
-    return Listed(
+def of_host(host: HostRecord, zone: str) -> ServiceEntry:
+    return ServiceEntry(
         id=host.id,
         binary=COMPUTE,
         host=host.name,
@@ -74,8 +74,8 @@ def of_host(host: HostRecord, zone: str) -> Listed:
     )
 
 
-def _of_worker(worker: Worker, binary: str, zone: str) -> Listed:
-    return Listed(
+def _of_worker(worker: Worker, binary: str, zone: str) -> ServiceEntry:
+    return ServiceEntry(
         id=service_id(worker, binary),
         binary=binary,
         host=f"{worker.kind}-{worker.id[:8]}",
@@ -85,7 +85,7 @@ def _of_worker(worker: Worker, binary: str, zone: str) -> Listed:
     )
 
 
-def view(call: Call, service: Listed) -> dict[str, Any]:
+def view(call: Call, service: ServiceEntry) -> dict[str, Any]:
     shown = {
         "binary": service.binary,
         "host": service.host,
@@ -184,7 +184,7 @@ async def delete(call: Call) -> Response:
     return nothing(204)
 
 
-async def _forget_worker(call: Call, service: Listed) -> None:
+async def _forget_worker(call: Call, service: ServiceEntry) -> None:
     for worker in await read_workers(call.db, call.engine.limits.lease_seconds):
         if service_id(worker, service.binary) == service.id and await forget_worker(call.db, worker.id):
             return
@@ -192,8 +192,8 @@ async def _forget_worker(call: Call, service: Listed) -> None:
     raise Refused(409, text)
 
 
-async def _find(call: Call) -> Listed:
-    wanted = Asked(call, call.path["service"])
+async def _find(call: Call) -> ServiceEntry:
+    wanted = RequestedId(call, call.path["service"])
     if not wanted.is_well:
         raise Refused(400, wanted.fault)
     for service in await read_services(call):

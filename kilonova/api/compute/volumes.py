@@ -14,7 +14,7 @@ from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.words import is_true
 from kilonova.services.volume.creating import NewVolume
-from kilonova.services.volume.listing import Wanted
+from kilonova.services.volume.listing import VolumeQuery
 from kilonova.services.volume.volume import ATTACHED, Snapshot, Volume
 
 RULE = "os_compute_api:os-volumes:"
@@ -77,9 +77,9 @@ async def delete_snapshot(call: Call) -> Response:
     return nothing(202)
 
 
-def _wanted(call: Call) -> Wanted:
+def _wanted(call: Call) -> VolumeQuery:
     """The caller's own, also of an administrator."""
-    return Wanted(call.caller.project_id, limit=limit_of(call), offset=int(call.query.get("offset", 0)))
+    return VolumeQuery(call.caller.project_id, limit=limit_of(call), offset=int(call.query.get("offset", 0)))
 
 
 def _volume(volume: Volume) -> dict[str, Any]:

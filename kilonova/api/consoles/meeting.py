@@ -32,7 +32,7 @@ PROBLEMS = {
 
 
 @dataclass(frozen=True)
-class Target:
+class ConsoleTarget:
     """One console of one copy."""
 
     server: str
@@ -84,7 +84,7 @@ class ConsoleMeeting:
             if not self._users[server]:
                 del self._users[server]
 
-    async def ask(self, target: Target, token: str = "") -> str:
+    async def ask(self, target: ConsoleTarget, token: str = "") -> str:
         """Return the host's problem with this console, "" if it has none. Raises NoAnswer."""
         subject = in_cell(self._world.db.bus_prefix(target.cell), question_subject(target.host))
         question = ConsoleOpen(target.server, target.copy, target.kind, self._url, token)
@@ -92,7 +92,7 @@ class ConsoleMeeting:
         return msgspec.json.decode(answer, type=ConsoleOpened).problem
 
     @contextlib.asynccontextmanager
-    async def connected(self, target: Target) -> AsyncIterator[ByteStream]:
+    async def connected(self, target: ConsoleTarget) -> AsyncIterator[ByteStream]:
         """Raises `Refused` when the host cannot open it, or does not come."""
         token, awaited = self._world.ids.uuid(), Arrival()
         self._awaited[token] = awaited
@@ -105,7 +105,7 @@ class ConsoleMeeting:
                 with contextlib.suppress(OSError):
                     await awaited.arrived.result().close()
 
-    async def _arrival(self, target: Target, token: str, awaited: Arrival) -> ByteStream:
+    async def _arrival(self, target: ConsoleTarget, token: str, awaited: Arrival) -> ByteStream:
         try:
             problem = await self.ask(target, token)
         except NoAnswer:

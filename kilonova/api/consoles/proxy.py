@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from kilonova.api.consoles.meeting import Target
+from kilonova.api.consoles.meeting import ConsoleTarget
 from kilonova.api.consoles.origin import check_origin
 from kilonova.api.consoles.urls import base_url
 from kilonova.domain.console import CONNECT_PATH, HOST_PATH, TOKEN_HEADER
@@ -86,7 +86,7 @@ class ConsoleProxy:
         ticket, record = await redeem_console(service.engine, _token_of(websocket))
         base = base_url(settings, service.public_url, ticket.kind)
         check_origin(websocket.headers, settings.console.allowed_origins, base)
-        target = Target(ticket.server, record.cell or "", ticket.host, ticket.copy, ticket.kind)
+        target = ConsoleTarget(ticket.server, record.cell or "", ticket.host, ticket.copy, ticket.kind)
         left = ticket.expires - service.world.clock.now() if settings.consoleauth.enforce_session_timeout else 0.0
         with meeting.admitted(ticket.server):
             async with meeting.connected(target) as stream:

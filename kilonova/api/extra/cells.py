@@ -13,17 +13,17 @@ from kilonova.hosts.forget import move_host
 from kilonova.services.compute.cells import Cell
 
 
-class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CellCreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     database: str = ""
     bus_prefix: str = ""
 
 
-class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CellUpdateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     disabled: bool
 
 
-class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CellHostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str
 
 
@@ -39,14 +39,14 @@ async def show(call: Call) -> Response:
 
 async def create(call: Call) -> Response:
     """Make a cell of a configured database."""
-    wish = decode(await read_body(call.request), CreateBody)
+    wish = decode(await read_body(call.request), CellCreateBody)
     made = await call.service.cells.create(wish.name, wish.database, wish.bus_prefix)
     return answer({"cell": _view(made)}, 201)
 
 
 async def change(call: Call) -> Response:
     """Close a cell to new servers, or open it."""
-    wish = decode(await read_body(call.request), ChangeBody)
+    wish = decode(await read_body(call.request), CellUpdateBody)
     return answer({"cell": _view(await call.service.cells.set_disabled(call.path["cell"], wish.disabled))})
 
 
@@ -57,7 +57,7 @@ async def delete(call: Call) -> Response:
 
 async def take_host(call: Call) -> Response:
     """A host with nothing on it moves here from the cell where it is."""
-    wish = decode(await read_body(call.request), HostBody)
+    wish = decode(await read_body(call.request), CellHostBody)
     await move_host(call.engine, wish.host, call.path["cell"])
     return answer({"cell": _view(await call.service.cells.find(call.path["cell"]))})
 

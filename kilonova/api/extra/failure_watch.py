@@ -17,7 +17,7 @@ from kilonova.hosts.failures import arm_watch, disarm_watch, watch_status
 logger = logging.getLogger(__name__)
 
 
-class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FailureWatchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     action: Literal["disarm", "arm"]
     seconds: float | None = None  # of a disarm
     reason: Annotated[str, Meta(max_length=1000)] = ""
@@ -30,7 +30,7 @@ async def show(call: Call) -> Response:
 
 async def change(call: Call) -> Response:
     """Let nothing be evacuated by itself for some time, or let the watch go on."""
-    wish = decode(await read_body(call.request), ChangeBody)
+    wish = decode(await read_body(call.request), FailureWatchBody)
     user = call.cause.user_id
     if wish.action == "disarm":
         if wish.seconds is None:

@@ -30,7 +30,7 @@ DEBT_SHOWN = ("copy", "verb", "created_at")
 COPY_SHOWN = ("copy", "reason", "power", "whole", "found_at", "action", "action_by", "action_at", "ended_at")
 
 
-class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostUpdateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     forced_down: bool | None = None
     disabled: bool | None = None
     fence: Literal[True] | None = None
@@ -56,7 +56,7 @@ async def change(call: Call) -> Response:
     """Declare a host down or up; close it to new servers or open it; switch it off by the fence command."""
     engine = call.engine
     host = (await _record(engine, call.path["host"]))["name"]
-    wish = decode(await read_body(call.request), ChangeBody)
+    wish = decode(await read_body(call.request), HostUpdateBody)
     if wish.forced_down is None and wish.disabled is None and wish.fence is None:
         raise Refused("bad_request", "the body must have forced_down or disabled, true or false, or fence, true")
     if wish.fence:

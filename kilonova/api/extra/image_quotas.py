@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import decode, read_body
-from kilonova.services.image.quotas import Usage
+from kilonova.services.image.quotas import ImageUsage
 
 
 class LimitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +27,6 @@ async def change(call: Call) -> Response:
     return _answer(call, await call.service.images.quotas.set(call.path["project"], request.limit))
 
 
-def _answer(call: Call, usage: Usage) -> Response:
+def _answer(call: Call, usage: ImageUsage) -> Response:
     view = {"project": call.path["project"], "limit": usage.limit, "used": usage.used, "images": usage.images}
     return answer({"image_quota": view})

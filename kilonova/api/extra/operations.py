@@ -26,7 +26,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.operation import OPERATION_STATES
 from kilonova.domain.server import Flavor
 from kilonova.engine.abandon import abandon, resume
-from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import find_mapping, known_operation, submit
@@ -57,7 +57,7 @@ class FlavorBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     disk_gb: Annotated[int, Meta(ge=0, le=MOST)]
 
 
-class CreateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CreateServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: Literal["create"]
     name: Name
     flavor: FlavorBody
@@ -105,7 +105,7 @@ class ResizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     flavor: Name  # its id
 
 
-class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostOperationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Servers of whole hosts. Either `host` or `hosts`."""
 
     operation: str
@@ -123,7 +123,7 @@ class HostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Bulk(on_misfit=self.on_misfit, deadline=self.deadline)
 
 
-class EvacuateHostBody(HostBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EvacuateHostBody(HostOperationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: Literal["evacuate_host"]
     accept_unfenced: bool = False
 
@@ -131,7 +131,7 @@ class EvacuateHostBody(HostBody, frozen=True, kw_only=True, forbid_unknown_field
         return msgspec.structs.replace(super().bulk(), accept_unfenced=self.accept_unfenced)
 
 
-class DrainBody(HostBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DrainBody(HostOperationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A drain without room moves nothing, unless misfits may stay."""
 
     operation: Literal["drain_host"]
@@ -142,7 +142,7 @@ class DrainBody(HostBody, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return msgspec.structs.replace(super().bulk(), by=self.by)
 
 
-class ReturnBody(HostBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReturnBody(HostOperationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     operation: Literal["return_host"]
 
 
@@ -166,7 +166,7 @@ CHANGE_FORMS: dict[str, Any] = {
     "resize": ResizeBody,
 }
 BOTH_FORMS: dict[str, Any] = {**SERVER_FORMS, **CHANGE_FORMS, **HOST_FORMS}
-FORMS = {"create": CreateBody, **BOTH_FORMS}
+FORMS = {"create": CreateServerBody, **BOTH_FORMS}
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,13 +175,13 @@ class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: Reason
 
 
-class Named(msgspec.Struct, frozen=True):
+class OperationName(msgspec.Struct, frozen=True):
     operation: str
 
 
 def form_of(body: bytes, forms: dict[str, Any]) -> Any:
     """By the operation that the body names."""
-    kind = decode(body, Named).operation
+    kind = decode(body, OperationName).operation
     if kind not in forms:
         raise Refused("bad_request", f"operation {kind[:80]!r}: unknown here; use one of {', '.join(forms)}")
     return forms[kind]
@@ -195,9 +195,9 @@ async def submit_(call: Call) -> Response:
     wish = decode(body, form_of(body, FORMS))
     refuse_operation(call, wish.operation)
     key = _key(call.request, body)
-    if isinstance(wish, HostBody):
+    if isinstance(wish, HostOperationBody):
         return _of_hosts(await _for_hosts(call, wish, key))
-    known = await known_operation(engine, key, call.cause) if key and not isinstance(wish, CreateBody) else None
+    known = await known_operation(engine, key, call.cause) if key and not isinstance(wish, CreateServerBody) else None
     if known is not None:  # whatever has become of server, host, flavor or image since
         server, accepted = getattr(wish, "server", None), known
     elif isinstance(wish, SnapshotBody):
@@ -212,7 +212,7 @@ async def submit_(call: Call) -> Response:
     return answer({"operation": operation, "server": server}, 202, {"X-Kilonova-Operation": operation})
 
 
-async def _for_hosts(call: Call, wish: HostBody, key: Key | None) -> dict[str, Accepted]:
+async def _for_hosts(call: Call, wish: HostOperationBody, key: IdempotencyKey | None) -> dict[str, Accepted]:
     try:
         await _refuse_misfits(call, wish, key)
         return await ask_for_hosts(call.engine, wish.operation, wish.named(), call.cause, key, wish.bulk())
@@ -223,7 +223,7 @@ async def _for_hosts(call: Call, wish: HostBody, key: Key | None) -> dict[str, A
         return known
 
 
-async def _refuse_misfits(call: Call, wish: HostBody, key: Key | None) -> None:
+async def _refuse_misfits(call: Call, wish: HostOperationBody, key: IdempotencyKey | None) -> None:
     """Where a server that fits nowhere shall stop everything, nothing begins."""
     engine, hosts, bulk = call.engine, wish.named(), wish.bulk()
     if bulk.on_misfit != REFUSE or await is_asked_already(engine, wish.operation, hosts, call.cause, key):
@@ -241,14 +241,14 @@ def _of_hosts(accepted: dict[str, Accepted]) -> Response:
     return answer({"operation": first, "operations": found, "server": None}, 202, {"X-Kilonova-Operation": first})
 
 
-async def _resize(call: Call, wish: ResizeBody, key: Key | None) -> Accepted:
+async def _resize(call: Call, wish: ResizeBody, key: IdempotencyKey | None) -> Accepted:
     params = await resize_params(call, await server_named(call, wish.server), wish.flavor)
     return await submit(
         call.engine, Ask(kind="resize", server_id=wish.server, cause=call.cause, params=params, key=key)
     )
 
 
-async def _rebuild(call: Call, wish: RebuildBody, key: Key | None) -> Accepted:
+async def _rebuild(call: Call, wish: RebuildBody, key: IdempotencyKey | None) -> Accepted:
     record = await server_named(call, wish.server)
     if record.cell == CELL0:
         params = await rebuild_params(call, record, {"imageRef": wish.image}, {})
@@ -258,22 +258,22 @@ async def _rebuild(call: Call, wish: RebuildBody, key: Key | None) -> Accepted:
     return await submit(call.engine, Ask(kind=kind, server_id=wish.server, cause=call.cause, params=params, key=key))
 
 
-def _key(request: Request, body: bytes) -> Key | None:
+def _key(request: Request, body: bytes) -> IdempotencyKey | None:
     given = request.headers.get("idempotency-key")
     if given is None:
         return None
     if not given or len(given) > KEY_LENGTH:
         raise Refused("bad_request", f"Idempotency-Key: must have 1 to {KEY_LENGTH} characters")
-    return Key(given, ROUTE, hashlib.sha256(body).hexdigest())
+    return IdempotencyKey(given, ROUTE, hashlib.sha256(body).hexdigest())
 
 
 async def _accept(
     engine: Engine,
-    wish: CreateBody | RetryBody | ServerBody | EvacuateBody | GoneBody,
+    wish: CreateServerBody | RetryBody | ServerBody | EvacuateBody | GoneBody,
     cause: Cause,
-    key: Key | None,
+    key: IdempotencyKey | None,
 ) -> tuple[str | None, Accepted]:
-    if isinstance(wish, CreateBody):
+    if isinstance(wish, CreateServerBody):
         flavor = Flavor(wish.flavor.name, wish.flavor.vcpus, wish.flavor.memory_mb, wish.flavor.disk_gb)
         return await create(
             engine, NewServer(name=wish.name, flavor=flavor, image=wish.image, host=wish.host), cause, key

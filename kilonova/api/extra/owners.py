@@ -20,7 +20,7 @@ from kilonova.engine.course import ABANDONED, Problem
 from kilonova.engine.records import ABANDONED as ABANDONED_WORDS
 from kilonova.engine.records import CANCELLED
 from kilonova.store.operations import Journaled, steps_of
-from kilonova.store.server_records import Record, find
+from kilonova.store.server_records import ServerRecord, find
 from kilonova.world import Row
 
 SEES_ALL = "kilonova:operations"
@@ -58,7 +58,7 @@ async def require_own(call: Call, found: Sequence[Journaled]) -> None:
         _require_asked(call, row, record)
 
 
-def _require_asked(call: Call, row: Row, record: Record | None) -> None:
+def _require_asked(call: Call, row: Row, record: ServerRecord | None) -> None:
     if row["project_id"] != call.caller.project_id:
         raise Refused(403, f"operation {row['id']}: your project did not ask for it; ask an administrator to cancel it")
     if record is not None and record.details.locked_by is not None:

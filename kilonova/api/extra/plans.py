@@ -17,7 +17,7 @@ from kilonova.api.extra.operations import (
     HOST_FORMS,
     EvacuateBody,
     GoneBody,
-    Named,
+    OperationName,
     RebuildBody,
     ResizeBody,
     ServerBody,
@@ -66,7 +66,7 @@ PLAN_FORMS = {name: _FORMS[name] for name in PLANS}
 async def plan(call: Call) -> Response:
     """A dry run: what would happen, with nothing stored."""
     body = await read_body(call.request)
-    if decode(body, Named).operation == "create":
+    if decode(body, OperationName).operation == "create":
         return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
     call.require(SEES_ALL)
     wish = decode(body, form_of(body, PLAN_FORMS))

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.reading import limit_of
 from kilonova.domain.errors import Refused
-from kilonova.services.compute.servers import FILTERS, ServerView, find_server, list_servers
+from kilonova.services.compute.servers import FILTERS, ServerSummary, find_server, list_servers
 from kilonova.world import Stores
 
 
@@ -25,7 +25,7 @@ async def show(call: Call) -> Response:
     return answer({"server": await server_of(call)})
 
 
-async def server_of(call: Call) -> ServerView:
+async def server_of(call: Call) -> ServerSummary:
     server_id = call.path["id"]
     found = await find_server(call.db, server_id)
     if found is None:

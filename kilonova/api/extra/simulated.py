@@ -16,7 +16,7 @@ from kilonova.domain.errors import NoAnswer, Refused
 from kilonova.domain.machine import FailOrder, GuestPower, MachineAnswer, MachineOrder, PlantOrder, WriteOrder
 from kilonova.engine.core import Engine
 from kilonova.hosts.states import cell_of_host, find_host
-from kilonova.services.compute.servers import ServerView
+from kilonova.services.compute.servers import ServerSummary
 
 ANSWER_SECONDS = 5.0
 ROOT = "root"
@@ -74,7 +74,7 @@ async def console(call: Call) -> Response:
     return PlainTextResponse(now.console)
 
 
-def _host_of(server: ServerView) -> str:
+def _host_of(server: ServerSummary) -> str:
     host = server.runner[0] if server.runner else server.host
     if host is None:
         raise Refused("not_running", f"server {server.id}: it has no host")

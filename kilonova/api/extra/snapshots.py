@@ -10,9 +10,9 @@ from msgspec import Meta
 from kilonova.api.call import Call
 from kilonova.api.compute.server_image import begin_snapshot, snapshot_of
 from kilonova.domain.errors import Refused
-from kilonova.engine.accept import Accepted, Key
+from kilonova.engine.accept import Accepted, IdempotencyKey
 from kilonova.engine.rehearse import Rehearsal
-from kilonova.store.server_records import Record, find
+from kilonova.store.server_records import ServerRecord, find
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
@@ -26,7 +26,7 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metadata: dict[Name, Annotated[str, Meta(max_length=255)]] = {}
 
 
-async def submit_snapshot(call: Call, wish: SnapshotBody, key: Key | None) -> tuple[str, Accepted]:
+async def submit_snapshot(call: Call, wish: SnapshotBody, key: IdempotencyKey | None) -> tuple[str, Accepted]:
     record, image = await server_named(call, wish.server), call.service.world.ids.uuid()
     return record.id, await begin_snapshot(call, record, image, wish.name, wish.metadata, key)
 
@@ -45,7 +45,7 @@ async def with_image_quota(call: Call, plan: Rehearsal) -> Rehearsal:
     return told
 
 
-async def server_named(call: Call, server: str) -> Record:
+async def server_named(call: Call, server: str) -> ServerRecord:
     record = await find(call.db, server)
     if record is None:
         raise Refused("not_found", f"Instance {server} could not be found.")

@@ -8,20 +8,20 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.identity.rules import Target, own_domain, require
+from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import collection, is_true
-from kilonova.domain.caller import Named
+from kilonova.domain.caller import IdentityRef
 from kilonova.domain.errors import Refused
-from kilonova.services.identity.assignments import BY_USER, THE_SYSTEM, Grant, Wanted
+from kilonova.services.identity.assignments import BY_USER, THE_SYSTEM, AssignmentFilter, Grant
 from kilonova.services.identity.names import names_of
 from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, Scope
 
-Names = Mapping[str, Named]
+Names = Mapping[str, IdentityRef]
 
 
 async def list_(call: Call) -> Response:
     identity, own = call.service.identity, own_domain(call)
-    require(call, "list_role_assignments", Target(domain_id=own))
+    require(call, "list_role_assignments", PolicyTarget(domain_id=own))
     await identity.look()
     found = await identity.assignments.list(_wanted(call))
     with_names = is_true(call.query.get("include_names"))
@@ -35,7 +35,7 @@ async def list_(call: Call) -> Response:
     return answer(collection(call, "role_assignments", shown))
 
 
-def _wanted(call: Call) -> Wanted:
+def _wanted(call: Call) -> AssignmentFilter:
     query = call.query
     asked = [name for name in ("scope.project.id", "scope.domain.id", "scope.system") if query.get(name)]
     if len(asked) > 1:
@@ -51,7 +51,7 @@ def _wanted(call: Call) -> Wanted:
     elif asked:
         kind = PROJECT if asked[0] == "scope.project.id" else DOMAIN
         target = Scope(kind, query[asked[0]])
-    return Wanted(
+    return AssignmentFilter(
         user_id=query.get("user.id", ""),
         group_id=query.get("group.id", ""),
         role_id=query.get("role.id", ""),

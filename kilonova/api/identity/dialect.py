@@ -11,7 +11,7 @@ from kilonova.api.routes import Version
 from kilonova.api.service_app import Dialect
 
 
-class RootDialect(Dialect):
+class IdentityRootDialect(Dialect):
     prefix = "/identity"
     status = {"forbidden": 403}
 
@@ -24,5 +24,5 @@ class RootDialect(Dialect):
         response.headers["Vary"] = "X-Auth-Token"
 
 
-class IdentityDialect(RootDialect):
+class IdentityDialect(IdentityRootDialect):
     prefix = "/identity/v3"

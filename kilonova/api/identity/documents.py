@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.identity.rules import Target, may, require
+from kilonova.api.identity.rules import PolicyTarget, may, require
 from kilonova.api.identity.view import change_of, collection, filters, member
 from kilonova.services.identity.documents import Credentials, Policies
 from kilonova.services.identity.records import Record, missing
@@ -31,7 +31,7 @@ async def show_credential(call: Call) -> Response:
 
 async def create_credential(call: Call) -> Response:
     wish = call.body["credential"]
-    require(call, "manage_credentials", Target(user_id=wish["user_id"]))
+    require(call, "manage_credentials", PolicyTarget(user_id=wish["user_id"]))
     made = await call.service.identity.credentials.create(wish)
     return answer({"credential": _credential(call, made)}, 201)
 
@@ -39,7 +39,7 @@ async def create_credential(call: Call) -> Response:
 async def change_credential(call: Call) -> Response:
     found = await _found(call, "manage_credentials")
     wish = change_of(call, "credential", found["id"])
-    require(call, "manage_credentials", Target(user_id=wish.get("user_id", found["user_id"])))
+    require(call, "manage_credentials", PolicyTarget(user_id=wish.get("user_id", found["user_id"])))
     changed = await call.service.identity.credentials.change(found["id"], wish)
     return answer({"credential": _credential(call, changed)})
 
@@ -52,7 +52,7 @@ async def delete_credential(call: Call) -> Response:
 
 async def _found(call: Call, rule: str) -> Record:
     record = await call.service.identity.credentials.find(call.path["id"])
-    require(call, rule, Target(user_id=None if record is None else record["user_id"]))
+    require(call, rule, PolicyTarget(user_id=None if record is None else record["user_id"]))
     if record is None:
         raise missing("credential", call.path["id"])
     return record

@@ -7,7 +7,7 @@ import re
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.identity.rules import Target, own_domain, require
+from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import DOMAIN
@@ -18,7 +18,7 @@ ID = re.compile(r"[0-9a-f]{32}")
 
 async def list_(call: Call) -> Response:
     own = own_domain(call)
-    require(call, "list_domains", Target(domain_id=own))
+    require(call, "list_domains", PolicyTarget(domain_id=own))
     asked = {**filters(call, DOMAIN), "is_domain": 1} | ({} if own is None else {"id": own})
     page = page_of(call)
     found = await call.service.identity.records.page(DOMAIN, asked, page)
@@ -28,7 +28,7 @@ async def list_(call: Call) -> Response:
 
 async def show(call: Call) -> Response:
     domain = await _found(call)
-    require(call, "get_domain", Target(domain_id=None if domain is None else domain["id"]))
+    require(call, "get_domain", PolicyTarget(domain_id=None if domain is None else domain["id"]))
     if domain is None:
         raise missing("domain", call.path["domain"])
     return _one(call, domain)

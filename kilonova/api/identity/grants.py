@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.identity.rules import Target, may, require
+from kilonova.api.identity.rules import PolicyTarget, may, require
 from kilonova.api.identity.view import collection, member
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.services.identity.assignments import ACTORS, BY_GROUP, BY_USER, THE_SYSTEM, Grant
@@ -66,7 +66,7 @@ async def _require(call: Call, verb: str, grant: Grant) -> None:
     place = await records.find(PLACE, grant.target.id)
     actor = await records.find(ACTORS[grant.actor], grant.actor_id)
     role = await records.find(ROLE, grant.role_id) if grant.role_id else None
-    target = Target(
+    target = PolicyTarget(
         domain_id=None if place is None else place["domain_id"] or place["id"],
         actor_domain_id=None if actor is None else actor["domain_id"],
         role=None if role is None or role["domain_id"] else role["name"],

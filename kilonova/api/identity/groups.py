@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity import view
 from kilonova.api.identity.projects import home_of
-from kilonova.api.identity.rules import Target, only_own, own_domain, require
+from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.groups import GROUP
@@ -17,7 +17,7 @@ from kilonova.services.identity.users import USER
 
 async def list_(call: Call) -> Response:
     own = own_domain(call)
-    require(call, "list_groups", Target(domain_id=own))
+    require(call, "list_groups", PolicyTarget(domain_id=own))
     asked, page = filters(call, GROUP), page_of(call)
     if own is not None:
         if asked.get("domain_id", own) != own:
@@ -35,7 +35,7 @@ async def show(call: Call) -> Response:
 async def create(call: Call) -> Response:
     wish = call.body["group"]
     home = wish.get("domain_id") or home_of(call)
-    require(call, "manage_groups", Target(domain_id=home))
+    require(call, "manage_groups", PolicyTarget(domain_id=home))
     return _one(call, await call.service.identity.groups.create(wish, home), 201)
 
 
@@ -89,7 +89,7 @@ async def _found(call: Call, rule: str, user: Record | None = None) -> Record:
     group_id = call.path["group"]
     group = await call.service.identity.records.find(GROUP, group_id)
     home, home_of_user = (None if record is None else record["domain_id"] for record in (group, user))
-    require(call, rule, Target(domain_id=home, actor_domain_id=home_of_user))
+    require(call, rule, PolicyTarget(domain_id=home, actor_domain_id=home_of_user))
     if group is None:
         raise missing("group", group_id)
     return group

@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
-from kilonova.api.identity.rules import Target, may, own_domain, require
+from kilonova.api.identity.rules import PolicyTarget, may, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT
-from kilonova.services.identity.records import Page, Record, missing
+from kilonova.services.identity.records import PageRequest, Record, missing
 from kilonova.services.identity.users import USER
 
 
@@ -27,14 +27,14 @@ def home_of(call: Call) -> str:
 
 async def list_(call: Call) -> Response:
     own = own_domain(call)
-    require(call, "list_projects", Target(domain_id=own))
+    require(call, "list_projects", PolicyTarget(domain_id=own))
     asked = {"is_domain": 0, **filters(call, PROJECT)}
     if own is not None:
         if asked.get("domain_id", own) != own:
             return answer(collection(call, "projects", []))
         asked["domain_id"] = own
     by_tags, page = _by_tags(call), page_of(call)
-    found = await call.service.identity.records.page(PROJECT, asked, Page(page.marker) if by_tags else page)
+    found = await call.service.identity.records.page(PROJECT, asked, PageRequest(page.marker) if by_tags else page)
     found = [project for project in found if _fits(set(project["tags"]), by_tags)][: page.limit]
     shown, following = paged(call, "projects", found, page)
     return answer(collection(call, "projects", [member(call, "projects", project) for project in shown], following))
@@ -59,7 +59,7 @@ async def list_of_user(call: Call) -> Response:
     user_id = call.path["user"]
     user = await call.service.identity.records.find(USER, user_id)
     home = None if user is None else user["domain_id"]
-    require(call, "list_user_projects", Target(domain_id=home, user_id=user_id))
+    require(call, "list_user_projects", PolicyTarget(domain_id=home, user_id=user_id))
     if user is None:
         raise missing("user", user_id)
     found = await call.service.identity.assignments.projects_of(user_id)
@@ -82,7 +82,9 @@ async def _require_create(call: Call, wish: dict[str, Any], home: str) -> None:
     if not home and wish.get("parent_id") and not may(call, "manage_domains"):
         parent = await call.service.identity.records.find(PROJECT, wish["parent_id"])
         home = "" if parent is None else parent["domain_id"] or parent["id"]
-    require(call, "manage_domains" if wish.get("is_domain") else "manage_projects", Target(domain_id=home or None))
+    require(
+        call, "manage_domains" if wish.get("is_domain") else "manage_projects", PolicyTarget(domain_id=home or None)
+    )
 
 
 async def change(call: Call) -> Response:
@@ -101,7 +103,7 @@ async def _found(call: Call, rule: str) -> Record:
     project_id = call.path["project"]
     project = await call.service.identity.records.find(PROJECT, project_id)
     home = None if project is None else project["domain_id"] or None
-    require(call, rule, Target(domain_id=home, project_id=project_id))
+    require(call, rule, PolicyTarget(domain_id=home, project_id=project_id))
     if project is None:
         raise missing("project", project_id)
     return project

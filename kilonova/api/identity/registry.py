@@ -14,24 +14,24 @@ from kilonova.api.identity.rules import require
 from kilonova.api.identity.view import change_of, collection, filters, member
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.services.identity.records import Record, missing
-from kilonova.services.identity.registry import Registered
+from kilonova.services.identity.registry import CatalogRecords
 
 
 @dataclass(frozen=True)
-class Shelf:
+class RecordHandlers:
     """One kind, with its handlers."""
 
     word: str
     words: str
-    of: Callable[[Call], Registered]
+    of: Callable[[Call], CatalogRecords]
     create_form: Forms
     change_form: Forms
     read_rule: str = "list_catalog"
 
     async def list_(self, call: Call) -> Response:
         require(call, self.read_rule)
-        shelf = self.of(call)
-        found = await shelf.list(filters(call, shelf.kind), call.service.public_url)
+        records = self.of(call)
+        found = await records.list(filters(call, records.kind), call.service.public_url)
         return answer(collection(call, self.words, [self._shown(call, record) for record in found]))
 
     async def show(self, call: Call) -> Response:
@@ -79,18 +79,18 @@ class Shelf:
             yield Route(method="PUT", path=one, handler=self.create_as, rule=ANY_TOKEN, body=self.create_form)
 
 
-SHELVES = (
-    Shelf(
+RECORD_HANDLERS = (
+    RecordHandlers(
         "service", "services", lambda call: call.service.identity.services, forms.SERVICE_CREATE, forms.SERVICE_CHANGE
     ),
-    Shelf(
+    RecordHandlers(
         "endpoint",
         "endpoints",
         lambda call: call.service.identity.endpoints,
         forms.ENDPOINT_CREATE,
         forms.ENDPOINT_CHANGE,
     ),
-    Shelf(
+    RecordHandlers(
         "region",
         "regions",
         lambda call: call.service.identity.regions,

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.identity.rules import Target, own_domain, require
+from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.records import Record, missing
@@ -16,7 +16,7 @@ from kilonova.services.identity.roles import ROLE
 
 async def list_(call: Call) -> Response:
     """Without a domain those that are for all domains."""
-    require(call, "list_roles", Target(domain_id=own_domain(call)))
+    require(call, "list_roles", PolicyTarget(domain_id=own_domain(call)))
     asked, page = {"domain_id": "", **filters(call, ROLE)}, page_of(call)
     found = await call.service.identity.records.page(ROLE, asked, page)
     shown, following = paged(call, "roles", found, page)
@@ -27,7 +27,7 @@ async def show(call: Call) -> Response:
     role_id = call.path["role"]
     role = await call.service.identity.records.find(ROLE, role_id)
     is_managed = role is not None and not role["domain_id"]
-    require(call, "get_role", Target(role=role["name"] if role is not None and is_managed else None))
+    require(call, "get_role", PolicyTarget(role=role["name"] if role is not None and is_managed else None))
     if role is None:
         raise missing("role", role_id)
     return _one(call, role)

@@ -80,7 +80,7 @@ _V3 = [
     _route("DELETE", "/roles/{role}/implies/{implied}", roles.imply_no_more),
     _route("GET", "/role_inferences", roles.list_inferences),
     _route("GET", "/role_assignments", assignments.list_),
-    *(route for shelf in registry.SHELVES for route in shelf.routes()),
+    *(route for handlers in registry.RECORD_HANDLERS for route in handlers.routes()),
     _route("GET", "/credentials", documents.list_credentials),
     _route("POST", "/credentials", documents.create_credential, forms.CREDENTIAL_CREATE),
     _route("GET", "/credentials/{id}", documents.show_credential),

@@ -11,7 +11,7 @@ from kilonova.services.identity.records import Record
 
 
 @dataclass(frozen=True)
-class Target:
+class PolicyTarget:
     """What is asked for; None where it does not matter or is not known, and then nobody's own."""
 
     domain_id: str | None = None  # the domain it is, or is in
@@ -32,7 +32,7 @@ class Target:
         return {name: value for name, value in named.items() if value is not None}
 
 
-NOTHING = Target()
+NOTHING = PolicyTarget()
 _WRITES = {"POST": "create", "PATCH": "update", "PUT": "create", "DELETE": "delete"}
 _GRANTS = {"PUT": "create", "DELETE": "revoke"}
 _MEMBERS = {"PUT": "add_user_to_group", "DELETE": "remove_user_from_group"}
@@ -70,12 +70,12 @@ def name_of(rule: str, method: str, path: str) -> str:
     return rule
 
 
-def may(call: Call, rule: str, target: Target = NOTHING) -> bool:
+def may(call: Call, rule: str, target: PolicyTarget = NOTHING) -> bool:
     name = f"identity:{name_of(rule, call.route.method, call.route.path)}"
     return call.service.policy.allows_on(name, call.caller, with_aliases(target.attributes()))
 
 
-def require(call: Call, rule: str, target: Target = NOTHING) -> None:
+def require(call: Call, rule: str, target: PolicyTarget = NOTHING) -> None:
     if not may(call, rule, target):
         name = name_of(rule, call.route.method, call.route.path)
         raise Refused(403, f"You are not allowed to do this (identity:{name}).")

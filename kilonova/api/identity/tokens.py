@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.identity.rules import Target, require
+from kilonova.api.identity.rules import PolicyTarget, require
 from kilonova.api.identity.view import collection, member, time_of
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.catalog import catalog
@@ -80,7 +80,7 @@ async def _subject(call: Call, rule: str) -> Issued:
     issued = await call.service.identity.inspect(call.request.headers.get(SUBJECT, ""))
     if issued is None:
         raise Refused(404, "Could not find the token: it is unknown, expired or revoked.")
-    require(call, rule, Target(user_id=issued.claims.user_id))
+    require(call, rule, PolicyTarget(user_id=issued.claims.user_id))
     return issued
 
 

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity import view
 from kilonova.api.identity.projects import home_of
-from kilonova.api.identity.rules import Target, only_own, own_domain, require
+from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
@@ -15,7 +15,7 @@ from kilonova.services.identity.users import USER
 
 async def list_(call: Call) -> Response:
     own = own_domain(call)
-    require(call, "list_users", Target(domain_id=own))
+    require(call, "list_users", PolicyTarget(domain_id=own))
     asked, page = filters(call, USER), page_of(call)
     if own is not None:
         if asked.get("domain_id", own) != own:
@@ -33,7 +33,7 @@ async def show(call: Call) -> Response:
 async def create(call: Call) -> Response:
     wish = call.body["user"]
     home = wish.get("domain_id") or home_of(call)
-    require(call, "manage_users", Target(domain_id=home))
+    require(call, "manage_users", PolicyTarget(domain_id=home))
     return _one(call, await call.service.identity.users.create(wish, home), 201)
 
 
@@ -67,7 +67,7 @@ async def found(call: Call, rule: str, *, is_own: bool = True) -> Record:
     user_id = call.path["user"]
     user = await call.service.identity.records.find(USER, user_id)
     home = None if user is None else user["domain_id"]
-    require(call, rule, Target(domain_id=home, user_id=user_id if is_own else None))
+    require(call, rule, PolicyTarget(domain_id=home, user_id=user_id if is_own else None))
     if user is None:
         raise missing("user", user_id)
     return user

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
-from kilonova.services.identity.records import FLAGS, MOST, Kind, Page, Record
+from kilonova.services.identity.records import FLAGS, MOST, PageRequest, Record, RecordKind
 
 LONGEST_PAGE = 1000
 FALSE = ("0", "false", "no", "off", "n", "f")
@@ -41,15 +41,15 @@ def collection(call: Call, words: str, shown: Sequence[Any], following: str | No
     return {words: shown, "links": {"next": following, "self": address, "previous": None}}
 
 
-def page_of(call: Call) -> Page:
+def page_of(call: Call) -> PageRequest:
     limit = call.query.get("limit", "")
     if limit and (not limit.isascii() or not limit.isdigit() or len(limit) > 9):
         raise Refused(400, f"limit={limit[:80]} is not allowed; it must be a whole number, 0 or more.")
     size = int(limit or 0)
-    return Page(call.query.get("marker", ""), min(size, LONGEST_PAGE) + 1 if size else MOST)
+    return PageRequest(call.query.get("marker", ""), min(size, LONGEST_PAGE) + 1 if size else MOST)
 
 
-def paged(call: Call, words: str, records: list[Record], page: Page) -> tuple[list[Record], str | None]:
+def paged(call: Call, words: str, records: list[Record], page: PageRequest) -> tuple[list[Record], str | None]:
     """Those of this page, and where the next one is; one more than the page holds was read to know that."""
     if page.limit == MOST or len(records) < page.limit:
         return records, None
@@ -58,7 +58,7 @@ def paged(call: Call, words: str, records: list[Record], page: Page) -> tuple[li
     return records, call.url(f"/{words}?{urlencode(query)}")
 
 
-def filters(call: Call, kind: Kind) -> dict[str, Any]:
+def filters(call: Call, kind: RecordKind) -> dict[str, Any]:
     """What the query asks for, as values of columns. What no column knows is passed over, as Keystone does."""
     asked: dict[str, Any] = {}
     for name in kind.filters:

@@ -20,9 +20,9 @@ from kilonova.services.image.listing import (
     ONE_OF,
     OUTSIDE,
     SORT_KEYS,
-    Condition,
+    ImageCondition,
+    ImageQuery,
     Order,
-    Wanted,
 )
 
 PAGE, MOST = 25, 1000  # images of a page: unless told, and at most
@@ -40,10 +40,10 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(,|$)', re.DOTALL)
 
 
-def wanted_of(query: QueryParams) -> Wanted:
+def wanted_of(query: QueryParams) -> ImageQuery:
     if "changes-since" in query:
         raise Refused(400, "Filter by updated_at=gt:TIME instead of changes-since.")
-    conditions: list[Condition] = []
+    conditions: list[ImageCondition] = []
     properties: list[tuple[str, str]] = []
     for name, value in query.items():
         if name in NO_FILTERS:
@@ -53,11 +53,11 @@ def wanted_of(query: QueryParams) -> Wanted:
         if not found:
             properties.append((name, value))
     if "os_hidden" not in query:
-        conditions.append(Condition("hidden", EQUAL, 0))
+        conditions.append(ImageCondition("hidden", EQUAL, 0))
     tags = tuple(tag.strip() for tag in query.getlist("tag"))
     if len(conditions) + len(properties) + len(tags) > MOST_FILTERS:
         raise Refused(400, f"A request may have at most {MOST_FILTERS} filters.")
-    return Wanted(
+    return ImageQuery(
         _limit(query.get("limit")),
         tuple(conditions),
         tuple(properties),
@@ -69,33 +69,33 @@ def wanted_of(query: QueryParams) -> Wanted:
     )
 
 
-def _conditions(name: str, value: str) -> Iterator[Condition]:
+def _conditions(name: str, value: str) -> Iterator[ImageCondition]:
     """None: it is a property."""
     if name in TEXTS:
         yield _text(name, value)
     elif name in EXACT:
-        yield Condition(EXACT[name], EQUAL, value)
+        yield ImageCondition(EXACT[name], EQUAL, value)
     elif name in NUMBERS:
-        yield Condition(name, EQUAL, _number(name, value))
+        yield ImageCondition(name, EQUAL, _number(name, value))
     elif name in RANGES:
         column, operator = RANGES[name]
-        yield Condition(column, operator, _number(name, value))
+        yield ImageCondition(column, operator, _number(name, value))
     elif name in TIMES:
         yield from _times(name, value)
     elif name in FLAGS:
         if value.lower() not in ("true", "false"):
             raise Refused(400, f"Invalid value '{value[:MOST_SHOWN]}' for '{name}' filter; use true or false.")
-        yield Condition(FLAGS[name], EQUAL, int(value.lower() == "true"))
+        yield ImageCondition(FLAGS[name], EQUAL, int(value.lower() == "true"))
 
 
-def _text(name: str, value: str) -> Condition:
+def _text(name: str, value: str) -> ImageCondition:
     operator, colon, rest = value.partition(":")
     if not colon:
-        return Condition(name, EQUAL, value)
+        return ImageCondition(name, EQUAL, value)
     if operator == "in":
-        return Condition(name, ONE_OF, split_values(rest))
+        return ImageCondition(name, ONE_OF, split_values(rest))
     if operator == "eq":
-        return Condition(name, EQUAL, rest)
+        return ImageCondition(name, EQUAL, rest)
     raise Refused(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
 
 
@@ -117,7 +117,7 @@ def split_values(text: str) -> list[str]:
     return values
 
 
-def _times(name: str, value: str) -> Iterator[Condition]:
+def _times(name: str, value: str) -> Iterator[ImageCondition]:
     """By the second, as times are shown: what was made within a second equals it."""
     operator, when = "eq", _time(value)
     if when is None:
@@ -127,14 +127,14 @@ def _times(name: str, value: str) -> Iterator[Condition]:
         raise Refused(400, f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.')
     first, after = float(ceil(when)), float(floor(when) + 1)
     if operator == "eq":
-        yield Condition(name, AT_LEAST, first)
-        yield Condition(name, BELOW, after)
+        yield ImageCondition(name, AT_LEAST, first)
+        yield ImageCondition(name, BELOW, after)
     elif operator == "neq":
-        yield Condition(name, OUTSIDE, (first, after))
+        yield ImageCondition(name, OUTSIDE, (first, after))
     elif operator in ("gt", "gte"):
-        yield Condition(name, AT_LEAST, after if operator == "gt" else first)
+        yield ImageCondition(name, AT_LEAST, after if operator == "gt" else first)
     elif operator in ("lt", "lte"):
-        yield Condition(name, BELOW, first if operator == "lt" else after)
+        yield ImageCondition(name, BELOW, first if operator == "lt" else after)
     else:
         raise Refused(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
 

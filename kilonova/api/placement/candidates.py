@@ -15,7 +15,7 @@ from kilonova.api.placement.shown import dated_text
 from kilonova.api.placement.summaries import summary_texts
 from kilonova.api.routes import Route, Version
 from kilonova.placement.candidates import Alone, Candidate, Options, find
-from kilonova.placement.snapshot import Snapshot, snapshot_of
+from kilonova.placement.snapshot import PlacementSnapshot, snapshot_of
 
 BY_UUID: Version = (1, 12)
 WITH_MAPPINGS: Version = (1, 34)
@@ -43,7 +43,7 @@ def options_of(call: Call) -> Options:
     return Options() if settings is None else Options(**msgspec.structs.asdict(settings.placement))
 
 
-def _requests(snapshot: Snapshot, candidates: Sequence[Candidate], version: Version) -> Iterable[str]:
+def _requests(snapshot: PlacementSnapshot, candidates: Sequence[Candidate], version: Version) -> Iterable[str]:
     form = _in_list if version < BY_UUID else _by_uuid if version < WITH_MAPPINGS else _with_mappings
     if isinstance(candidates, Alone):  # all alike but for the uuid
         before, between, *after = form({MARK: _json(candidates.resources)}, {candidates.suffix: [MARK]}).split(MARK)
@@ -54,7 +54,7 @@ def _requests(snapshot: Snapshot, candidates: Sequence[Candidate], version: Vers
     return (_request(snapshot, candidate, form) for candidate in candidates)
 
 
-def _request(snapshot: Snapshot, candidate: Candidate, form: Form) -> str:
+def _request(snapshot: PlacementSnapshot, candidate: Candidate, form: Form) -> str:
     uuids = snapshot.uuids
     given = {uuids[at]: _json(resources) for at, resources in candidate.allocations.items()}
     return form(given, {suffix: [uuids[at] for at in places] for suffix, places in candidate.mappings.items()})

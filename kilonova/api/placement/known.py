@@ -7,12 +7,12 @@ from collections.abc import Set as AnySet
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
 from kilonova.placement.names import is_standard_class, is_standard_trait, unknown_classes, unknown_traits
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.world import Tx
 
 
 async def check_known(
-    call: Call, snapshot: Snapshot, classes: AnySet[str], traits: AnySet[str], *, opening: str = ""
+    call: Call, snapshot: PlacementSnapshot, classes: AnySet[str], traits: AnySet[str], *, opening: str = ""
 ) -> None:
     """What some provider has surely exists; only names beyond that and the standard ones are looked up. `opening`:
     how the sentence about a trait begins."""

@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from kilonova.api.placement.dialect import PlacementDialect
 from kilonova.api.service import Checks
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 
 
 class NoAuthDialect(PlacementDialect):
@@ -21,8 +21,8 @@ class NoAuthDialect(PlacementDialect):
         has_system = bool(headers.get("openstack-system-scope"))
         project = headers.get("x-project-id") or project or user
         return Caller(
-            user=Named(user, user),
-            project=None if has_system else Named(project, project),
+            user=IdentityRef(user, user),
+            project=None if has_system else IdentityRef(project, project),
             system=has_system,
             roles=tuple(sorted(role.strip() for role in named)),
         )

@@ -14,7 +14,7 @@ from kilonova.api.placement.query import PROVIDERS, provider_group
 from kilonova.api.placement.shown import dated
 from kilonova.api.routes import Route
 from kilonova.placement.candidates.search import matching
-from kilonova.placement.snapshot import Snapshot, snapshot_of
+from kilonova.placement.snapshot import PlacementSnapshot, snapshot_of
 
 WITH_TREES = (1, 14)
 RELATED = (("inventories", 0), ("usages", 0), ("aggregates", 1), ("traits", 6), ("allocations", 11))
@@ -37,7 +37,7 @@ async def list_(call: Call) -> Response:
     return dated(call, msgspec.Raw(text.encode()), changed)
 
 
-def _shown(call: Call, snapshot: Snapshot, places: list[int]) -> Iterator[str]:
+def _shown(call: Call, snapshot: PlacementSnapshot, places: list[int]) -> Iterator[str]:
     uuids, names = snapshot.uuids, snapshot.names
     related = [name for name, since in RELATED if call.at(1, since)]
     columns = (snapshot.generation, snapshot.root, snapshot.parent)

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from kilonova.api.routes import Version
-from kilonova.placement.snapshot import ClassColumns, Snapshot
+from kilonova.placement.snapshot import ClassColumns, PlacementSnapshot
 
 WITH_TRAITS: Version = (1, 17)
 ALL_CLASSES: Version = (1, 27)
@@ -17,10 +17,12 @@ WITH_TREES: Version = (1, 29)
 MOST_KEPT = 10_000  # texts, of about a kilobyte each
 
 Kept = dict[int, tuple[int, bytes]]  # by place: when that provider had last changed, and its text
-_KEPT: WeakKeyDictionary[Snapshot, Kept] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[PlacementSnapshot, Kept] = WeakKeyDictionary()
 
 
-def summary_texts(snapshot: Snapshot, places: list[int], classes: Collection[str], version: Version) -> list[bytes]:
+def summary_texts(
+    snapshot: PlacementSnapshot, places: list[int], classes: Collection[str], version: Version
+) -> list[bytes]:
     """To be joined. `classes`: those asked for; before 1.27 only they are shown."""
     if version < WITH_TREES or len(places) > MOST_KEPT:
         shown = None if version >= ALL_CLASSES else classes
@@ -31,7 +33,7 @@ def summary_texts(snapshot: Snapshot, places: list[int], classes: Collection[str
     return texts
 
 
-def _kept(snapshot: Snapshot, places: list[int], version: Version) -> list[bytes]:
+def _kept(snapshot: PlacementSnapshot, places: list[int], version: Version) -> list[bytes]:
     """Each after a comma. Between two questions few providers change, and to write a thousand takes 4 ms."""
     kept = _KEPT.setdefault(snapshot, {})
     changed = snapshot.changed[places].tolist()
@@ -45,7 +47,9 @@ def _kept(snapshot: Snapshot, places: list[int], version: Version) -> list[bytes
     return [kept[at][1] for at in places]
 
 
-def _written(snapshot: Snapshot, places: list[int], classes: Collection[str] | None, version: Version) -> Iterator[str]:
+def _written(
+    snapshot: PlacementSnapshot, places: list[int], classes: Collection[str] | None, version: Version
+) -> Iterator[str]:
     """`classes`: the only ones to be shown."""
     uuids = snapshot.uuids
     amounts = _amounts(snapshot, places, classes)
@@ -55,7 +59,7 @@ def _written(snapshot: Snapshot, places: list[int], classes: Collection[str] | N
         yield f'"{uuids[at]}":{{"resources":{{{resources}}}{has}{above}}}'
 
 
-def _traits(snapshot: Snapshot, places: list[int]) -> Iterator[str]:
+def _traits(snapshot: PlacementSnapshot, places: list[int]) -> Iterator[str]:
     """Many providers share one tuple of traits."""
     texts: dict[int, str] = {}  # by identity: to compare two sets takes longer than to write one
     for at in places:
@@ -66,14 +70,14 @@ def _traits(snapshot: Snapshot, places: list[int]) -> Iterator[str]:
         yield text
 
 
-def _family(snapshot: Snapshot, places: list[int]) -> Iterator[str]:
+def _family(snapshot: PlacementSnapshot, places: list[int]) -> Iterator[str]:
     uuids = snapshot.uuids
     for root, parent in zip(snapshot.root[places].tolist(), snapshot.parent[places].tolist(), strict=True):
         above = "null" if parent < 0 else f'"{uuids[parent]}"'
         yield f',"parent_provider_uuid":{above},"root_provider_uuid":"{uuids[root]}"'
 
 
-def _amounts(snapshot: Snapshot, places: list[int], classes: Collection[str] | None) -> Iterator[str]:
+def _amounts(snapshot: PlacementSnapshot, places: list[int], classes: Collection[str] | None) -> Iterator[str]:
     """For each place, its inventories."""
     columns = [
         _of_class(name, found, places) for name, found in snapshot.classes.items() if classes is None or name in classes

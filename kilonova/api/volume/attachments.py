@@ -9,20 +9,20 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.routes import Route, Version
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import Filter, Listed, text, wanted_of
+from kilonova.api.volume.query import ListOptions, QueryFilter, text, wanted_of
 from kilonova.api.volume.volume_view import time_text
 from kilonova.services.volume.attaching import connection_of
 from kilonova.services.volume.volume import IN_USE, Attachment, Volume
 
 RULE = "volume:attachment_"
 SINCE: Version = (3, 27)
-LISTED = Listed(
+LISTED = ListOptions(
     filters={
-        "volume_id": Filter("volume_id", text),
-        "status": Filter("status", text),
-        "attach_status": Filter("status", text),
-        "instance_id": Filter("server_id", text),
-        "project_id": Filter("project_id", text, admin=True),
+        "volume_id": QueryFilter("volume_id", text),
+        "status": QueryFilter("status", text),
+        "attach_status": QueryFilter("status", text),
+        "instance_id": QueryFilter("server_id", text),
+        "project_id": QueryFilter("project_id", text, admin=True),
     },
     orders={name: name for name in ("id", "status", "volume_id", "created_at")},
 )
@@ -96,7 +96,7 @@ def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = F
         "attached_at": time_text(one.attached_at) or "",
         "detached_at": "",
         "attach_mode": one.mode,
-        "connection_info": connection_of(call.service.volumes.parts.seal, volume, one, with_secret=told),
+        "connection_info": connection_of(call.service.volumes.context.seal, volume, one, with_secret=told),
     }
 
 

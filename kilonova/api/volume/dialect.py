@@ -85,7 +85,7 @@ class VolumeDialect(Dialect):
         return path, project
 
 
-class RootDialect(VolumeDialect):
+class VolumeRootDialect(VolumeDialect):
     """/volume itself: only says which versions there are."""
 
     prefix = "/volume"

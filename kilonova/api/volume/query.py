@@ -14,7 +14,7 @@ from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import time_of
 from kilonova.api.routes import Version
 from kilonova.domain.errors import Refused
-from kilonova.services.volume.listing import COMPARISONS, EQUAL, HAS, LIKE, Condition, Order, Wanted
+from kilonova.services.volume.listing import COMPARISONS, EQUAL, HAS, LIKE, Order, VolumeCondition, VolumeQuery
 
 MOST = 1000
 LARGEST = 2**31 - 1
@@ -37,7 +37,7 @@ class Dated(Protocol):
 T = TypeVar("T", bound=Dated)
 
 
-class Filter(NamedTuple):
+class QueryFilter(NamedTuple):
     """`column` of our table, or the kind of metadata where `read` gives a dictionary."""
 
     column: str
@@ -46,10 +46,10 @@ class Filter(NamedTuple):
     admin: bool = False  # only administrators may filter by it
 
 
-class Listed(NamedTuple):
+class ListOptions(NamedTuple):
     """How one noun can be listed: by the words of the API."""
 
-    filters: Mapping[str, Filter]
+    filters: Mapping[str, QueryFilter]
     orders: Mapping[str, str]
 
 
@@ -95,16 +95,16 @@ def moments(call: Call, given: str) -> list[tuple[str, float]]:
     return found
 
 
-def wanted_of(call: Call, listed: Listed) -> Wanted:
+def wanted_of(call: Call, listed: ListOptions) -> VolumeQuery:
     everybody = call.caller.is_admin and is_asked(call, "all_tenants")
-    wanted = Wanted(
+    wanted = VolumeQuery(
         project_id=None if everybody else call.caller.project_id,
         order=_order(call, listed.orders),
         limit=min(_count(call, "limit", MOST), MOST),
         offset=_count(call, "offset", 0),
         marker=call.query.get("marker", ""),
     )
-    conditions: list[Condition] = []
+    conditions: list[VolumeCondition] = []
     for name in call.query:
         if name in NOT_FILTERS:
             continue
@@ -153,7 +153,7 @@ def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
     return Order(orders[name], way != "asc")
 
 
-def _filter(call: Call, listed: Listed, name: str) -> list[Condition] | None:
+def _filter(call: Call, listed: ListOptions, name: str) -> list[VolumeCondition] | None:
     """None: nobody knows it here, and it is passed over."""
     like = name.endswith("~") and call.version >= LIKE_KNOWN
     found = listed.filters.get(name.removesuffix("~") if like else name)
@@ -165,19 +165,19 @@ def _filter(call: Call, listed: Listed, name: str) -> list[Condition] | None:
     given = call.query[name]
     if like:
         escaped = given.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        return [Condition(found.column, LIKE, f"%{escaped}%")]
+        return [VolumeCondition(found.column, LIKE, f"%{escaped}%")]
     value = found.read(call, given)
     if isinstance(value, dict):
-        return [Condition(found.column, HAS, pair) for pair in value.items()]
+        return [VolumeCondition(found.column, HAS, pair) for pair in value.items()]
     if isinstance(value, list):
-        return [Condition(found.column, operator, [at] if operator == EQUAL else at) for operator, at in value]
-    return [Condition(found.column, EQUAL, [value])]
+        return [VolumeCondition(found.column, operator, [at] if operator == EQUAL else at) for operator, at in value]
+    return [VolumeCondition(found.column, EQUAL, [value])]
 
 
 async def listed(
     call: Call,
     path: str,
-    by: Listed,
+    by: ListOptions,
     find: Callable[..., Awaitable[tuple[list[T], int]]],
     view: Callable[[Call, T], dict[str, Any]],
 ) -> Response:

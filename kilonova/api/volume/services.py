@@ -28,7 +28,7 @@ STORAGE = {
 }
 
 
-class Listed(NamedTuple):
+class VolumeServiceEntry(NamedTuple):
     binary: str
     host: str
     disabled: bool
@@ -37,10 +37,12 @@ class Listed(NamedTuple):
     seen_at: float
 
 
-async def read_services(call: Call) -> list[Listed]:
+async def read_services(call: Call) -> list[VolumeServiceEntry]:
     found = await call.service.volumes.backends.all()
-    volumes = [Listed(VOLUME, one.host, one.disabled, one.disabled_reason, one.is_up, one.seen_at) for one in found]
-    return [Listed(SCHEDULER, CONTROL_HOST, False, None, True, call.now), *volumes]
+    volumes = [
+        VolumeServiceEntry(VOLUME, one.host, one.disabled, one.disabled_reason, one.is_up, one.seen_at) for one in found
+    ]
+    return [VolumeServiceEntry(SCHEDULER, CONTROL_HOST, False, None, True, call.now), *volumes]
 
 
 async def list_(call: Call) -> Response:
@@ -54,7 +56,7 @@ async def list_(call: Call) -> Response:
     return answer({"services": [_service(call, one) for one in found]})
 
 
-def _service(call: Call, one: Listed) -> dict[str, Any]:
+def _service(call: Call, one: VolumeServiceEntry) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "binary": one.binary,
         "host": one.host,

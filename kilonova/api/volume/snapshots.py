@@ -10,7 +10,7 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import Filter, Listed, listed, pairs, text
+from kilonova.api.volume.query import ListOptions, QueryFilter, listed, pairs, text
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
@@ -19,17 +19,17 @@ from kilonova.services.volume.volume import SNAPSHOT_STATES, USER, Snapshot
 
 RULE = "volume:"
 ADMIN = "volume_extension:snapshot_admin_actions:"
-LISTED = Listed(
+LISTED = ListOptions(
     filters={
-        "name": Filter("name", text),
-        "display_name": Filter("name", text),
-        "description": Filter("description", text),
-        "status": Filter("status", text),
-        "volume_id": Filter("volume_id", text),
-        "metadata": Filter(USER, pairs, since=(3, 22)),
-        "id": Filter("id", text, admin=True),
-        "project_id": Filter("project_id", text, admin=True),
-        "user_id": Filter("user_id", text, admin=True),
+        "name": QueryFilter("name", text),
+        "display_name": QueryFilter("name", text),
+        "description": QueryFilter("description", text),
+        "status": QueryFilter("status", text),
+        "volume_id": QueryFilter("volume_id", text),
+        "metadata": QueryFilter(USER, pairs, since=(3, 22)),
+        "id": QueryFilter("id", text, admin=True),
+        "project_id": QueryFilter("project_id", text, admin=True),
+        "user_id": QueryFilter("user_id", text, admin=True),
     },
     orders={
         **{name: name for name in ("id", "name", "status", "volume_id", "created_at", "updated_at")},

@@ -9,7 +9,7 @@ from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
 from kilonova.services.image.image import Image
-from kilonova.services.image.listing import EQUAL, Condition, Wanted
+from kilonova.services.image.listing import EQUAL, ImageCondition, ImageQuery
 from kilonova.services.volume.creating import NewVolume, no_image
 from kilonova.services.volume.volume import bad_input
 
@@ -60,8 +60,8 @@ async def find_image(call: Call, reference: str) -> Image:
     try:
         return await call.service.images.find(call.caller, reference.rpartition("/")[2])
     except Refused:
-        named = (Condition("name", EQUAL, reference),)
-        found = await call.service.images.list_(call.caller, Wanted(limit=2, conditions=named))
+        named = (ImageCondition("name", EQUAL, reference),)
+        found = await call.service.images.list_(call.caller, ImageQuery(limit=2, conditions=named))
     if len(found) > 1:
         raise Refused(409, f"Multiple matches found for '{reference[:80]}', use an ID to be more specific.")
     if not found:

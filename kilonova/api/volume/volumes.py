@@ -10,8 +10,8 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import (
-    Filter,
-    Listed,
+    ListOptions,
+    QueryFilter,
     flag,
     is_asked,
     listed,
@@ -26,27 +26,27 @@ from kilonova.api.volume.wishes import described
 from kilonova.services.volume.volume import IMAGE, USER, Volume
 
 RULE = "volume:"
-LISTED = Listed(
+LISTED = ListOptions(
     filters={
-        "name": Filter("name", text),
-        "display_name": Filter("name", text),
-        "description": Filter("description", text),
-        "status": Filter("status", text),
-        "metadata": Filter(USER, pairs),
-        "glance_metadata": Filter(IMAGE, pairs, since=(3, 4)),
-        "bootable": Filter("bootable", flag),
-        "multiattach": Filter("multiattach", flag),
-        "migration_status": Filter("migration_status", text),
-        "availability_zone": Filter("zone", text),
-        "size": Filter("size", number),
-        "created_at": Filter("created_at", moments, since=(3, 60)),
-        "updated_at": Filter("updated_at", moments, since=(3, 60)),
-        "id": Filter("id", text, admin=True),
-        "project_id": Filter("project_id", text, admin=True),
-        "user_id": Filter("user_id", text, admin=True),
-        "snapshot_id": Filter("snapshot_id", text, admin=True),
-        "source_volid": Filter("source_id", text, admin=True),
-        "volume_type_id": Filter("type_id", text, admin=True),
+        "name": QueryFilter("name", text),
+        "display_name": QueryFilter("name", text),
+        "description": QueryFilter("description", text),
+        "status": QueryFilter("status", text),
+        "metadata": QueryFilter(USER, pairs),
+        "glance_metadata": QueryFilter(IMAGE, pairs, since=(3, 4)),
+        "bootable": QueryFilter("bootable", flag),
+        "multiattach": QueryFilter("multiattach", flag),
+        "migration_status": QueryFilter("migration_status", text),
+        "availability_zone": QueryFilter("zone", text),
+        "size": QueryFilter("size", number),
+        "created_at": QueryFilter("created_at", moments, since=(3, 60)),
+        "updated_at": QueryFilter("updated_at", moments, since=(3, 60)),
+        "id": QueryFilter("id", text, admin=True),
+        "project_id": QueryFilter("project_id", text, admin=True),
+        "user_id": QueryFilter("user_id", text, admin=True),
+        "snapshot_id": QueryFilter("snapshot_id", text, admin=True),
+        "source_volid": QueryFilter("source_id", text, admin=True),
+        "volume_type_id": QueryFilter("type_id", text, admin=True),
     },
     orders={
         **{name: name for name in ("id", "name", "status", "size", "bootable", "created_at", "updated_at")},

@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.board import Board
 from kilonova.compute.drivers.changes import Changes
 from kilonova.compute.drivers.faults import Faults
-from kilonova.compute.drivers.given import NOTHING, Given, contents_line
-from kilonova.compute.drivers.shelf import Shelf
+from kilonova.compute.drivers.secret_contents import NOTHING, SecretContents, contents_line
+from kilonova.compute.drivers.simulated_topology import SimulatedTopology
+from kilonova.compute.drivers.state_file import StateFile
 from kilonova.compute.drivers.storage import ROOT, Disk, Storage
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HostClaim
 from kilonova.world import CopyReport, GuestSpec, GuestVolume
 
-PLAIN = Board()
+PLAIN = SimulatedTopology()
 CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log file is rotated
 
 
@@ -46,7 +46,7 @@ class Guest(msgspec.Struct, kw_only=True):
     boots: int = 0
     console: str = ""
     snapshot: Kept | None = None
-    given: Given = NOTHING  # in secret
+    given: SecretContents = NOTHING  # in secret
 
 
 class Switches(msgspec.Struct):
@@ -66,7 +66,7 @@ class Host:
     boot_seconds: float
     copy_seconds: float
     switches: Switches
-    board: Board
+    topology: SimulatedTopology
     traits: tuple[str, ...] = ()  # that its driver announces besides its own
     has_room: bool = True  # for the new disks of a rebuild beside the old ones
     session: int = 0  # one more at each power cut: what began before it can never end
@@ -74,7 +74,7 @@ class Host:
     images: set[str] = field(default_factory=set)  # at hand, so that a disk is made without fetching
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class GuestCopy(msgspec.Struct, frozen=True, kw_only=True):
     """One copy as someone walking through the machine room would note it."""
 
     host: str
@@ -105,18 +105,18 @@ class Hardware:
     ) -> None:
         self._sleep = clock_sleep
         self._random = random
-        self._shelf = Shelf(persist)
+        self._state = StateFile(persist)
         self._hosts: dict[str, Host] = {}
         self._power_hooks: dict[str, list[PowerHook]] = {}
         self._crash_hooks: dict[str, list[CrashHook]] = {}
         self._memories: dict[str, dict[str, bytes]] = {}  # by host and name: what is read back is never shared
         self._lost: set[asyncio.Future[None]] = set()
-        self.storage = Storage(self._shelf)
+        self.storage = Storage(self._state)
         self.faults = Faults()
         self.changes = Changes()
 
     def close(self) -> None:
-        self._shelf.close()
+        self._state.close()
 
     # --- hosts ------------------------------------------------------------------------------------------------------
 
@@ -129,15 +129,17 @@ class Hardware:
         shared_storage: str = "",
         boot_seconds: float = 0.0,
         copy_seconds: float = 0.0,
-        board: Board = PLAIN,
+        topology: SimulatedTopology = PLAIN,
         traits: Sequence[str] = (),
     ) -> Host:
         """Put a machine into the room; one that stood here before is found as it was left."""
         pool = f"shared:{shared_storage}" if shared_storage else f"local:{name}"
-        switches = next((kept for _, _, kept in self._shelf.all("host", Switches, name)), None) or Switches()
-        host = Host(name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches, board, tuple(traits))
+        switches = next((kept for _, _, kept in self._state.all("host", Switches, name)), None) or Switches()
+        host = Host(
+            name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches, topology, tuple(traits)
+        )
         self._hosts[name] = host
-        for _, _, guest in self._shelf.all("guest", Guest, name):
+        for _, _, guest in self._state.all("guest", Guest, name):
             host.guests[guest.server, guest.copy] = guest
             disk = self.disk(host, guest.server, guest.copy)
             if guest.power == "on" and disk is not None:
@@ -172,14 +174,14 @@ class Hardware:
             self.changes.forget(name)
             for guest in host.guests.values():
                 self.stop(host, guest)
-        self._shelf.put("host", name, "", host.switches)
+        self._state.put("host", name, "", host.switches)
         for hook in list(self._power_hooks.get(name, ())):
             hook(on)
 
     def switch_link(self, name: str, up: bool) -> None:
         host = self.host(name)
         host.switches.link = up
-        self._shelf.put("host", name, "", host.switches)
+        self._state.put("host", name, "", host.switches)
 
     def on_power(self, name: str, hook: PowerHook) -> None:
         """`hook(on)` runs after each change of the host's power: the agent there dies and starts with it."""
@@ -230,11 +232,11 @@ class Hardware:
         return guest
 
     def save(self, host: Host, guest: Guest) -> None:
-        self._shelf.put("guest", host.name, f"{guest.server}/{guest.copy}", guest)
+        self._state.put("guest", host.name, f"{guest.server}/{guest.copy}", guest)
 
     def forget(self, host: Host, guest: Guest) -> None:
         del host.guests[guest.server, guest.copy]
-        self._shelf.drop("guest", host.name, f"{guest.server}/{guest.copy}")
+        self._state.drop("guest", host.name, f"{guest.server}/{guest.copy}")
 
     def start(self, host: Host, guest: Guest, spec: GuestSpec, disk: Disk, volumes: Sequence[str] = ()) -> None:
         """`volumes`: what it finds on them."""
@@ -282,10 +284,10 @@ class Hardware:
         """None: nothing any more."""
         if value is None:
             self._memory(host).pop(name, None)
-            self._shelf.drop("memory", host, name)
+            self._state.drop("memory", host, name)
         else:
             self._memory(host)[name] = msgspec.json.encode(value)
-            self._shelf.put("memory", host, name, value)
+            self._state.put("memory", host, name, value)
 
     def remember(self, host: str, memory: dict[str, Any]) -> None:
         """This and nothing else."""
@@ -299,16 +301,16 @@ class Hardware:
 
     def _memory(self, host: str) -> dict[str, bytes]:
         if host not in self._memories:
-            kept = self._shelf.all("memory", msgspec.Raw, host)
+            kept = self._state.all("memory", msgspec.Raw, host)
             self._memories[host] = {name: bytes(value) for _, name, value in kept}
         return self._memories[host]
 
     # --- seeing and touching from outside ---------------------------------------------------------------------------
 
-    def survey(self, server: str | None = None) -> list[Found]:
+    def survey(self, server: str | None = None) -> list[GuestCopy]:
         """Every copy on every host, powered or not, in the order the hosts were added."""
         return [
-            Found(host=host.name, **msgspec.structs.asdict(self.report(host, guest)))
+            GuestCopy(host=host.name, **msgspec.structs.asdict(self.report(host, guest)))
             for host, guest in self._guests()
             if server is None or guest.server == server
         ]

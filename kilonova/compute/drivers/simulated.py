@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilonova.compute.drivers.board import hardware_of
-from kilonova.compute.drivers.given import given_by
 from kilonova.compute.drivers.hardware import Guest, Hardware, Host
+from kilonova.compute.drivers.secret_contents import given_by
 from kilonova.compute.drivers.simulated_console import SimulatedConsole
+from kilonova.compute.drivers.simulated_topology import hardware_of
 from kilonova.compute.drivers.snapshots import SimulatedSnapshots
 from kilonova.compute.drivers.storage import BETWEEN, Disk, blank_disks, ephemerals, local_sizes, root_gb
 from kilonova.compute.drivers.volumes import VolumeDoor
@@ -45,7 +45,7 @@ TRAITS = (  # what it does, and what it pretends to do for the sake of images th
 HANGING_SECONDS = 1e6  # of a fence that does not end
 
 
-class Call:
+class DriverCall:
     """One verb under way on a host."""
 
     def __init__(self, hardware: Hardware, host: Host, crashes: bool) -> None:
@@ -92,7 +92,7 @@ class SimulatedDriver(SimulatedSnapshots):
     async def inventory(self) -> HostInventory:
         await (await self._begin("inventory")).half_done()
         host = self._host
-        hardware = hardware_of(host.board, host.vcpus, host.memory_mb, self._offer)
+        hardware = hardware_of(host.topology, host.vcpus, host.memory_mb, self._offer)
         amounts = {"MEMORY_MB": (host.memory_mb, 0, 1.0), "DISK_GB": (host.disk_gb, 0, 1.0)}
         threads = [HYPERTHREADING] if any(cell.threads > 1 for cell in hardware.cells) else []
         return HostInventory(
@@ -171,7 +171,7 @@ class SimulatedDriver(SimulatedSnapshots):
         storage.complete(there, sent.content, sent.size_gb, ephemerals(sent))
 
     async def _send_elsewhere(
-        self, call: Call, elsewhere: Elsewhere, server: str, copy: int, to_host: str, to_copy: int
+        self, call: DriverCall, elsewhere: Elsewhere, server: str, copy: int, to_host: str, to_copy: int
     ) -> None:
         self._stopped_disk(server, copy)
         await call.half_done(self._host.copy_seconds)
@@ -290,7 +290,7 @@ class SimulatedDriver(SimulatedSnapshots):
             raise Failed("guest_off", f"copy {copy} of server {server} does not run on {self._host.name}")
         return guest
 
-    async def _begin(self, verb: str) -> Call:
+    async def _begin(self, verb: str) -> DriverCall:
         if not self._host.switches.power:
             await self._hardware.never()
         how = self._hardware.faults.take(self._host.name, verb)
@@ -298,7 +298,7 @@ class SimulatedDriver(SimulatedSnapshots):
             raise Failed("driver_error", f"{verb} failed on {self._host.name}: injected failure", elsewhere=True)
         if how == "refuse":
             raise Failed("invalid_input", f"{verb} is refused by {self._host.name}: injected refusal", final=True)
-        return Call(self._hardware, self._host, crashes=how == "crash")
+        return DriverCall(self._hardware, self._host, crashes=how == "crash")
 
     def _disk(self, server: str, copy: int) -> Disk | None:
         return self._hardware.disk(self._host, server, copy)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kilonova.compute.drivers.shelf import Shelf
+from kilonova.compute.drivers.state_file import StateFile
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.machine import LocalDisk
@@ -56,11 +56,11 @@ NONE: Others = {}
 class Storage:
     """All disks of all hosts."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, state: StateFile) -> None:
+        self._state = state
         self._disks: dict[tuple[str, str, int], Disk] = {}  # by pool, server and each of its names
         self._opened: dict[tuple[str, str, int], Holder] = {}  # by path: which copy runs on it
-        for _, _, disk in shelf.all("disk", Disk):
+        for _, _, disk in state.all("disk", Disk):
             self._disks.update({(disk.pool, disk.server, name): disk for name in disk.names})
 
     def find(self, pool: str, server: str, copy: int) -> Disk | None:
@@ -166,10 +166,10 @@ class Storage:
     def _remove(self, disk: Disk) -> None:
         for name in disk.names:
             del self._disks[disk.pool, disk.server, name]
-        self._shelf.drop("disk", disk.pool, f"{disk.server}/{disk.names[0]}")
+        self._state.drop("disk", disk.pool, f"{disk.server}/{disk.names[0]}")
 
     def _save(self, disk: Disk) -> None:
-        self._shelf.put("disk", disk.pool, f"{disk.server}/{disk.names[0]}", disk)
+        self._state.put("disk", disk.pool, f"{disk.server}/{disk.names[0]}", disk)
 
 
 def is_local(name: str) -> bool:

@@ -16,13 +16,13 @@ import msgspec
 
 from kilonova.compute.network import sockets
 from kilonova.compute.network.filters import Outside, no_rules, ruleset
-from kilonova.compute.network.layout import Namespace, Place, Plugged, effective_mtu, layout
+from kilonova.compute.network.layout import HostNetworkOptions, Namespace, Plugged, effective_mtu, layout
 from kilonova.compute.network.links import changes, flood_entries, inside, present
 from kilonova.compute.network.names import TAP, link, namespaces_of, service_namespace
 from kilonova.compute.network.plugged import PluggedPorts, plug
 from kilonova.compute.network.port_rules import PortRules, RulesRefused
 from kilonova.compute.network.programs import Programs
-from kilonova.compute.network.services import Services
+from kilonova.compute.network.services import NetworkServices
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.host_network import NetworkDocument, Plug
@@ -34,7 +34,7 @@ FORWARDING = ("net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv
 class BridgedNetwork:
     filters = True
 
-    def __init__(self, place: Place, folder: Path, programs: Programs, services: Services) -> None:
+    def __init__(self, place: HostNetworkOptions, folder: Path, programs: Programs, services: NetworkServices) -> None:
         self._place = place
         self._programs = programs
         self._services = services

@@ -31,7 +31,7 @@ CONTENTS_SECONDS = 60.0  # a guest that boots asks for a dozen files
 MOST_CONTENTS = 256
 
 
-class Registered(Protocol):
+class AgentSession(Protocol):
     """An agent, as conductors know it."""
 
     host: str
@@ -51,7 +51,7 @@ class Declared:
 
 class NetworkFollower:
     def __init__(
-        self, agent: Registered, network: HostNetwork, bus: Bus, *, interval: float, declared: Declared
+        self, agent: AgentSession, network: HostNetwork, bus: Bus, *, interval: float, declared: Declared
     ) -> None:
         self._agent, self._network, self._bus = agent, network, bus
         self._interval, self._declared = interval, declared
@@ -125,7 +125,7 @@ class GuestDescriptions:
     """What guests may read of themselves, asked of the conductor when they ask, and forgotten after a minute: an agent
     that was restarted lacks nothing, and no user data is on a disk of the host."""
 
-    def __init__(self, agent: Registered, bus: Bus, clock: Clock, telling: Telling, *, timeout: float = 5.0) -> None:
+    def __init__(self, agent: AgentSession, bus: Bus, clock: Clock, telling: Telling, *, timeout: float = 5.0) -> None:
         self._agent, self._bus, self._clock = agent, bus, clock
         self._telling, self._timeout = telling, timeout
         self._known: dict[str, tuple[float, Files | None]] = {}  # by server: until when

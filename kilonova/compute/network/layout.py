@@ -66,7 +66,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Place:
+class HostNetworkOptions:
     """What the operator says of this host."""
 
     host: str
@@ -89,13 +89,16 @@ class Plugged:
         return f"{self.server}/{self.copy}"
 
 
-def effective_mtu(place: Place, network_type: str, mtu: int) -> int:
+def effective_mtu(place: HostNetworkOptions, network_type: str, mtu: int) -> int:
     """What fits into the tunnel, if the network has one."""
     return max(LEAST_MTU, min(mtu, place.path_mtu - TUNNEL_BYTES)) if network_type == TUNNELLED else mtu
 
 
 def layout(
-    place: Place, plugged: Sequence[Plugged], peers: Mapping[str, Sequence[str]], routers: Sequence[HostRouter] = ()
+    place: HostNetworkOptions,
+    plugged: Sequence[Plugged],
+    peers: Mapping[str, Sequence[str]],
+    routers: Sequence[HostRouter] = (),
 ) -> Layout:
     networks: dict[str, RouterLeg | GuestPort] = {one.port.network_id: one.port for one in plugged}
     for router in routers:
@@ -127,7 +130,7 @@ def layout(
 
 
 def _service(
-    place: Place, network_id: str, bridge: str, mtu: int, ports: Sequence[GuestPort]
+    place: HostNetworkOptions, network_id: str, bridge: str, mtu: int, ports: Sequence[GuestPort]
 ) -> tuple[Link, Namespace]:
     """Where DHCP and metadata of one network are answered."""
     name = service_namespace(place.host, network_id)
@@ -153,7 +156,7 @@ def service_mac(host: str, network_id: str) -> str:
     return mac_of(f"{host}/{network_id}")
 
 
-def _router_links(place: Place, router: HostRouter) -> list[Link]:
+def _router_links(place: HostNetworkOptions, router: HostRouter) -> list[Link]:
     name = router_namespace(place.host, router.router_id)
     found = []
     for leg in _legs(router):
@@ -177,7 +180,7 @@ def _legs(router: HostRouter) -> list[RouterLeg]:
     return [*router.legs, *([router.gateway] if router.gateway else [])]
 
 
-def _router_namespace(place: Place, router: HostRouter) -> Namespace:
+def _router_namespace(place: HostNetworkOptions, router: HostRouter) -> Namespace:
     addresses = [(router_leg_inside(leg.port_id), one) for leg in router.legs for one in leg.addresses]
     routes = [f"{route.destination} via {route.nexthop}" for route in router.routes]
     if router.gateway is not None:

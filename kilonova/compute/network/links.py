@@ -32,7 +32,7 @@ class Present:
 
 
 @dataclass
-class Changes:
+class LinkChanges:
     new_namespaces: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)  # lines for ip -batch
     floods: list[str] = field(default_factory=list)  # lines for bridge -batch
@@ -69,9 +69,9 @@ def flood_entries(shown: Iterable[Shown]) -> dict[str, set[str]]:
 
 def changes(
     wanted: Layout, links: Mapping[str, Present], namespaces: Collection[str], floods: Mapping[str, set[str]]
-) -> Changes:
+) -> LinkChanges:
     """`namespaces` are this host's own."""
-    found = Changes()
+    found = LinkChanges()
     names = {one.name for one in wanted.namespaces}
     found.new_namespaces = sorted(names - set(namespaces))
     found.old_namespaces = sorted(set(namespaces) - names)
@@ -90,7 +90,7 @@ def changes(
     return found
 
 
-def _is_another(wanted: Link, there: Present, found: Changes) -> bool:
+def _is_another(wanted: Link, there: Present, found: LinkChanges) -> bool:
     if wanted.kind == "vxlan":
         return (there.segment, there.local) != (wanted.segment, wanted.local)
     return wanted.kind == "veth" and wanted.namespace in found.new_namespaces  # its other end went with the namespace

@@ -18,7 +18,7 @@ DOCUMENT = "document"
 User = tuple[str, int]  # a server and one of its copies
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class PluggedPort(msgspec.Struct, frozen=True, kw_only=True):
     """`server` and `copy`: that was plugged last."""
 
     server: str
@@ -30,42 +30,42 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def copies(self) -> list[User]:
         return self.users or [(self.server, self.copy)]
 
-    def without(self, user: User) -> Record | None:
+    def without(self, user: User) -> PluggedPort | None:
         """None: nobody else uses the port."""
         users = [one for one in self.copies if one != user]
         return _record(users, self.port) if users else None
 
 
-def plug(before: Record | None, user: User, port: GuestPort) -> Record:
+def plug(before: PluggedPort | None, user: User, port: GuestPort) -> PluggedPort:
     """The old copy of a server that is rebuilt or resized runs on with the port until the new one takes over."""
     others = [one for one in before.copies if one != user] if before is not None else []
     return _record([*others, user], port)
 
 
-def _record(users: list[User], port: GuestPort) -> Record:
+def _record(users: list[User], port: GuestPort) -> PluggedPort:
     server, copy = users[-1]
-    return Record(server=server, copy=copy, port=port, users=users)
+    return PluggedPort(server=server, copy=copy, port=port, users=users)
 
 
 class PluggedPorts:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._records: dict[str, Record] = {}  # by port
+        self._records: dict[str, PluggedPort] = {}  # by port
 
-    def load(self) -> dict[str, Record]:
+    def load(self) -> dict[str, PluggedPort]:
         """A file that cannot be read is of no use: its tap stays closed until the port is plugged again."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self._folder.glob("*-*.json"):
             with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
-                record = msgspec.json.decode(path.read_bytes(), type=Record)
+                record = msgspec.json.decode(path.read_bytes(), type=PluggedPort)
                 self._records[record.port.port_id] = record
         return self._records
 
     @property
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, PluggedPort]:
         return self._records
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: PluggedPort) -> None:
         port_id = record.port.port_id
         if self._records.get(port_id) == record:
             return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kilonova.compute.config_drive import Files
 from kilonova.compute.network import sockets
 from kilonova.compute.network.dhcp import answer, requested
-from kilonova.compute.network.layout import Place, Plugged, effective_mtu, service_mac
+from kilonova.compute.network.layout import HostNetworkOptions, Plugged, effective_mtu, service_mac
 from kilonova.compute.network.metadata import MetadataServer
 from kilonova.compute.network.names import service_namespace
 
@@ -25,7 +25,7 @@ Describe = Callable[[Plugged], Awaitable[Files | None]]
 class NetworkService:
     """Of one network. Ports change while it runs; its sockets stay."""
 
-    place: Place
+    place: HostNetworkOptions
     network_id: str
     describe: Describe
     by_mac: dict[str, Plugged] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class NetworkService:
         return await self.describe(plugged) if plugged is not None else None
 
 
-class Services:
+class NetworkServices:
     """`describe` gives what the guest with this port may read; `forget` says that it may have changed."""
 
     def __init__(self, describe: Describe, forget: Callable[[str], None] = lambda server: None) -> None:
@@ -82,7 +82,7 @@ class Services:
         self.forget = forget
         self._running: dict[str, NetworkService] = {}  # by network
 
-    async def update(self, place: Place, plugged: Sequence[Plugged], renewed: set[str]) -> None:
+    async def update(self, place: HostNetworkOptions, plugged: Sequence[Plugged], renewed: set[str]) -> None:
         """Those of the networks of these ports run, and no others. `renewed`: namespaces that were made just now."""
         wanted = {one.port.network_id for one in plugged}
         for network_id in list(self._running):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from kilonova.compute.config_drive import PLAIN, Files, Telling
 from kilonova.compute.network.bridged import BridgedNetwork
-from kilonova.compute.network.follower import Declared, GuestDescriptions, NetworkFollower, Registered
-from kilonova.compute.network.layout import Place, Plugged
+from kilonova.compute.network.follower import AgentSession, Declared, GuestDescriptions, NetworkFollower
+from kilonova.compute.network.layout import HostNetworkOptions, Plugged
 from kilonova.compute.network.programs import Programs
-from kilonova.compute.network.services import Services
+from kilonova.compute.network.services import NetworkServices
 from kilonova.compute.network.user import UserNetwork
 from kilonova.domain.errors import Failed
 from kilonova.domain.host_network import HostNetwork
@@ -37,11 +37,11 @@ class Networking:
         if not is_bridged(self.options):
             self.network: HostNetwork = UserNetwork(folder)
             return self.network
-        place = Place(host, self.options.local_ip, self.options.path_mtu, self.options.external_bridge)
-        self.network = BridgedNetwork(place, folder, Programs(), Services(self._describe, self._forget))
+        place = HostNetworkOptions(host, self.options.local_ip, self.options.path_mtu, self.options.external_bridge)
+        self.network = BridgedNetwork(place, folder, Programs(), NetworkServices(self._describe, self._forget))
         return self.network
 
-    async def follow(self, agent: Registered) -> None:
+    async def follow(self, agent: AgentSession) -> None:
         self.descriptions = GuestDescriptions(agent, self.bus, self.clock, self.telling)
         declared = Declared(self.options.local_ip, self.options.node)
         if is_bridged(self.options):

@@ -11,7 +11,7 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, from_json
-from kilonova.engine.accept import Accepted, Ask, Key, claim_key, known_key, store_operation
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, claim_key, known_key, store_operation
 from kilonova.engine.build_requests import kept_spec, put_request
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import fresh
@@ -55,13 +55,15 @@ class NewServers(msgspec.Struct, frozen=True, kw_only=True):
         return {"instances": 1, "cores": self.flavor.vcpus, "ram": self.flavor.memory_mb}
 
 
-async def create(engine: Engine, new: NewServer, cause: Cause, key: Key | None = None) -> tuple[str, Accepted]:
+async def create(
+    engine: Engine, new: NewServer, cause: Cause, key: IdempotencyKey | None = None
+) -> tuple[str, Accepted]:
     one = NewServers(flavor=new.flavor, least=1, most=1, make=lambda count: [new])
     return (await create_many(engine, one, cause, key))[0]
 
 
 async def create_many(
-    engine: Engine, wanted: NewServers, cause: Cause, key: Key | None = None
+    engine: Engine, wanted: NewServers, cause: Cause, key: IdempotencyKey | None = None
 ) -> list[tuple[str, Accepted]]:
     """One control transaction: how many, per server its build request, mapping and request spec, and `place` for the
     one, `place_many` for all of them together."""
@@ -99,7 +101,7 @@ async def create_many(
     return accepted
 
 
-async def known_creates(engine: Engine, key: Key, cause: Cause) -> list[tuple[str, Accepted]]:
+async def known_creates(engine: Engine, key: IdempotencyKey, cause: Cause) -> list[tuple[str, Accepted]]:
     """The servers that an earlier request with this key has asked for."""
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
@@ -109,7 +111,7 @@ async def known_creates(engine: Engine, key: Key, cause: Cause) -> list[tuple[st
     return await engine.world.db.control.read(body)
 
 
-def asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: Key | None) -> Ask:
+def asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: IdempotencyKey | None) -> Ask:
     """`ids`: of the server and of the operation."""
     params = {
         "name": new.name,

@@ -24,7 +24,7 @@ from kilonova.services.volume.volume import AVAILABLE
 ATTACH = "os_compute_api:servers:create:attach_volume"
 
 
-class Disks(msgspec.Struct, frozen=True, kw_only=True):
+class RequestedDisks(msgspec.Struct, frozen=True, kw_only=True):
     volumes: list[WantedVolume]
     zones: list[str]  # of the volumes
     image: Image | None  # what the root disk holds, as far as that is known
@@ -33,7 +33,7 @@ class Disks(msgspec.Struct, frozen=True, kw_only=True):
 
 async def disks_for(
     requester: Requester, devices: list[Device], image: Image | None, flavor: Flavor, most: int, *, multiattach: bool
-) -> Disks:
+) -> RequestedDisks:
     """`multiattach`: the request may name volumes that several servers share."""
     remote = [device for device in devices if not is_local(device)]
     if remote:
@@ -48,7 +48,7 @@ async def disks_for(
         image = root.image
         check_memory(flavor, image)
     taken = {ROOT, *(device["device_name"] for device in remote if device.get("device_name"))}
-    return Disks(
+    return RequestedDisks(
         volumes=[_wanted(device, taken) for device in remote],
         zones=[one.zone for one in sources],
         image=image,
@@ -56,28 +56,28 @@ async def disks_for(
     )
 
 
-class _Source(msgspec.Struct, frozen=True, kw_only=True):
+class _DiskSource(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     image: Image | None = None
 
 
-async def _source(requester: Requester, device: Device, *, multiattach: bool) -> _Source:
+async def _source(requester: Requester, device: Device, *, multiattach: bool) -> _DiskSource:
     """What a volume is made of, or is."""
     source, named, made_in = device["source_type"], device.get("uuid", ""), requester.services.volumes.zone
     try:
         if source == "volume":
             state = await _free_volume(requester, named, root=is_root(device), multiattach=multiattach)
-            return _Source(zone=state.zone, image=_image_in(state))
+            return _DiskSource(zone=state.zone, image=_image_in(state))
         await _check_type(requester, device.get("volume_type") or "")
         if source == "snapshot":
-            return _Source(zone=made_in, image=await _image_of_snapshot(requester, device))
+            return _DiskSource(zone=made_in, image=await _image_of_snapshot(requester, device))
         if source == "image":
-            return _Source(zone=made_in, image=await _image_with_room(requester, device))
+            return _DiskSource(zone=made_in, image=await _image_with_room(requester, device))
     except Refused as why:
         raise wrong_source(why) from None
     if _size(device) is None or is_root(device):
         raise wrong("a blank volume needs a volume_size and cannot be the boot disk.")
-    return _Source(zone=made_in)
+    return _DiskSource(zone=made_in)
 
 
 async def _free_volume(requester: Requester, volume_id: str, *, root: bool, multiattach: bool) -> VolumeState:

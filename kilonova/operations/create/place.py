@@ -22,7 +22,7 @@ from kilonova.domain.server import BUILDING, ERROR, Flavor, Server, to_json
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import Change, Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
-from kilonova.engine.model import Place as Where
+from kilonova.engine.model import StepTargets as Where
 from kilonova.engine.records import CANCELLED
 from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.create.build import NETWORKING, Build, grant_runner
@@ -259,7 +259,7 @@ def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: i
     return new_server(ctx.server_id or "", ctx.turn, ctx.params, **state)
 
 
-class Place(Operation):
+class PlaceServer(Operation):
     name = "place"
     task_state = SCHEDULING
     again_from = "select_destinations"

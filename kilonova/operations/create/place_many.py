@@ -20,7 +20,7 @@ from kilonova.operations.steps.claim import candidate_of, claim_ended, facts_of,
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import candidates, request_for, unless_away, wait_for_answers
 from kilonova.placement import claims
-from kilonova.placement.batch import Member, claim_many
+from kilonova.placement.batch import BatchMember, claim_many
 from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.scheduler.verdict import Decision
 from kilonova.schema.tables import control
@@ -71,7 +71,7 @@ def _no_room(last: Decision, count: int, fitting: int) -> NoValidHost:
 
 async def claim_hosts(ctx: Context) -> Facts:
     members = [
-        Member(
+        BatchMember(
             ctx.fence_of(server, FIRST_TURN),
             tuple(candidate_of(told, _flavor(ctx)) for told in ctx.facts["candidates"][server]),
         )

@@ -27,7 +27,7 @@ from kilonova.operations.checks.requester import Requester
 from kilonova.operations.create.accept import NewServer, NewServers
 from kilonova.operations.create.destination import Destination, destination_of, zone_with_volumes
 from kilonova.operations.create.devices import Device, check_devices, devices_of, disk_tags, with_local_disks
-from kilonova.operations.create.disks import Disks, disks_for
+from kilonova.operations.create.disks import RequestedDisks, disks_for
 from kilonova.operations.create.image_devices import devices_in, merged
 from kilonova.operations.create.networks import NetworkRequest, networks_for
 from kilonova.services.compute.server_groups import unknown
@@ -110,7 +110,7 @@ class _Made(msgspec.Struct, frozen=True):
 
     request: ServerRequest
     flavor: Flavor
-    disks: Disks
+    disks: RequestedDisks
     destination: Destination
     ports: list[WantedPort]
     security_groups: list[str]  # ids
@@ -167,7 +167,7 @@ async def _find_image(requester: Requester, request: ServerRequest) -> Image | N
     raise Refused(400, "Invalid imageRef provided.")
 
 
-def _check_certificates(requester: Requester, request: ServerRequest, disks: Disks) -> None:
+def _check_certificates(requester: Requester, request: ServerRequest, disks: RequestedDisks) -> None:
     if not request.certificates:
         return
     requester.require(CERTIFICATES)
@@ -188,7 +188,7 @@ async def _find_server_group(requester: Requester, request: ServerRequest) -> st
     return group.id
 
 
-async def _details(requester: Requester, request: ServerRequest, disks: Disks, zone: str | None) -> Details:
+async def _details(requester: Requester, request: ServerRequest, disks: RequestedDisks, zone: str | None) -> Details:
     public_key = None if request.key_name is None else await find_key(requester, request.key_name)
     if request.user_data is not None:
         check_user_data(request.user_data)

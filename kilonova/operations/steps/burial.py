@@ -12,7 +12,7 @@ from kilonova.domain.errors import Superseded
 from kilonova.domain.server import ARRIVING, ERROR, LEAVING, SHOWN, to_json
 from kilonova.engine.context import Context
 from kilonova.engine.course import Problem
-from kilonova.engine.model import Facts, Place, Target
+from kilonova.engine.model import Facts, StepTargets, Target
 from kilonova.operations.steps import history
 from kilonova.operations.steps.fenced import FenceKey, write_in_cell
 from kilonova.schema.tables import cell, control
@@ -22,7 +22,7 @@ from kilonova.store.fences import pass_fence, pass_fence_in_control
 from kilonova.store.open import CELL0
 from kilonova.world import Row, Tx
 
-LEAVES = Place("control", lambda facts: [Target("")] if facts.get("leaves") else [])
+LEAVES = StepTargets("control", lambda facts: [Target("")] if facts.get("leaves") else [])
 
 
 async def close_server(ctx: Context) -> Facts:
@@ -43,7 +43,7 @@ async def put_in_cell0(ctx: Context, failure: str, words: str, problem: Problem)
     """Insert the record, not handed over yet, with its history, the fault and the class of the failure."""
     now = ctx.world.clock.now()
 
-    async def here(tx: Tx) -> tuple[Row | None, history.History]:
+    async def here(tx: Tx) -> tuple[Row | None, history.ActionHistory]:
         return await rows.fetch(tx, cell.servers, id=ctx.server_id), await history.read(tx, ctx)
 
     server, before = await ctx.journal.read(here)

@@ -11,16 +11,16 @@ from kilonova.engine.context import Context
 from kilonova.measures import CONFLICTS
 from kilonova.operations.steps.group import group_of
 from kilonova.placement import claims
-from kilonova.placement.claims import Candidate, Claimed, NotClaimed
+from kilonova.placement.claims import Claimed, HostCandidate, NotClaimed
 
 
-def wanted(ctx: Context, flavor: Flavor) -> list[Candidate]:
+def wanted(ctx: Context, flavor: Flavor) -> list[HostCandidate]:
     return [candidate_of(told, flavor) for told in ctx.facts["candidates"]]
 
 
-def candidate_of(told: dict[str, Any], flavor: Flavor) -> Candidate:
+def candidate_of(told: dict[str, Any], flavor: Flavor) -> HostCandidate:
     parts = dict(told.get("allocations") or {told["provider"]: flavor.resources()})
-    return Candidate(told["provider"], parts.pop(told["provider"], {}), parts)
+    return HostCandidate(told["provider"], parts.pop(told["provider"], {}), parts)
 
 
 async def claim_move(ctx: Context) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 from kilonova.domain.errors import Failed
 from kilonova.domain.server import Flavor, flavor_from, from_json, to_json
 from kilonova.engine.context import Context
-from kilonova.engine.model import Facts, Place, Target
+from kilonova.engine.model import Facts, StepTargets, Target
 from kilonova.operations.checks.held import held_in_placement
 from kilonova.quota import usage
 from kilonova.quota.check import exceeded, exceeded_by
@@ -66,12 +66,12 @@ def growth(before: usage.Amounts, after: usage.Amounts) -> dict[str, int]:
     return {name: amount - before[name] for name, amount in after.items() if amount > before.get(name, amount)}
 
 
-def _grows(before: str, after: str) -> Place:
+def _grows(before: str, after: str) -> StepTargets:
     def targets(facts: Facts) -> list[Target]:
         sizes = [size_of(flavor_from(facts[name])) for name in (before, after)]
         return [Target("")] if growth(*sizes) else []
 
-    return Place("control", targets)
+    return StepTargets("control", targets)
 
 
 GROWS, GROWS_BACK = _grows(OLD, NEW), _grows(NEW, OLD)

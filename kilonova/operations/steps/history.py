@@ -20,7 +20,7 @@ CREATED, REBUILT = "conductor_schedule_and_build_instances", "conductor_rebuild_
 
 
 @dataclass(frozen=True)
-class History:
+class ActionHistory:
     actions: Sequence[Row]
     events: Sequence[Row]
 
@@ -48,22 +48,24 @@ async def record_burial(ctx: Context, tx: Tx, fault: FaultText) -> None:
     await rows.put(tx, cell.faults, **ids, code=500, **fault.columns(), created_at=now)
 
 
-async def left_in_cell0(ctx: Context) -> History:
+async def left_in_cell0(ctx: Context) -> ActionHistory:
     return await ctx.world.db.cell(CELL0).read(lambda tx: read(tx, ctx))
 
 
-async def read(tx: Tx, ctx: Context) -> History:
+async def read(tx: Tx, ctx: Context) -> ActionHistory:
     of = {"server_id": ctx.server_id}
-    return History(await rows.fetch_all(tx, cell.actions, **of), await rows.fetch_all(tx, cell.action_events, **of))
+    return ActionHistory(
+        await rows.fetch_all(tx, cell.actions, **of), await rows.fetch_all(tx, cell.action_events, **of)
+    )
 
 
-async def carry(ctx: Context, tx: Tx, before: History) -> None:
+async def carry(ctx: Context, tx: Tx, before: ActionHistory) -> None:
     """Into the cell where the server is going to be built. Its faults are not those of a server that has a host."""
     await copy(tx, before)
     await _put_event(ctx, tx, REBUILT, ctx.world.clock.now(), "Success", None)
 
 
-async def copy(tx: Tx, before: History) -> None:
+async def copy(tx: Tx, before: ActionHistory) -> None:
     for row in sorted(before.actions, key=lambda row: row["number"]):
         await rows.put(tx, cell.actions, **{name: row[name] for name in row.keys() if name != "number"})  # noqa: SIM118 - not a dict
     for row in before.events:

@@ -8,12 +8,12 @@ from typing import Any
 
 from kilonova.domain.errors import Failed
 from kilonova.engine.context import Context
-from kilonova.engine.model import Facts, Place, Target
+from kilonova.engine.model import Facts, StepTargets, Target
 from kilonova.operations.steps.volumes import fence_of
 from kilonova.operations.steps.volumes import service_of as volumes_of
-from kilonova.world import Image
+from kilonova.world import SnapshotImages
 
-WITH_IMAGES = Place("control", lambda facts: [Target("")] if facts.get("images") else [])
+WITH_IMAGES = StepTargets("control", lambda facts: [Target("")] if facts.get("images") else [])
 
 
 async def create_image(ctx: Context) -> Facts:
@@ -56,7 +56,7 @@ def image_gone(ctx: Context) -> Failed:
     return Failed("image_gone", text, final=True)
 
 
-def service_of(ctx: Context) -> Image:
+def service_of(ctx: Context) -> SnapshotImages:
     if ctx.world.image is None:
         raise RuntimeError("this role has no image service")
     return ctx.world.image

@@ -10,10 +10,10 @@ import msgspec
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.domain.server import to_json
 from kilonova.engine.context import Context
-from kilonova.engine.model import Facts, Place, Target
+from kilonova.engine.model import Facts, StepTargets, Target
 from kilonova.world import Network
 
-WITH_PORTS = Place("control", lambda facts: [Target("")] if facts.get("ports") else [])
+WITH_PORTS = StepTargets("control", lambda facts: [Target("")] if facts.get("ports") else [])
 
 
 def _network(ctx: Context) -> Network:

@@ -11,10 +11,10 @@ from kilonova.domain.details import Details, details_from
 from kilonova.domain.errors import NotKnown, NotYet, NoValidHost, Unreachable
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context
-from kilonova.engine.model import Place, Target
+from kilonova.engine.model import StepTargets, Target
 from kilonova.operations.steps.group import group_of
 from kilonova.placement.groups import GroupRule
-from kilonova.scheduler.request import Image, ResourceRequest
+from kilonova.scheduler.request import ImageFacts, ResourceRequest
 from kilonova.scheduler.service import Placing
 from kilonova.scheduler.verdict import Choice, Decision
 from kilonova.world import Tx
@@ -23,7 +23,7 @@ T = TypeVar("T")
 LOOKED_AT_AGAIN = 5.0  # seconds, unless somebody answers before
 
 # From the second attempt on: the first destination was chosen by whoever handed the operation over.
-ELSEWHERE = Place("control", lambda facts: [Target("")] if facts.get("tried") else [])
+ELSEWHERE = StepTargets("control", lambda facts: [Target("")] if facts.get("tried") else [])
 
 
 async def choose(
@@ -107,7 +107,7 @@ def request_for(
 
 def request_of(details: Details, *, image: str, **more: Any) -> ResourceRequest:
     return ResourceRequest(
-        image=Image(image, details.image_format, details.image_properties),
+        image=ImageFacts(image, details.image_format, details.image_properties),
         volume_backed=details.volume_backed,
         hints={name: [str(value) for value in values] for name, values in details.scheduler_hints.items()},
         zone=details.pinned_zone or "",

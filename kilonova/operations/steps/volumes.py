@@ -14,13 +14,13 @@ from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.server import to_json
 from kilonova.domain.volume import Attached, BootSource, ServerVolume, WantedVolume, server_volumes
 from kilonova.engine.context import Context, HostContext
-from kilonova.engine.model import Facts, Place, Target
+from kilonova.engine.model import Facts, StepTargets, Target
 from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.world import GuestVolume, Tx, Volume
+from kilonova.world import GuestVolume, Tx, VolumeService
 
-WITH_DEVICES = Place("control", lambda facts: [Target("")] if facts.get("devices") else [])
-WITH_VOLUMES = Place("control", lambda facts: [Target("")] if facts.get("volumes") else [])
+WITH_DEVICES = StepTargets("control", lambda facts: [Target("")] if facts.get("devices") else [])
+WITH_VOLUMES = StepTargets("control", lambda facts: [Target("")] if facts.get("volumes") else [])
 
 
 ATTACHMENT_GONE = "attachment_not_found"
@@ -260,7 +260,7 @@ async def _attached(ctx: Context) -> list[Attached]:
     return (await service_of(ctx).attached([server_id])).get(server_id, [])
 
 
-def service_of(ctx: Context) -> Volume:
+def service_of(ctx: Context) -> VolumeService:
     if ctx.world.volume is None:
         raise RuntimeError("this role has no volume service")
     return ctx.world.volume

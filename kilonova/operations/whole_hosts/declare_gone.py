@@ -14,7 +14,7 @@ from sqlalchemy import or_, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
 from kilonova.engine.notifications import new_message_id, tell_service
@@ -83,7 +83,7 @@ class GoneRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def declare_gone(
-    engine: Engine, journal: Store, host: str, reason: str, cause: Cause, key: Key | None = None
+    engine: Engine, journal: Store, host: str, reason: str, cause: Cause, key: IdempotencyKey | None = None
 ) -> Accepted:
     """One transaction: the checks, the host down, the ways back closed, the operation. Asked again while it runs: the
     same operation."""

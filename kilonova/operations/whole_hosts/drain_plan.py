@@ -12,7 +12,7 @@ from kilonova.operations.relocate import Relocate
 from kilonova.operations.stop import Stop
 from kilonova.operations.whole_hosts.plan import (
     CHUNK,
-    Found,
+    CellReport,
     Ground,
     Seated,
     choice_of,
@@ -81,7 +81,7 @@ def _runs(server: Server) -> bool:
     return bool(server.power_state == POWER_RUNNING)
 
 
-async def _add_waiting(ground: Ground, names: Sequence[str], found: Found) -> None:
+async def _add_waiting(ground: Ground, names: Sequence[str], found: CellReport) -> None:
     """Servers whose former copy is still there: nobody but their owners decides which copy goes."""
 
     async def body(tx: Tx) -> Sequence[Row]:

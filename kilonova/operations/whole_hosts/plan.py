@@ -28,7 +28,7 @@ from kilonova.operations.steps.group import HINT, rule_of
 from kilonova.operations.steps.outlook import all_disks, boots_from_volume, evacuated_disks
 from kilonova.operations.steps.select import request_of
 from kilonova.placement.groups import GroupRule
-from kilonova.scheduler.planner import Seat
+from kilonova.scheduler.planner import ServerPlacement
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables.cell import hosts, servers
@@ -73,7 +73,7 @@ def ground_of(ctx: Context) -> Ground:
 
 
 @dataclass
-class Found:
+class CellReport:
     """What the cell says of these hosts."""
 
     states: dict[str, HostState]
@@ -85,15 +85,15 @@ class Found:
 
 @dataclass
 class Seated:
-    seats: list[Seat]
+    seats: list[ServerPlacement]
     spared: dict[str, str]
 
-    def moves(self, found: Found, do: str) -> list[PlannedMove]:
+    def moves(self, found: CellReport, do: str) -> list[PlannedMove]:
         by_id = {server.id: server for server in found.servers}
         going = [seat for seat in self.seats if _may_move(seat)]
         return [_move(seat, by_id[seat.request.server], found.storage, do) for seat in going]
 
-    def misfits(self, found: Found) -> dict[str, Misfit]:
+    def misfits(self, found: CellReport) -> dict[str, Misfit]:
         by_id = {server.id: server for server in found.servers}
         staying = [seat for seat in self.seats if not _may_move(seat)]
         return {seat.request.server: _misfit(seat, by_id[seat.request.server]) for seat in staying}
@@ -110,7 +110,7 @@ async def plan_evacuation(ground: Ground, names: Sequence[str], params: Mapping[
 def whole_plan(
     operation: str,
     ground: Ground,
-    found: Found,
+    found: CellReport,
     names: Sequence[str],
     moves: Sequence[PlannedMove],
     seated: Seated,
@@ -167,14 +167,14 @@ def choice_of(server: Server) -> tuple[int | None, str]:
 
 async def read_servers(
     ground: Ground, names: Sequence[str], child: Operation, params: dict[str, Any], *, only: Sequence[str] | None = None
-) -> Found:
+) -> CellReport:
     """The servers of these hosts, or `only` those with these ids; who may not be the subject of the child now is
     refused. One of a living host that is busy is waited for, and so is a host that may be alive (law 18)."""
 
-    async def body(tx: Tx) -> Found:
+    async def body(tx: Tx) -> CellReport:
         states = await judge_all(tx, ground.limits.service_down_time)
         storage = {row["name"]: row["storage"] for row in await tx.all(_STORAGE)}
-        found = Found(states, storage)
+        found = CellReport(states, storage)
         there = await _servers(tx, names, only)
         found.all = {server.id: server for server in there}
         live = await _live(tx, there)
@@ -256,12 +256,12 @@ def _request(
     )
 
 
-def _may_move(seat: Seat) -> bool:
+def _may_move(seat: ServerPlacement) -> bool:
     """It has a host, or may get one when somebody answers (law 18)."""
     return seat.choice is not None or (seat.decision is not None and bool(seat.decision.unknown))
 
 
-def _move(seat: Seat, server: Server, storage: Mapping[str, str | None], do: str) -> PlannedMove:
+def _move(seat: ServerPlacement, server: Server, storage: Mapping[str, str | None], do: str) -> PlannedMove:
     own: Any = {"do": do, "server": server.id, "name": server.name, "source": server.host_name, "after": [*seat.after]}
     if seat.choice is None:
         assert seat.decision is not None
@@ -283,7 +283,7 @@ def _bytes(server: Server) -> int:
     return (root + sum(flavor.ephemeral_disks)) * GIB + flavor.swap_disk_mb * MIB
 
 
-def _misfit(seat: Seat, server: Server) -> Misfit:
+def _misfit(seat: ServerPlacement, server: Server) -> Misfit:
     decision = seat.decision
     assert decision is not None
     why = f"No valid host was found. {decision.sentence()}"

@@ -12,7 +12,7 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.host import HostState
 from kilonova.domain.server import from_json
-from kilonova.engine.accept import Accepted, Ask, Key, claim_key, known_key, remember_key, store_operation
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, claim_key, known_key, remember_key, store_operation
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
 from kilonova.engine.submit import fresh
@@ -78,7 +78,7 @@ async def ask_for_hosts(
     kind: str,
     hosts: Sequence[str],
     cause: Cause,
-    key: Key | None = None,
+    key: IdempotencyKey | None = None,
     bulk: Bulk = Bulk(),  # noqa: B008 - it is frozen
 ) -> dict[str, Accepted]:
     """Every server of hosts, in one operation per cell. All hosts are looked at before the first is accepted, unless
@@ -95,7 +95,13 @@ async def ask_for_hosts(
 
 
 async def _ask(
-    engine: Engine, journal: Store, kind: str, names: Sequence[str], cause: Cause, key: Key | None, bulk: Bulk
+    engine: Engine,
+    journal: Store,
+    kind: str,
+    names: Sequence[str],
+    cause: Cause,
+    key: IdempotencyKey | None,
+    bulk: Bulk,
 ) -> Accepted:
     params = _params(names, bulk)
     ask = Ask(kind=kind, server_id="", cause=cause, params=params, key=key)
@@ -117,7 +123,7 @@ async def evacuate_host(
     journal: Store,
     hosts: str | Sequence[str],
     cause: Cause,
-    key: Key | None = None,
+    key: IdempotencyKey | None = None,
     bulk: Bulk = Bulk(),  # noqa: B008 - it is frozen
 ) -> Accepted:
     """Every server of dead hosts of one cell, in one operation."""
@@ -125,7 +131,9 @@ async def evacuate_host(
     return await _ask(engine, journal, "evacuate_host", names, cause, key, bulk)
 
 
-async def is_asked_already(engine: Engine, kind: str, hosts: Sequence[str], cause: Cause, key: Key | None) -> bool:
+async def is_asked_already(
+    engine: Engine, kind: str, hosts: Sequence[str], cause: Cause, key: IdempotencyKey | None
+) -> bool:
     """Whether an operation that runs, or the one of this key, is the answer: then nothing is judged anew."""
     for journal, names in await by_cell(engine, hosts):
 
@@ -137,12 +145,12 @@ async def is_asked_already(engine: Engine, kind: str, hosts: Sequence[str], caus
     return False
 
 
-async def _is_known(tx: Tx, kind: str, names: Sequence[str], cause: Cause, key: Key | None) -> bool:
+async def _is_known(tx: Tx, kind: str, names: Sequence[str], cause: Cause, key: IdempotencyKey | None) -> bool:
     known = await known_key(tx, Ask(kind=kind, server_id="", cause=cause, key=key)) if key is not None else None
     return known is not None or await _running_for(tx, kind, names) is not None
 
 
-async def known_for_hosts(engine: Engine, cause: Cause, key: Key | None) -> dict[str, Accepted]:
+async def known_for_hosts(engine: Engine, cause: Cause, key: IdempotencyKey | None) -> dict[str, Accepted]:
     """What an earlier request with this key has begun, by cell; its hosts may have been removed since (law 10)."""
     ask = Ask(kind="", server_id="", cause=cause, key=key)
     found: dict[str, Accepted] = {}

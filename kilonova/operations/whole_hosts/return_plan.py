@@ -10,7 +10,15 @@ from kilonova.domain.bulk import HostPlan, PlannedMove
 from kilonova.domain.server import Server
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.start import Start
-from kilonova.operations.whole_hosts.plan import CHUNK, Found, Ground, choice_of, read_servers, seat_all, whole_plan
+from kilonova.operations.whole_hosts.plan import (
+    CHUNK,
+    CellReport,
+    Ground,
+    choice_of,
+    read_servers,
+    seat_all,
+    whole_plan,
+)
 from kilonova.schema.tables.cell import migrations, servers
 from kilonova.schema.tables.journal import operations
 from kilonova.store.statements import Sql, in_list
@@ -101,7 +109,7 @@ def _why_not(move: Row, server: Row | None, names: Sequence[str]) -> str:
     return ""
 
 
-async def _starts(ground: Ground, names: Sequence[str], found: Found) -> list[PlannedMove]:
+async def _starts(ground: Ground, names: Sequence[str], found: CellReport) -> list[PlannedMove]:
     """Servers that a drain has stopped there, and that nobody has touched since, are started again."""
 
     async def body(tx: Tx) -> list[str]:

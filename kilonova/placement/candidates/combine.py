@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kilonova.placement.candidates.query import Group, Query
 from kilonova.placement.candidates.seats import Seat
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import PlacementSnapshot
 
 Given = dict[tuple[int, str], int]  # by place and class
 Check = Callable[[Sequence[int]], bool]  # of those who have taken the first seats
@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 
 
 class Combiner:
-    def __init__(self, snapshot: Snapshot, query: Query, seats: list[Seat]) -> None:
+    def __init__(self, snapshot: PlacementSnapshot, query: Query, seats: list[Seat]) -> None:
         self._snapshot = snapshot
         self._seats = seats
         self._checks: list[list[Check]] = [[] for _ in seats]  # to be made once that seat is taken
@@ -124,7 +124,7 @@ class Combiner:
         return Candidate(allocations, {suffix: tuple(sorted(places)) for suffix, places in served.items()})
 
 
-def _traits_together(snapshot: Snapshot, group: Group, seats: list[int]) -> Check:
+def _traits_together(snapshot: PlacementSnapshot, group: Group, seats: list[int]) -> Check:
     traits = snapshot.traits
 
     def check(taken: Sequence[int]) -> bool:
@@ -137,7 +137,7 @@ def _differs_from(number: int, others: list[int]) -> Check:
     return lambda taken: all(taken[number] != taken[other] for other in others)
 
 
-def _same_subtree(snapshot: Snapshot, seats: list[int]) -> Check:
+def _same_subtree(snapshot: PlacementSnapshot, seats: list[int]) -> Check:
     """One of them is above all the others."""
 
     def check(taken: Sequence[int]) -> bool:
@@ -148,7 +148,7 @@ def _same_subtree(snapshot: Snapshot, seats: list[int]) -> Check:
     return check
 
 
-def _line(snapshot: Snapshot, at: int) -> set[int]:
+def _line(snapshot: PlacementSnapshot, at: int) -> set[int]:
     """A provider and all above it."""
     line: set[int] = set()
     while at >= 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from kilonova.placement.candidates.query import Names
-from kilonova.placement.snapshot import Bits, Bools, Ints, Snapshot
+from kilonova.placement.snapshot import Bits, Bools, Ints, PlacementSnapshot
 from kilonova.placement.snapshot_columns import NameColumns
 
 
@@ -29,25 +29,25 @@ def both(one: Bits | None, other: Bits | None) -> Bits | None:
     return one & other
 
 
-def narrow(snapshot: Snapshot, mask: Bools, bits: Bits | None) -> None:
+def narrow(snapshot: PlacementSnapshot, mask: Bools, bits: Bits | None) -> None:
     if bits is not None:
         mask &= snapshot.truths(bits)
 
 
-def fits(snapshot: Snapshot, resource_class: str, amount: int) -> Bools:
+def fits(snapshot: PlacementSnapshot, resource_class: str, amount: int) -> Bools:
     columns = snapshot.classes.get(resource_class)
     if columns is None:
         return np.zeros(snapshot.rows, dtype=np.bool_)
     return columns.fits(amount, slice(snapshot.rows))
 
 
-def fits_all(snapshot: Snapshot, mask: Bools, resources: Mapping[str, int]) -> None:
+def fits_all(snapshot: PlacementSnapshot, mask: Bools, resources: Mapping[str, int]) -> None:
     """Leaves in `mask` only providers that have room for all of it."""
     for resource_class, amount in resources.items():
         mask &= fits(snapshot, resource_class, amount)
 
 
-def with_room(snapshot: Snapshot, places: Ints, resources: Mapping[str, int]) -> Ints:
+def with_room(snapshot: PlacementSnapshot, places: Ints, resources: Mapping[str, int]) -> Ints:
     """Those of the places that have room for all of it."""
     for resource_class, amount in resources.items():
         columns = snapshot.classes.get(resource_class)
@@ -57,7 +57,7 @@ def with_room(snapshot: Snapshot, places: Ints, resources: Mapping[str, int]) ->
     return places
 
 
-def in_tree(snapshot: Snapshot, uuid: str) -> Bools:
+def in_tree(snapshot: PlacementSnapshot, uuid: str) -> Bools:
     at = snapshot.index.get(uuid)
     if at is None:
         return np.zeros(snapshot.rows, dtype=np.bool_)
@@ -65,7 +65,7 @@ def in_tree(snapshot: Snapshot, uuid: str) -> Bools:
     return found
 
 
-def roots(snapshot: Snapshot, required: Names, forbidden: Names) -> Bools | None:
+def roots(snapshot: PlacementSnapshot, required: Names, forbidden: Names) -> Bools | None:
     """Places that may be the root of a candidate's tree; None: any. What it says of other places is never asked."""
     bits = all_of(snapshot.with_trait, [frozenset([name]) for name in required], forbidden)
     return None if bits is None else snapshot.truths(bits)

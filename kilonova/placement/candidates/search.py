@@ -14,7 +14,7 @@ from kilonova.placement.candidates import conditions
 from kilonova.placement.candidates.combine import Candidate, Combiner
 from kilonova.placement.candidates.query import Group, Options, Query
 from kilonova.placement.candidates.seats import Seat, seats_of, viable
-from kilonova.placement.snapshot import Bools, Ints, Snapshot
+from kilonova.placement.snapshot import Bools, Ints, PlacementSnapshot
 
 T = TypeVar("T")
 FIRST_BLOCK = 256  # places; most who ask want a few candidates, and find them there
@@ -41,12 +41,12 @@ class Alone(Sequence[Candidate]):
         return Candidate({at: self.resources}, {self.suffix: (at,)})
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     candidates: Sequence[Candidate]
     summaries: list[int]  # places of the providers that a summary is given of
 
 
-def find(snapshot: Snapshot, query: Query, options: Options, chance: random.Random) -> Found:
+def find(snapshot: PlacementSnapshot, query: Query, options: Options, chance: random.Random) -> SearchResult:
     """The order is the providers' in the snapshot, unless the options say otherwise."""
     roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
     handled: Bools | None = None
@@ -56,16 +56,16 @@ def find(snapshot: Snapshot, query: Query, options: Options, chance: random.Rand
         alone = _fitting_alone(snapshot, query.groups[0], roots, handled)
         if int(np.count_nonzero(handled)) == len(snapshot):
             places = _limited(_bounded(alone, options), query.limit, options, chance)
-            return Found(Alone(query.groups[0], places), places)
+            return SearchResult(Alone(query.groups[0], places), places)
     seats = list(chain.from_iterable(seats_of(snapshot, group, roots, handled) for group in query.groups))
     found = _distinct(_tree_by_tree(snapshot, query, seats, alone, round_robin=options.round_robin))
     if snapshot.trees.nested and not query.nested:
         return _without_trees(snapshot, query, list(_bounded(found, options)), options, chance)
     candidates = _limited(_bounded(found, options), query.limit, options, chance)
-    return Found(candidates, _whole_trees(snapshot, candidates))
+    return SearchResult(candidates, _whole_trees(snapshot, candidates))
 
 
-def standing_alone(snapshot: Snapshot, query: Query) -> Bools:
+def standing_alone(snapshot: PlacementSnapshot, query: Query) -> Bools:
     """Places that can only answer by themselves: one look at their own numbers tells all of them at once."""
     if len(query.groups) == 1 and not query.groups[0].suffix:
         return _standing_alone(snapshot, query.groups[0])
@@ -73,7 +73,7 @@ def standing_alone(snapshot: Snapshot, query: Query) -> Bools:
 
 
 def in_trees(
-    snapshot: Snapshot, query: Query, among: Bools, handled: Bools
+    snapshot: PlacementSnapshot, query: Query, among: Bools, handled: Bools
 ) -> Iterator[tuple[int, Iterator[Candidate]]]:
     """Candidates by the root of their tree, for the roots `among` that are not `handled`; found when looked at."""
     roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
@@ -87,7 +87,7 @@ def in_trees(
         yield at, combiner.candidates(takers)
 
 
-def matching(snapshot: Snapshot, group: Group, uuid: str | None = None) -> list[int]:
+def matching(snapshot: PlacementSnapshot, group: Group, uuid: str | None = None) -> list[int]:
     """Places of the providers that have all of it by themselves."""
     mask = snapshot.alive[: snapshot.rows].copy()
     if uuid is not None:
@@ -98,8 +98,8 @@ def matching(snapshot: Snapshot, group: Group, uuid: str | None = None) -> list[
 
 
 def _without_trees(
-    snapshot: Snapshot, query: Query, everything: list[Candidate], options: Options, chance: random.Random
-) -> Found:
+    snapshot: PlacementSnapshot, query: Query, everything: list[Candidate], options: Options, chance: random.Random
+) -> SearchResult:
     """For clients that know no trees: only candidates that take one provider of each, and only these are summarised.
     As the original, a limit leaves summaries of all that were candidates in a tree that is still in."""
     root = snapshot.root
@@ -111,7 +111,7 @@ def _without_trees(
     kept = _limited(found, query.limit, options, chance)
     roots = {int(root[at]) for candidate in kept for at in candidate.allocations}
     places = sorted({at for candidate in found for at in candidate.allocations})
-    return Found(kept, [at for at in places if int(root[at]) in roots])
+    return SearchResult(kept, [at for at in places if int(root[at]) in roots])
 
 
 def _bounded(found: Iterable[T], options: Options) -> Iterator[T]:
@@ -126,7 +126,7 @@ def _limited(found: Iterable[T], limit: int | None, options: Options, chance: ra
     return chance.sample(everything, len(everything) if limit is None else min(limit, len(everything)))
 
 
-def _standing_alone(snapshot: Snapshot, group: Group) -> Bools:
+def _standing_alone(snapshot: PlacementSnapshot, group: Group) -> Bools:
     """Providers whose tree is only themselves, and that nobody shares anything of what is asked with."""
     found = snapshot.trees.single.copy()
     for at in snapshot.trees.sharing:
@@ -135,7 +135,7 @@ def _standing_alone(snapshot: Snapshot, group: Group) -> Bools:
     return found
 
 
-def _fitting_alone(snapshot: Snapshot, group: Group, roots: Bools | None, handled: Bools) -> Iterator[int]:
+def _fitting_alone(snapshot: PlacementSnapshot, group: Group, roots: Bools | None, handled: Bools) -> Iterator[int]:
     """Places, block by block: whoever asks for a few does not pay for the rest."""
     mask = handled.copy() if roots is None else handled & roots
     traits = conditions.all_of(snapshot.with_trait, group.required, group.forbidden)
@@ -151,7 +151,7 @@ def _fitting_alone(snapshot: Snapshot, group: Group, roots: Bools | None, handle
 
 
 def _tree_by_tree(
-    snapshot: Snapshot, query: Query, seats: list[Seat], alone: Iterable[int], *, round_robin: bool
+    snapshot: PlacementSnapshot, query: Query, seats: list[Seat], alone: Iterable[int], *, round_robin: bool
 ) -> Iterator[Candidate]:
     anchors = viable(snapshot, seats)
     combiner = Combiner(snapshot, query, seats)
@@ -201,7 +201,7 @@ def _distinct(found: Iterable[Candidate]) -> Iterator[Candidate]:
             yield candidate
 
 
-def _whole_trees(snapshot: Snapshot, candidates: Sequence[Candidate]) -> list[int]:
+def _whole_trees(snapshot: PlacementSnapshot, candidates: Sequence[Candidate]) -> list[int]:
     """Places of all providers of the trees that give something."""
     used = list(dict.fromkeys(at for candidate in candidates for at in candidate.allocations))
     if not used or bool(snapshot.trees.single[used].all()):

@@ -13,7 +13,7 @@ import numpy as np
 
 from kilonova.placement.candidates.conditions import all_of, both, fits, fits_all, in_tree, narrow
 from kilonova.placement.candidates.query import Group
-from kilonova.placement.snapshot import Bools, Places, Snapshot
+from kilonova.placement.snapshot import Bools, PlacementSnapshot, Places
 
 
 @dataclass(slots=True)
@@ -30,14 +30,16 @@ class Seat:
         return (self.places[a:b].tolist() for a, b in zip(first, last, strict=True))
 
 
-def seats_of(snapshot: Snapshot, group: Group, roots: Bools | None, handled: Bools | None = None) -> list[Seat]:
+def seats_of(
+    snapshot: PlacementSnapshot, group: Group, roots: Bools | None, handled: Bools | None = None
+) -> list[Seat]:
     """`roots`: the only trees that count. `handled`: places that are asked about elsewhere."""
     if group.suffix:
         return [_one_seat(snapshot, group, roots)]
     return _seat_per_class(snapshot, group, roots, handled)
 
 
-def _one_seat(snapshot: Snapshot, group: Group, roots: Bools | None) -> Seat:
+def _one_seat(snapshot: PlacementSnapshot, group: Group, roots: Bools | None) -> Seat:
     """In all things as the original: without resources only a required trait or aggregate makes a provider eligible,
     and the tree then makes no difference as long as there is one."""
     mask = snapshot.alive[: snapshot.rows].copy()
@@ -59,7 +61,9 @@ def _one_seat(snapshot: Snapshot, group: Group, roots: Bools | None) -> Seat:
     return _seat(group, group.resources, anchors, places, roots)
 
 
-def _seat_per_class(snapshot: Snapshot, group: Group, roots: Bools | None, handled: Bools | None) -> list[Seat]:
+def _seat_per_class(
+    snapshot: PlacementSnapshot, group: Group, roots: Bools | None, handled: Bools | None
+) -> list[Seat]:
     """An aggregate that the root is in counts for the whole tree, but not for sharing providers of another one."""
     usable = snapshot.alive[: snapshot.rows].copy()
     narrow(snapshot, usable, all_of(snapshot.with_trait, (), group.forbidden))
@@ -80,7 +84,7 @@ def _seat_per_class(snapshot: Snapshot, group: Group, roots: Bools | None, handl
     return seats
 
 
-def _membership(snapshot: Snapshot, group: Group) -> tuple[Bools | None, Bools | None]:
+def _membership(snapshot: PlacementSnapshot, group: Group) -> tuple[Bools | None, Bools | None]:
     """In all the aggregates asked for; in one that is forbidden. None: nothing was asked."""
     bits = all_of(snapshot.in_aggregate, group.member_of)
     inside = None if bits is None else snapshot.truths(bits)
@@ -88,7 +92,7 @@ def _membership(snapshot: Snapshot, group: Group) -> tuple[Bools | None, Bools |
     return inside, outside
 
 
-def _pairs(snapshot: Snapshot, own: Bools, shared: Bools) -> tuple[Places, Places]:
+def _pairs(snapshot: PlacementSnapshot, own: Bools, shared: Bools) -> tuple[Places, Places]:
     """Anchors and places: `own` in their own trees, and those of `shared` that share in every other that they reach."""
     places = np.flatnonzero(own).astype(np.int32)
     anchors = snapshot.root[places]
@@ -109,7 +113,7 @@ def _seat(group: Group, resources: Mapping[str, int], anchors: Places, places: P
     return Seat(group, resources, anchors[order], places[order])
 
 
-def viable(snapshot: Snapshot, seats: list[Seat]) -> Places:
+def viable(snapshot: PlacementSnapshot, seats: list[Seat]) -> Places:
     """Anchors that have somebody for each seat, and for each trait that their group must have together."""
     found: Bools = np.ones(snapshot.rows, dtype=np.bool_)
     for seat in seats:
@@ -122,7 +126,7 @@ def viable(snapshot: Snapshot, seats: list[Seat]) -> Places:
     return np.flatnonzero(found).astype(np.int32)
 
 
-def _truths(snapshot: Snapshot, places: Places) -> Bools:
+def _truths(snapshot: PlacementSnapshot, places: Places) -> Bools:
     truths: Bools = np.zeros(snapshot.rows, dtype=np.bool_)
     truths[places] = True
     return truths

@@ -8,7 +8,7 @@ from kilonova.domain.hardware import HardwareWish, fit, lacking_devices
 from kilonova.placement.snapshot import Bools
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters.base import Filter
-from kilonova.scheduler.hardware import HostFacts
+from kilonova.scheduler.hardware import HardwareFacts
 from kilonova.scheduler.request import ResourceRequest
 
 
@@ -59,12 +59,12 @@ class NUMATopologyFilter(Filter):
         return f"room for the guest's NUMA cells on {field.names[at]}, or a flavor that asks for less of them"
 
 
-def devices_missing(facts: HostFacts, wish: HardwareWish) -> str | None:
+def devices_missing(facts: HardwareFacts, wish: HardwareWish) -> str | None:
     """Say which devices the host lacks; None: it has all."""
     return lacking_devices(wish, facts.hardware, facts.claims)
 
 
-def topology_mismatch(facts: HostFacts, wish: HardwareWish) -> str | None:
+def topology_mismatch(facts: HardwareFacts, wish: HardwareWish) -> str | None:
     """Say why the guest's cells do not fit; None: they do."""
     result = fit(wish, facts.hardware, facts.claims)
     return result if isinstance(result, str) else None

@@ -133,7 +133,7 @@ findings = Table(
     Column("way", Text, nullable=False),
     Column("host", Text, nullable=False),  # "" = CONTROL
     Column("copy", BigInteger, nullable=False),
-    Column("holds", Text, nullable=False),  # JSON: what placement held then: domain/owned.py Left
+    Column("holds", Text, nullable=False),  # JSON: what placement held then: domain/owned.py Share
     Column("error", Text),  # JSON: why the step failed the last time
     Column("user_id", Text, nullable=False),
     Column("reason", Text, nullable=False),

@@ -66,7 +66,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
 
 
-class Seal(Protocol):
+class TextSealer(Protocol):
     def close_text(self, text: str) -> str: ...
 
 
@@ -76,7 +76,7 @@ class Cells:
     clock: Clock
     ids: Ids
     bus: Bus
-    seal: Seal
+    seal: TextSealer
     spare: Mapping[str, str] = field(default_factory=dict)  # addresses that new cells may be given, by name
 
     async def prepare(self) -> None:

@@ -10,8 +10,7 @@ from sqlalchemy import and_, bindparam, or_, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import Flavor as Shape
-from kilonova.domain.server import from_json, to_json
+from kilonova.domain.server import Flavor, from_json, to_json
 from kilonova.schema.tables.flavors import flavor_projects, flavor_seeds, flavors
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -41,7 +40,7 @@ _SAME = Sql(
 )
 
 
-class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+class FlavorRecord(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     id: str
     name: str
@@ -58,9 +57,9 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
     updated_at: float | None = None
 
-    def shape(self) -> Shape:
+    def shape(self) -> Flavor:
         """The copy that a server keeps."""
-        return Shape(
+        return Flavor(
             name=self.name,
             vcpus=self.vcpus,
             memory_mb=self.memory_mb,
@@ -102,15 +101,15 @@ class Flavors:
 
         await self._control.write(body)
 
-    async def find(self, flavor_id: str, *, caller: Caller) -> Flavor:
+    async def find(self, flavor_id: str, *, caller: Caller) -> FlavorRecord:
         """One that the caller may see."""
 
-        async def body(tx: Tx) -> Flavor:
+        async def body(tx: Tx) -> FlavorRecord:
             return await _visible(tx, flavor_id, caller)
 
         return await self._control.read(body, few=True)
 
-    async def all(self, *, caller: Caller) -> list[Flavor]:
+    async def all(self, *, caller: Caller) -> list[FlavorRecord]:
         """Those that the caller may see; an administrator sees every one."""
 
         async def body(tx: Tx) -> Sequence[Row]:
@@ -119,11 +118,11 @@ class Flavors:
         found = [_flavor(row) for row in await self._control.read(body)]
         return [flavor for flavor in found if _may_see(flavor, caller)]
 
-    async def create(self, new: NewFlavor) -> Flavor:
+    async def create(self, new: NewFlavor) -> FlavorRecord:
         now = self._clock.now()
         new = msgspec.structs.replace(new, id=new.id or self._ids.uuid())
 
-        async def body(tx: Tx) -> Flavor:
+        async def body(tx: Tx) -> FlavorRecord:
             for same in await tx.all(_SAME, id=new.id, name=new.name):
                 if same["id"] == new.id:
                     raise Refused("exists", f"Flavor with ID {new.id} already exists.")
@@ -136,10 +135,10 @@ class Flavors:
 
         return await self._control.write(body)
 
-    async def describe(self, flavor_id: str, description: str | None, *, caller: Caller) -> Flavor:
+    async def describe(self, flavor_id: str, description: str | None, *, caller: Caller) -> FlavorRecord:
         values = {"description": description, "updated_at": self._clock.now()}
 
-        async def body(tx: Tx) -> Flavor:
+        async def body(tx: Tx) -> FlavorRecord:
             flavor = await _visible(tx, flavor_id, caller, lock=True)
             await rows.change(tx, flavors, values, number=flavor.number)
             return msgspec.structs.replace(flavor, **values)
@@ -216,7 +215,7 @@ class Flavors:
         return await self._control.write(body)
 
 
-async def _visible(tx: Tx, flavor_id: str, caller: Caller, *, lock: bool = False) -> Flavor:
+async def _visible(tx: Tx, flavor_id: str, caller: Caller, *, lock: bool = False) -> FlavorRecord:
     if lock:
         await rows.fetch(tx, flavors, lock=True, id=flavor_id)
     row = await tx.one(_ONE, id=flavor_id, project_id=caller.project_id)
@@ -226,15 +225,15 @@ async def _visible(tx: Tx, flavor_id: str, caller: Caller, *, lock: bool = False
     return flavor
 
 
-def _may_see(flavor: Flavor, caller: Caller) -> bool:
+def _may_see(flavor: FlavorRecord, caller: Caller) -> bool:
     return flavor.is_public or flavor.granted or caller.is_admin
 
 
-async def _projects(tx: Tx, flavor: Flavor) -> list[str]:
+async def _projects(tx: Tx, flavor: FlavorRecord) -> list[str]:
     return sorted(row["project_id"] for row in await rows.fetch_all(tx, flavor_projects, flavor_number=flavor.number))
 
 
-async def _set_specs(tx: Tx, flavor: Flavor, specs: Mapping[str, str], now: float) -> None:
+async def _set_specs(tx: Tx, flavor: FlavorRecord, specs: Mapping[str, str], now: float) -> None:
     await rows.change(tx, flavors, {"extra_specs": to_json(specs), "updated_at": now}, number=flavor.number)
 
 
@@ -243,8 +242,8 @@ def _row(new: NewFlavor, now: float) -> dict[str, Any]:
     return values | {"is_public": int(new.is_public), "extra_specs": "{}", "created_at": now}
 
 
-def _flavor(row: Row) -> Flavor:
-    return Flavor(
+def _flavor(row: Row) -> FlavorRecord:
+    return FlavorRecord(
         number=row["number"],
         id=row["id"],
         name=row["name"],

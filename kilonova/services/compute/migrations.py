@@ -32,7 +32,7 @@ _CONDITIONS = {
 _BY_ID = Sql(select(migrations).where(_MOVES.id == bindparam("id")))
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which moves; None asks for all."""
 
     server: str | None = None
@@ -53,7 +53,9 @@ def _page(names: tuple[str, ...], limited: bool) -> Sql:
     return Sql(statement.limit(bindparam("limit")) if limited else statement)
 
 
-async def read_moves(stores: Stores, asked: Asked, *, limit: int | None = None, after: Row | None = None) -> list[Row]:
+async def read_moves(
+    stores: Stores, asked: MigrationFilter, *, limit: int | None = None, after: Row | None = None
+) -> list[Row]:
     """The page behind the move `after`, of the cells that answer."""
     given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
     if after is not None:

@@ -16,15 +16,15 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Unreachable
 from kilonova.schema.tables import control
-from kilonova.services.compute.server_order import Order, Page, Prune
+from kilonova.services.compute.server_order import Prune, ServerOrder, ServerPage
 from kilonova.store import keyset
 from kilonova.store.open import CELL0
-from kilonova.store.server_records import FAULTS, Record, from_cell, from_mapping, from_request
+from kilonova.store.server_records import FAULTS, ServerRecord, from_cell, from_mapping, from_request
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Stores, Tx
 
 CHUNK = 1000
-EVERYTHING = Page(limit=1 << 60)
+EVERYTHING = ServerPage(limit=1 << 60)
 _REQUESTS = Sql(select(control.build_requests))
 _OWN_REQUESTS = Sql(
     select(control.build_requests)
@@ -46,7 +46,7 @@ _OWN_IN_CELLS = Sql(_THERE.where(control.server_mappings.c.project_id == bindpar
 
 
 @dataclass
-class Wanted:
+class ServerQuery:
     """What a list shall have. What is not a column is asked of `matches`, record by record."""
 
     project_id: str | None = None
@@ -55,12 +55,12 @@ class Wanted:
     vm_states: frozenset[str] | None = None
     changed_since: float | None = None
     changed_before: float | None = None
-    matches: Callable[[Record], bool] | None = None
-    refresh: Callable[[Sequence[Record]], Awaitable[None]] | None = None  # what `matches` judges and no row has
+    matches: Callable[[ServerRecord], bool] | None = None
+    refresh: Callable[[Sequence[ServerRecord]], Awaitable[None]] | None = None  # what `matches` judges and no row has
     partial: bool = False  # those of a cell that does not answer too, as far as control knows them
     skips_away: bool = True  # else a cell that does not answer is an error
 
-    def takes(self, record: Record) -> bool:
+    def takes(self, record: ServerRecord) -> bool:
         return (
             (self.project_id is None or record.project_id == self.project_id)
             and (self.host is None or record.host == self.host)
@@ -72,7 +72,7 @@ class Wanted:
         )
 
 
-async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list[Record]:
+async def page(stores: Stores, wanted: ServerQuery, order: ServerOrder, page: ServerPage) -> list[ServerRecord]:
     records, away = await _gathered(stores, wanted, order, page)
     partial = await _partial(stores, wanted, away) if away else []
     chosen = order.merged(records, partial, page.after)[: page.limit]
@@ -80,7 +80,9 @@ async def page(stores: Stores, wanted: Wanted, order: Order, page: Page) -> list
     return chosen
 
 
-async def _gathered(stores: Stores, wanted: Wanted, order: Order, page: Page) -> tuple[list[Record], list[str]]:
+async def _gathered(
+    stores: Stores, wanted: ServerQuery, order: ServerOrder, page: ServerPage
+) -> tuple[list[ServerRecord], list[str]]:
     """Those that are known, and the cells that do not answer.
 
     Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
@@ -96,14 +98,16 @@ async def _gathered(stores: Stores, wanted: Wanted, order: Order, page: Page) ->
     return list(found.values()), away
 
 
-async def _listed_by_cell(stores: Stores, wanted: Wanted, order: Order, page: Page) -> dict[str, list[Record] | None]:
+async def _listed_by_cell(
+    stores: Stores, wanted: ServerQuery, order: ServerOrder, page: ServerPage
+) -> dict[str, list[ServerRecord] | None]:
     """None of a cell that does not answer. All are asked at the same time."""
 
-    async def listed(name: str) -> list[Record] | None:
+    async def listed(name: str) -> list[ServerRecord] | None:
         try:
             if order.is_of_columns:
                 return await _listed(stores, stores.cell(name), wanted, order, page)
-            return await _listed(stores, stores.cell(name), wanted, Order(), EVERYTHING, order.pruning(page))
+            return await _listed(stores, stores.cell(name), wanted, ServerOrder(), EVERYTHING, order.pruning(page))
         except Unreachable:
             if wanted.partial or wanted.skips_away:
                 return None
@@ -113,7 +117,7 @@ async def _listed_by_cell(stores: Stores, wanted: Wanted, order: Order, page: Pa
     return dict(zip(names, await asyncio.gather(*(listed(name) for name in names)), strict=True))
 
 
-async def _partial(stores: Stores, wanted: Wanted, cells: list[str]) -> list[Record]:
+async def _partial(stores: Stores, wanted: ServerQuery, cells: list[str]) -> list[ServerRecord]:
     async def body(tx: Tx) -> Sequence[Row]:
         if wanted.project_id is None:
             return await tx.all(_IN_CELLS, cells=cells)
@@ -122,7 +126,7 @@ async def _partial(stores: Stores, wanted: Wanted, cells: list[str]) -> list[Rec
     return [from_mapping(row) for row in await stores.control.read(body)] if wanted.partial else []
 
 
-async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
+async def _requested(stores: Stores, wanted: ServerQuery) -> list[ServerRecord]:
     async def body(tx: Tx) -> Sequence[Row]:
         if wanted.project_id is None:
             return await tx.all(_REQUESTS)
@@ -132,10 +136,10 @@ async def _requested(stores: Stores, wanted: Wanted) -> list[Record]:
 
 
 async def _listed(
-    stores: Stores, store: Store, wanted: Wanted, order: Order, page: Page, prune: Prune | None = None
-) -> list[Record]:
+    stores: Stores, store: Store, wanted: ServerQuery, order: ServerOrder, page: ServerPage, prune: Prune | None = None
+) -> list[ServerRecord]:
     """`prune` keeps what can still be on the page, where the cell cannot sort as it is asked to."""
-    found: list[Record] = []
+    found: list[ServerRecord] = []
     size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
     place = order.place(page.after) if page.after is not None else None
     while len(found) < page.limit:
@@ -165,7 +169,7 @@ async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
     return await stores.control.read(body)
 
 
-def _chunk(wanted: Wanted, order: Order, place: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
+def _chunk(wanted: ServerQuery, order: ServerOrder, place: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
     deleted = None if wanted.deleted is None else int(wanted.deleted)
     by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
     keys: dict[str, Any] = {name: value for name, value in by.items() if value is not None}
@@ -179,8 +183,8 @@ def _chunk(wanted: Wanted, order: Order, place: Sequence[Any] | None, size: int)
     return body
 
 
-async def _add_faults(stores: Stores, records: Sequence[Record]) -> None:
-    failed: dict[str, dict[str, Record]] = {}
+async def _add_faults(stores: Stores, records: Sequence[ServerRecord]) -> None:
+    failed: dict[str, dict[str, ServerRecord]] = {}
     for record in records:
         if record.cell is not None and record.vm_state in ("error", "deleted"):
             failed.setdefault(record.cell, {})[record.id] = record

@@ -17,7 +17,7 @@ from sqlalchemy import Integer, Text, bindparam
 
 from kilonova.schema.tables.cell import servers
 from kilonova.store import keyset
-from kilonova.store.server_records import SELECTED, Record
+from kilonova.store.server_records import SELECTED, ServerRecord
 from kilonova.store.statements import Sql, by_bytes
 
 OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control knows as well
@@ -28,41 +28,41 @@ BOUNDS = {
 SHAPES_KEPT = 256  # anybody can ask in a new shape; the oldest is forgotten
 
 
-class Key(NamedTuple):
-    value: Callable[[Record], Any]
+class SortKey(NamedTuple):
+    value: Callable[[ServerRecord], Any]
     descending: bool
     column: str = ""  # "": none has it
 
     @property
-    def comparable(self) -> Callable[[Record], Any]:
+    def comparable(self) -> Callable[[ServerRecord], Any]:
         """None before everything else."""
         if self.column and not servers.c[self.column].nullable:
             return self.value
         return lambda record: ((value := self.value(record)) is not None, value)
 
 
-def column_key(name: str, descending: bool) -> Key:
+def column_key(name: str, descending: bool) -> SortKey:
     """A record calls its values as the table does."""
-    return Key(attrgetter(name), descending, name)
+    return SortKey(attrgetter(name), descending, name)
 
 
 NEWEST_FIRST = (column_key("created_at", True), column_key("id", True))
 
 
 @dataclass
-class Page:
+class ServerPage:
     limit: int
-    after: Record | None = None  # the marker
+    after: ServerRecord | None = None  # the marker
 
 
-Prune = Callable[[list[Record]], list[Record]]
+Prune = Callable[[list[ServerRecord]], list[ServerRecord]]
 
 
-class Order:
+class ServerOrder:
     """Keys with their direction, the most important first. Servers that are equal in all of them come newest first."""
 
-    def __init__(self, keys: Sequence[Key] = ()) -> None:
-        found: dict[Any, Key] = {}
+    def __init__(self, keys: Sequence[SortKey] = ()) -> None:
+        found: dict[Any, SortKey] = {}
         for key in (*keys, *NEWEST_FIRST):
             found.setdefault(key.column or key.value, key)
             if key.column == "id":
@@ -78,32 +78,34 @@ class Order:
         """Then it can be said where a server stands whose cell does not answer."""
         return all(key.column in OF_MAPPINGS for key in self.keys)
 
-    def merged(self, records: list[Record], partial: list[Record], marker: Record | None) -> list[Record]:
+    def merged(
+        self, records: list[ServerRecord], partial: list[ServerRecord], marker: ServerRecord | None
+    ) -> list[ServerRecord]:
         """What comes after the marker. Partial ones that cannot be sorted come last, the newest of them first."""
         if not partial or self.is_of_mappings:
             return self._from([*records, *partial], marker)
         if marker is not None and marker.is_partial:
-            return Order()._from(partial, marker)
-        return self._from(records, marker) + Order().arrange(partial)
+            return ServerOrder()._from(partial, marker)
+        return self._from(records, marker) + ServerOrder().arrange(partial)
 
-    def _from(self, records: list[Record], marker: Record | None) -> list[Record]:
+    def _from(self, records: list[ServerRecord], marker: ServerRecord | None) -> list[ServerRecord]:
         return self.arrange(records) if marker is None else self.after(records, marker)
 
-    def pruning(self, page: Page) -> Prune:
+    def pruning(self, page: ServerPage) -> Prune:
         """Leaves what can be on that page, however much is read."""
         return lambda records: self._from(records, page.after)[: page.limit]
 
-    def arrange(self, records: list[Record]) -> list[Record]:
+    def arrange(self, records: list[ServerRecord]) -> list[ServerRecord]:
         for key in reversed(self.keys):
             records.sort(key=key.comparable, reverse=key.descending)
         return records
 
-    def after(self, records: list[Record], marker: Record) -> list[Record]:
+    def after(self, records: list[ServerRecord], marker: ServerRecord) -> list[ServerRecord]:
         """A marker that is gone, or filtered out, still has its place."""
         arranged = self.arrange([*(record for record in records if record.id != marker.id), marker])
         return arranged[next(n for n, record in enumerate(arranged, 1) if record is marker) :]
 
-    def place(self, record: Record) -> list[Any]:
+    def place(self, record: ServerRecord) -> list[Any]:
         return [key.value(record) for key in self.keys]
 
     def chunk(self, by: tuple[str, ...], bounds: tuple[str, ...], place: Sequence[Any] | None) -> Sql:

@@ -32,7 +32,7 @@ _FAULT = Sql(
 )
 
 
-class ServerView(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSummary(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     cell: str | None  # None: not in one yet
@@ -64,7 +64,7 @@ def _filtered(names: tuple[str, ...]) -> Sql:
 
 async def list_servers(
     stores: Stores, *, marker: str, limit: int, by: Mapping[str, str] | None = None
-) -> list[ServerView]:
+) -> list[ServerSummary]:
     """By id. Requests are read first: one that gets its cell meanwhile is then seen twice, never missed. `by`: values
     of FILTERS; those of a request are inside a document and compared here."""
     wanted = dict(by or {})
@@ -85,7 +85,7 @@ async def list_servers(
     return sorted(found.values(), key=lambda server: server.id)[:limit]
 
 
-async def find_server(stores: Stores, server_id: str) -> ServerView | None:
+async def find_server(stores: Stores, server_id: str) -> ServerSummary | None:
     async def body(tx: Tx) -> tuple[Row | None, Row | None]:
         mapping = await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)
         return mapping, await rows.fetch(tx, control.build_requests, server_id=server_id)
@@ -98,7 +98,7 @@ async def find_server(stores: Stores, server_id: str) -> ServerView | None:
     return await _in_cell(stores, mapping["cell"], server_id)
 
 
-async def _in_cell(stores: Stores, name: str, server_id: str) -> ServerView | None:
+async def _in_cell(stores: Stores, name: str, server_id: str) -> ServerSummary | None:
     async def body(tx: Tx) -> tuple[Row | None, Row | None]:
         server = await rows.fetch(tx, cell.servers, id=server_id, deleted=0)
         failed = server is not None and server["vm_state"] == "error"
@@ -108,9 +108,9 @@ async def _in_cell(stores: Stores, name: str, server_id: str) -> ServerView | No
     return None if server is None else _from_cell(name, server, fault)
 
 
-def _from_cell(name: str, row: Row, fault: Row | None = None) -> ServerView:
+def _from_cell(name: str, row: Row, fault: Row | None = None) -> ServerSummary:
     runs = row["runner_host"] is not None
-    return ServerView(
+    return ServerSummary(
         id=row["id"],
         name=row["name"],
         cell=name,
@@ -130,9 +130,9 @@ def _from_cell(name: str, row: Row, fault: Row | None = None) -> ServerView:
     )
 
 
-def _from_request(row: Row) -> ServerView:
+def _from_request(row: Row) -> ServerSummary:
     server = from_json(row["server"], {})
-    return ServerView(
+    return ServerSummary(
         id=row["server_id"],
         name=server["name"],
         cell=None,

@@ -13,9 +13,9 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import projects, role_assignments, roles, user_group_members
 from kilonova.services.identity.groups import GROUP
 from kilonova.services.identity.projects import DOMAIN, PROJECT, fetch_as
-from kilonova.services.identity.records import Record, Records, fetch, to_record
+from kilonova.services.identity.records import IdentityRecords, Record, fetch, to_record
 from kilonova.services.identity.roles import ROLE
-from kilonova.services.identity.snapshot import Snapshot
+from kilonova.services.identity.snapshot import IdentitySnapshot
 from kilonova.services.identity.tokens import ALL, SYSTEM, Scope
 from kilonova.services.identity.tokens import DOMAIN as ON_DOMAIN
 from kilonova.services.identity.tokens import PROJECT as ON_PROJECT
@@ -65,7 +65,7 @@ class Grant:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AssignmentFilter:
     """What a list of assignments is asked for; empty: any."""
 
     user_id: str = ""
@@ -76,7 +76,7 @@ class Wanted:
 
 
 class Assignments:
-    def __init__(self, records: Records, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, records: IdentityRecords, snapshot: Callable[[], IdentitySnapshot]) -> None:
         self._records, self._snapshot = records, snapshot
 
     async def grant(self, wish: Grant) -> None:
@@ -132,7 +132,7 @@ class Assignments:
 
         return await self._records.read(body)
 
-    async def list(self, wanted: Wanted) -> list[Grant]:
+    async def list(self, wanted: AssignmentFilter) -> list[Grant]:
         async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row]]:
             found = await _fetch(tx, wanted)
             is_grouped = wanted.effective and any(row["actor_kind"] == BY_GROUP for row in found)
@@ -192,7 +192,7 @@ def _list(columns: tuple[str, ...], with_groups: bool) -> Sql:
     return Sql(select(role_assignments).where(*where).order_by(*order))
 
 
-async def _fetch(tx: Tx, wanted: Wanted) -> Sequence[Row]:
+async def _fetch(tx: Tx, wanted: AssignmentFilter) -> Sequence[Row]:
     """The rows themselves. An effective list is narrowed by role only once it is expanded."""
     by: dict[str, str] = {}
     if wanted.target.kind:
@@ -225,7 +225,7 @@ def _by_members(grants: Iterable[Grant], members: Iterable[Row], only_user: str)
     return found
 
 
-def _with_implied(grants: Iterable[Grant], snapshot: Snapshot) -> list[Grant]:
+def _with_implied(grants: Iterable[Grant], snapshot: IdentitySnapshot) -> list[Grant]:
     """All that a token would show, each once."""
     found: dict[tuple[str, Scope, str], Grant] = {}
     for grant in grants:

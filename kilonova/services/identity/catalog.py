@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from kilonova.services.identity.records import Record
-from kilonova.services.identity.snapshot import Snapshot
+from kilonova.services.identity.snapshot import IdentitySnapshot
 
 REGION = "RegionOne"
 INTERFACES = ("public", "internal", "admin")
@@ -55,7 +55,7 @@ def own_regions() -> tuple[Record, ...]:
     return ({"id": REGION, "description": "", "parent_region_id": None},)
 
 
-def catalog(snapshot: Snapshot, public_url: str, project_id: str = "") -> list[dict[str, Any]]:
+def catalog(snapshot: IdentitySnapshot, public_url: str, project_id: str = "") -> list[dict[str, Any]]:
     """As it stands in a token. A service without an endpoint is of no use to anybody and left out."""
     by_service: dict[str, list[dict[str, Any]]] = {}
     for endpoint in (*own_endpoints(public_url), *snapshot.endpoints):

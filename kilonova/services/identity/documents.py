@@ -11,8 +11,8 @@ import msgspec
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.schema.tables.identity import credentials, policies
 from kilonova.services.identity.keys import Sealing
-from kilonova.services.identity.records import Kind, Record, Records
-from kilonova.services.identity.shelf import Shelf
+from kilonova.services.identity.record_service import RecordService
+from kilonova.services.identity.records import IdentityRecords, Record, RecordKind
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.world import Tx
@@ -20,14 +20,14 @@ from kilonova.world import Tx
 EC2 = "ec2"
 
 
-class Policies(Shelf):
-    kind = Kind("policy", policies, settable=frozenset({"type", "blob"}), filters=("type",))
+class Policies(RecordService):
+    kind = RecordKind("policy", policies, settable=frozenset({"type", "blob"}), filters=("type",))
 
 
-class Credentials(Shelf):
+class Credentials(RecordService):
     """The blob is encrypted in the database: it is somebody's secret."""
 
-    kind = Kind(
+    kind = RecordKind(
         "credential",
         credentials,
         settable=frozenset({"user_id", "project_id", "type", "sealed"}),
@@ -35,7 +35,7 @@ class Credentials(Shelf):
     )
     defaults = {"project_id": None}
 
-    def __init__(self, records: Records, seal: Sealing) -> None:
+    def __init__(self, records: IdentityRecords, seal: Sealing) -> None:
         super().__init__(records)
         self._seal = seal
 

@@ -11,9 +11,9 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import role_assignments, user_group_members, user_groups, users
 from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
-    Kind,
+    IdentityRecords,
     Record,
-    Records,
+    RecordKind,
     extra_of,
     fetch,
     refuse_same_name,
@@ -25,7 +25,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 
-GROUP = Kind(
+GROUP = RecordKind(
     "group",
     user_groups,
     settable=frozenset({"name", "description"}),
@@ -46,8 +46,8 @@ _GROUPS_OF = Sql(
 )
 
 
-class Groups:
-    def __init__(self, records: Records) -> None:
+class UserGroups:
+    def __init__(self, records: IdentityRecords) -> None:
         self.records = records
 
     async def create(self, wish: Mapping[str, Any], domain_id: str) -> Record:

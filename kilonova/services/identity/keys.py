@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, delete, update
 
 from kilonova.domain.errors import KilonovaError
 from kilonova.schema.tables.identity import token_keys
-from kilonova.services.identity.tokens import KEY_ID_BYTES, Claims
+from kilonova.services.identity.tokens import KEY_ID_BYTES, TokenClaims
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
@@ -69,7 +69,7 @@ def newest_first(kept: Sequence[Row]) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class Key:
+class SigningKey:
     id: str
     secret: bytes
     made_at: float
@@ -78,14 +78,14 @@ class Key:
     def is_over(self, now: float) -> bool:
         return self.until is not None and self.until <= now
 
-    def may_have_signed(self, claims: Claims, now: float, longest: float) -> bool:
+    def may_have_signed(self, claims: TokenClaims, now: float, longest: float) -> bool:
         """Whether these claims can be ours; `longest` is how long our tokens live."""
         if self.is_over(now) or (self.until is not None and claims.expires_at > self.until):
             return False
         return claims.issued_at <= now + SLACK_SECONDS and claims.expires_at <= claims.issued_at + longest
 
 
-def open_keys(kept: Sequence[Row], seal: Sealing) -> list[Key]:
+def open_keys(kept: Sequence[Row], seal: Sealing) -> list[SigningKey]:
     """All that can be read, the newest first. A key that was sealed with another `seal.key` is as good as lost: its
     tokens are void, and `Identity.prepare` makes a new one."""
     keys = []
@@ -95,11 +95,11 @@ def open_keys(kept: Sequence[Row], seal: Sealing) -> list[Key]:
         except (KilonovaError, binascii.Error):
             logger.warning("token key %s cannot be read: it was sealed with another key", row["id"])
             continue
-        keys.append(Key(row["id"], secret, float(row["made_at"]), row["until"]))
+        keys.append(SigningKey(row["id"], secret, float(row["made_at"]), row["until"]))
     return keys
 
 
-def signer(keys: Sequence[Key], now: float) -> Key | None:
+def signer(keys: Sequence[SigningKey], now: float) -> SigningKey | None:
     """The newest that has settled; a lone one need not."""
     good = [key for key in keys if not key.is_over(now)]
     settled = (key for key in good if key.made_at + SETTLING_SECONDS <= now)

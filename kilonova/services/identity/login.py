@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import projects, users
-from kilonova.services.identity.snapshot import Snapshot
-from kilonova.services.identity.standing import Standing, stand
+from kilonova.services.identity.authorization import Authorization, stand
+from kilonova.services.identity.snapshot import IdentitySnapshot
 from kilonova.services.identity.tokens import ALL, DOMAIN, PROJECT, SYSTEM, UNSCOPED, Scope
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -101,9 +101,9 @@ async def find_scope(tx: Tx, kind: str, which: Which) -> Scope:
     return Scope(kind, row["id"])
 
 
-async def settle(tx: Tx, snapshot: Snapshot, user_id: str, login: Login) -> Standing:
+async def settle(tx: Tx, snapshot: IdentitySnapshot, user_id: str, login: Login) -> Authorization:
     """How the user will stand. Without a wish: in the default project if that is possible, else unscoped."""
-    standing: Standing | None = None
+    standing: Authorization | None = None
     if login.scope is not None:
         standing = await stand(tx, snapshot, user_id, await find_scope(tx, login.scope, login.place))
     else:

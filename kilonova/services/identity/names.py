@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Table, select
 
-from kilonova.domain.caller import Named
+from kilonova.domain.caller import IdentityRef
 from kilonova.schema.tables.identity import projects, roles, user_groups, users
-from kilonova.services.identity.records import Records
+from kilonova.services.identity.records import IdentityRecords
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
@@ -26,7 +26,7 @@ def _named(table: Table) -> Sql:
 _ALL = [_named(table) for table in (users, user_groups, projects, roles)]
 
 
-async def names_of(records: Records, ids: Iterable[str]) -> dict[str, Named]:
+async def names_of(records: IdentityRecords, ids: Iterable[str]) -> dict[str, IdentityRef]:
     """Of users, groups, projects, domains and roles alike: an id is of one kind only."""
     wanted = sorted(set(ids))
 
@@ -35,7 +35,7 @@ async def names_of(records: Records, ids: Iterable[str]) -> dict[str, Named]:
 
     found = await records.read(body)
     return {
-        row["id"]: Named(row["id"], row["name"], row["domain_id"], row["domain_name"] or "")
+        row["id"]: IdentityRef(row["id"], row["name"], row["domain_id"], row["domain_name"] or "")
         for part in found
         for row in part
     }

@@ -19,9 +19,9 @@ from kilonova.schema.tables.identity import (
     users,
 )
 from kilonova.services.identity.records import (
-    Kind,
+    IdentityRecords,
     Record,
-    Records,
+    RecordKind,
     extra_of,
     fetch,
     refuse_immutable,
@@ -37,14 +37,14 @@ from kilonova.world import Row, Tx
 DEFAULT_DOMAIN = "default"
 DEEPEST = 5  # projects below each other, the domain counted, as Keystone's max_project_tree_depth
 
-PROJECT = Kind(
+PROJECT = RecordKind(
     "project",
     projects,
     settable=frozenset({"name", "description", "enabled", "tags", "options"}),
     filters=("domain_id", "enabled", "name", "parent_id", "is_domain"),
     hidden=frozenset({"tokens_from"}),
 )
-DOMAIN = Kind(
+DOMAIN = RecordKind(
     "domain",
     projects,
     settable=PROJECT.settable,
@@ -59,7 +59,7 @@ _ANY_CHILD = Sql(select(projects.c.id).where(projects.c.parent_id == bindparam("
 
 
 class Projects:
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: IdentityRecords) -> None:
         self.records = records
 
     async def create(self, wish: Mapping[str, Any], domain_id: str, *, given_id: str = "") -> Record:
@@ -80,7 +80,7 @@ class Projects:
 
         return to_record(PROJECT, await self.records.write(body))
 
-    async def change(self, kind: Kind, project_id: str, change: Mapping[str, Any]) -> Record:
+    async def change(self, kind: RecordKind, project_id: str, change: Mapping[str, Any]) -> Record:
         async def body(tx: Tx) -> Row:
             row = await fetch_as(tx, kind, project_id)
             refuse_immutable(kind.word, row, change)
@@ -96,7 +96,7 @@ class Projects:
 
         return to_record(kind, await self.records.write(body))
 
-    async def delete(self, kind: Kind, project_id: str) -> None:
+    async def delete(self, kind: RecordKind, project_id: str) -> None:
         async def body(tx: Tx) -> None:
             row = await fetch_as(tx, kind, project_id)
             refuse_immutable(kind.word, row)
@@ -120,7 +120,7 @@ class Projects:
         return tags
 
 
-async def fetch_as(tx: Tx, kind: Kind, project_id: str) -> Row:
+async def fetch_as(tx: Tx, kind: RecordKind, project_id: str) -> Row:
     """As a domain only what is one; as a project both."""
     row = await fetch(tx, kind, project_id)
     if kind is DOMAIN and not row["is_domain"]:

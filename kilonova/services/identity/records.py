@@ -1,7 +1,7 @@
 """Rows as plain records and back, found, listed and written the same way for every kind of thing that identity keeps.
 
 A record is a dictionary as the API shows it: flags are true or false, what the client added beyond our columns
-(an email, say) stands beside the rest. Every write goes through `Records.write`, which raises the version.
+(an email, say) stands beside the rest. Every write goes through `IdentityRecords.write`, which raises the version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERSION = Sql(select(identity_state.c.version).where(identity_state.c.id == 1))
 
 
 @dataclass(frozen=True)
-class Kind:
+class RecordKind:
     word: str  # "user": as it is called in bodies and sentences
     table: Table
     settable: frozenset[str]  # columns that a client may set
@@ -41,14 +41,14 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Page:
+class PageRequest:
     """Which part of a list; ids grow."""
 
     marker: str = ""
     limit: int = MOST
 
 
-class Records:
+class IdentityRecords:
     def __init__(self, control: Store, ids: Ids, changed: Callable[[int | None], None]) -> None:
         """`changed` is told the new version after each write, or None when it is not known whether it is in."""
         self._store, self._ids, self._changed = control, ids, changed
@@ -77,14 +77,14 @@ class Records:
         self._changed(version)
         return result
 
-    async def find(self, kind: Kind, record_id: str) -> Record | None:
+    async def find(self, kind: RecordKind, record_id: str) -> Record | None:
         async def body(tx: Tx) -> Row | None:
             return await rows.fetch(tx, kind.table, id=record_id)
 
         row = await self.read(body)
         return None if row is None else to_record(kind, row)
 
-    async def page(self, kind: Kind, by: Mapping[str, Any], page: Page = Page()) -> list[Record]:  # noqa: B008
+    async def page(self, kind: RecordKind, by: Mapping[str, Any], page: PageRequest = PageRequest()) -> list[Record]:  # noqa: B008
         """Records with these values, in the order of their ids."""
 
         async def body(tx: Tx) -> Sequence[Row]:
@@ -100,7 +100,7 @@ def _page(table: Table, by: tuple[str, ...]) -> Sql:
     return Sql(select(table).where(*where, after).order_by(table.c.id).limit(bindparam("limit_", type_=Integer)))
 
 
-async def fetch(tx: Tx, kind: Kind, record_id: str) -> Row:
+async def fetch(tx: Tx, kind: RecordKind, record_id: str) -> Row:
     """Raises `Refused` when there is none."""
     row = await rows.fetch(tx, kind.table, id=record_id)
     if row is None:
@@ -112,14 +112,14 @@ def missing(word: str, record_id: str) -> Refused:
     return Refused("not_found", f"Could not find {word}: {record_id[:255]}.")
 
 
-async def refuse_same_name(tx: Tx, kind: Kind, name: str, domain_id: str, own_id: str = "") -> None:
+async def refuse_same_name(tx: Tx, kind: RecordKind, name: str, domain_id: str, own_id: str = "") -> None:
     row = await rows.fetch(tx, kind.table, name=name, domain_id=domain_id)
     if row is not None and row["id"] != own_id:
         where = f" in domain {domain_id}" if domain_id else ""
         raise Refused("exists", f"There is already a {kind.word} {name}{where}.")
 
 
-def to_record(kind: Kind, row: Row) -> Record:
+def to_record(kind: RecordKind, row: Row) -> Record:
     record: Record = {}
     for name in kind.table.c.keys():  # noqa: SIM118 - the names; iterating gives columns
         value = row[name]
@@ -130,7 +130,7 @@ def to_record(kind: Kind, row: Row) -> Record:
     return record
 
 
-def to_columns(kind: Kind, record: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def to_columns(kind: RecordKind, record: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What a client gave, as columns; `extra` is what was kept beside them before. A column that is not the client's to
     set (an id, say) is passed over."""
     known, beside = {}, dict(extra or {})

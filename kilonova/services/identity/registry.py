@@ -9,13 +9,13 @@ from typing import Any
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import catalog_endpoints, catalog_regions, catalog_services
 from kilonova.services.identity.catalog import REGION, own_endpoints, own_regions, own_services
-from kilonova.services.identity.records import Kind, Record, missing
-from kilonova.services.identity.shelf import Shelf
+from kilonova.services.identity.record_service import RecordService
+from kilonova.services.identity.records import Record, RecordKind, missing
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
 
-class Registered(Shelf, ABC):
+class CatalogRecords(RecordService, ABC):
     """`public_url` is what our own endpoints are computed from."""
 
     @abstractmethod
@@ -44,8 +44,8 @@ class Registered(Shelf, ABC):
             raise Refused("forbidden", text)
 
 
-class Services(Registered):
-    kind = Kind(
+class CatalogServices(CatalogRecords):
+    kind = RecordKind(
         "service",
         catalog_services,
         settable=frozenset({"type", "name", "description", "enabled"}),
@@ -63,8 +63,8 @@ class Services(Registered):
         await rows.remove(tx, catalog_endpoints, service_id=row["id"])
 
 
-class Endpoints(Registered):
-    kind = Kind(
+class Endpoints(CatalogRecords):
+    kind = RecordKind(
         "endpoint",
         catalog_endpoints,
         settable=frozenset({"service_id", "interface", "region_id", "url", "enabled"}),
@@ -84,8 +84,8 @@ class Endpoints(Registered):
         return await _with_region(tx, wish)
 
 
-class Regions(Registered):
-    kind = Kind(
+class Regions(CatalogRecords):
+    kind = RecordKind(
         "region",
         catalog_regions,
         settable=frozenset({"description", "parent_region_id"}),

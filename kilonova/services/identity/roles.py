@@ -9,9 +9,9 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import implied_roles, role_assignments, roles
 from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
-    Kind,
+    IdentityRecords,
     Record,
-    Records,
+    RecordKind,
     extra_of,
     fetch,
     refuse_immutable,
@@ -23,12 +23,12 @@ from kilonova.services.identity.snapshot import reach
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
-ROLE = Kind("role", roles, settable=frozenset({"name", "description", "options"}), filters=("name", "domain_id"))
+ROLE = RecordKind("role", roles, settable=frozenset({"name", "description", "options"}), filters=("name", "domain_id"))
 ADMIN, MANAGER, MEMBER, READER, SERVICE = "admin", "manager", "member", "reader", "service"
 
 
 class Roles:
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: IdentityRecords) -> None:
         self.records = records
 
     async def create(self, wish: Mapping[str, Any]) -> Record:

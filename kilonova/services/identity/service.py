@@ -17,8 +17,9 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.errors import KilonovaError, Refused, StoreError
 from kilonova.services.identity import tokens
 from kilonova.services.identity.assignments import Assignments
+from kilonova.services.identity.authorization import Authorization, stands_by
 from kilonova.services.identity.documents import Credentials, Policies
-from kilonova.services.identity.groups import Groups
+from kilonova.services.identity.groups import UserGroups
 from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.keys import Sealing, add_key, forget_keys, list_keys, signer
 from kilonova.services.identity.login import (
@@ -32,14 +33,13 @@ from kilonova.services.identity.login import (
 )
 from kilonova.services.identity.passwords import Passwords
 from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT, Projects
-from kilonova.services.identity.records import Records
-from kilonova.services.identity.registry import Endpoints, Regions, Services
+from kilonova.services.identity.records import IdentityRecords
+from kilonova.services.identity.registry import CatalogServices, Endpoints, Regions
 from kilonova.services.identity.revocations import revoke
 from kilonova.services.identity.roles import Roles
 from kilonova.services.identity.seed import FirstCloud, FirstKey, seed
-from kilonova.services.identity.snapshot import Snapshot, take, version_and_time
-from kilonova.services.identity.standing import Standing, stands_by
-from kilonova.services.identity.tokens import Claims
+from kilonova.services.identity.snapshot import IdentitySnapshot, take, version_and_time
+from kilonova.services.identity.tokens import TokenClaims
 from kilonova.services.identity.users import Users
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
@@ -52,8 +52,8 @@ MOST_KEPT = 5_000  # callers in memory, about 1 kB each
 @dataclass(frozen=True)
 class Issued:
     token: str
-    claims: Claims
-    standing: Standing
+    claims: TokenClaims
+    standing: Authorization
 
 
 class Identity:
@@ -72,20 +72,20 @@ class Identity:
         `failed_logins` a minute are allowed to a user and address; 0: any number."""
         self._control, self._clock, self._ids = control, clock, ids
         self._seal, self._new_secret, self._expiration = seal, new_secret, expiration
-        self._snapshot = Snapshot()
+        self._snapshot = IdentitySnapshot()
         self._looked = float("-inf")  # by the monotonic clock
         self._ahead = 0.0  # the database's clock is, of the monotonic one
         self._is_stale = True
         self._looking = asyncio.Lock()
         self._callers: dict[str, Caller] = {}
         self._passwords = Passwords(failed_logins)
-        self.records = Records(control, ids, self._changed)
+        self.records = IdentityRecords(control, ids, self._changed)
         self.projects = Projects(self.records)
         self.users = Users(self.records, self._passwords)
-        self.groups = Groups(self.records)
+        self.groups = UserGroups(self.records)
         self.roles = Roles(self.records)
         self.assignments = Assignments(self.records, lambda: self._snapshot)
-        self.services = Services(self.records)
+        self.services = CatalogServices(self.records)
         self.endpoints = Endpoints(self.records)
         self.regions = Regions(self.records)
         self.credentials = Credentials(self.records, seal)
@@ -140,7 +140,7 @@ class Identity:
             raise unauthorized()
         user_id = str(proven["id"]) if proven is not None else earlier.user_id if earlier is not None else ""
 
-        async def body(tx: Tx, snapshot: Snapshot) -> tuple[float, Standing]:
+        async def body(tx: Tx, snapshot: IdentitySnapshot) -> tuple[float, Authorization]:
             """The proofs once more: checking a password takes time, and what it proved may be over by now."""
             if earlier is not None and await self._worth(tx, snapshot, login.token, began) is None:
                 raise void_token()
@@ -153,7 +153,7 @@ class Identity:
 
         snapshot, (now, standing) = await self._in_step(body)
         audit_id, latest = tokens.audit_id_of(self._ids.uuid()), now + self._expiration
-        claims = Claims(
+        claims = TokenClaims(
             user_id,
             standing.scope,
             tuple(dict.fromkeys((*login.methods, *(earlier.methods if earlier else ())))),
@@ -168,7 +168,7 @@ class Identity:
         await self.look()
         return (await self._weigh(token, self._now()))[1]
 
-    async def revoke(self, claims: Claims) -> None:
+    async def revoke(self, claims: TokenClaims) -> None:
         await self.records.write(lambda tx: revoke(tx, claims))
 
     async def is_password(self, user: Which, password: str) -> bool:
@@ -212,7 +212,7 @@ class Identity:
         return await self._control.read(list_keys)
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> IdentitySnapshot:
         return self._snapshot
 
     # -- within -------------------------------------------------------------------------------------------------------
@@ -236,11 +236,11 @@ class Identity:
         """The control database's time: tokens and keys are dated by it, on whichever machine they are checked."""
         return self._clock.monotonic() + self._ahead
 
-    async def _in_step(self, body: Callable[[Tx, Snapshot], Awaitable[T]]) -> tuple[Snapshot, T]:
+    async def _in_step(self, body: Callable[[Tx, IdentitySnapshot], Awaitable[T]]) -> tuple[IdentitySnapshot, T]:
         """Reads with the snapshot of the same version, which is taken anew in the same transaction if need be."""
         known, seal = self._snapshot, self._seal
 
-        async def whole(tx: Tx) -> tuple[float, Snapshot, T]:
+        async def whole(tx: Tx) -> tuple[float, IdentitySnapshot, T]:
             version, now = await version_and_time(tx)
             snapshot = known if version == known.version else await take(tx, seal)
             return now, snapshot, await body(tx, snapshot)
@@ -269,18 +269,18 @@ class Identity:
         except KilonovaError as error:  # no reason to refuse whoever shows a token; the next rotation removes them
             logger.warning("expired token keys could not be removed: %s", error)
 
-    async def _weigh(self, token: str, now: float) -> tuple[Snapshot, Issued | None]:
+    async def _weigh(self, token: str, now: float) -> tuple[IdentitySnapshot, Issued | None]:
         if self._snapshot.read(token, now, self._expiration) is None:
             return self._snapshot, None  # a stranger's guess costs no question to the database
         return await self._in_step(lambda tx, snapshot: self._worth(tx, snapshot, token, now))
 
-    async def _worth(self, tx: Tx, snapshot: Snapshot, token: str, now: float) -> Issued | None:
+    async def _worth(self, tx: Tx, snapshot: IdentitySnapshot, token: str, now: float) -> Issued | None:
         """By the keys of this very moment: what is in memory may still hold one that was revoked within the second."""
         claims = snapshot.read(token, now, self._expiration)
         standing = None if claims is None else await stands_by(tx, snapshot, claims)
         return None if claims is None or standing is None else Issued(token, claims, standing)
 
-    def _sign(self, claims: Claims, snapshot: Snapshot) -> str:
+    def _sign(self, claims: TokenClaims, snapshot: IdentitySnapshot) -> str:
         key = signer(snapshot.keys, claims.issued_at)
         if key is None:
             raise StoreError("there is no token key; the first cloud has not been created yet")
@@ -294,5 +294,5 @@ class Identity:
         return row if await self._passwords.matches(password, kept, guess) else None
 
 
-async def _nothing(tx: Tx, snapshot: Snapshot) -> None:
+async def _nothing(tx: Tx, snapshot: IdentitySnapshot) -> None:
     return None

@@ -19,8 +19,8 @@ from kilonova.schema.tables.identity import (
     token_keys,
 )
 from kilonova.services.identity import tokens
-from kilonova.services.identity.keys import Key, Sealing, open_keys
-from kilonova.services.identity.tokens import Claims
+from kilonova.services.identity.keys import Sealing, SigningKey, open_keys
+from kilonova.services.identity.tokens import TokenClaims
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
 from kilonova.world import Row, Tx
@@ -46,16 +46,16 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class IdentitySnapshot:
     version: int = -1
-    keys: Sequence[Key] = ()  # the newest first; none before the first cloud is made
+    keys: Sequence[SigningKey] = ()  # the newest first; none before the first cloud is made
     secrets: Mapping[str, bytes] = field(default_factory=dict)  # of the keys, by id
     roles: Mapping[str, Role] = field(default_factory=dict)
     implied: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by role: itself and all it leads to
     services: Sequence[Row] = ()
     endpoints: Sequence[Row] = ()
 
-    def read(self, token: str, now: float, longest: float) -> Claims | None:
+    def read(self, token: str, now: float, longest: float) -> TokenClaims | None:
         """What it claims; None when no key vouches for that now. Our own tokens live for `longest` seconds."""
         found = tokens.read(token, self.secrets)
         if found is None:
@@ -64,7 +64,7 @@ class Snapshot:
         key = next(key for key in self.keys if key.id == key_id)
         return claims if claims.expires_at > now and key.may_have_signed(claims, now, longest) else None
 
-    def without_keys_past(self, now: float) -> Snapshot:
+    def without_keys_past(self, now: float) -> IdentitySnapshot:
         """Itself if there are none."""
         left = [key for key in self.keys if not key.is_over(now)]
         if len(left) == len(self.keys):
@@ -81,14 +81,14 @@ def _name(role: Role) -> str:
     return role.name
 
 
-async def take(tx: Tx, seal: Sealing) -> Snapshot:
+async def take(tx: Tx, seal: Sealing) -> IdentitySnapshot:
     version = await version_of(tx)
     known = {row["id"]: Role(row["id"], row["name"], row["domain_id"]) for row in await rows.fetch_all(tx, roles)}
     steps: dict[str, set[str]] = {}
     for row in await rows.fetch_all(tx, implied_roles):
         steps.setdefault(row["prior_id"], set()).add(row["implied_id"])
     keys = open_keys(await rows.fetch_all(tx, token_keys), seal)
-    return Snapshot(
+    return IdentitySnapshot(
         version=version,
         keys=keys,
         secrets={key.id: key.secret for key in keys},

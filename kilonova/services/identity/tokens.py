@@ -26,7 +26,7 @@ class Scope(msgspec.Struct, frozen=True, array_like=True):
     id: str = ""
 
 
-class Claims(msgspec.Struct, frozen=True, array_like=True):
+class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
     user_id: str
     scope: Scope
     methods: tuple[str, ...]
@@ -40,16 +40,16 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Claims).decode
+_decode = msgspec.msgpack.Decoder(TokenClaims).decode
 _TO_STANDARD = str.maketrans("-_", "+/")
 
 
-def sign(claims: Claims, key_id: str, key: bytes) -> str:
+def sign(claims: TokenClaims, key_id: str, key: bytes) -> str:
     body = bytes.fromhex(key_id) + _encode(claims)
     return PREFIX + base64.urlsafe_b64encode(body + _mac(key, body)).rstrip(b"=").decode()
 
 
-def read(token: str, keys: Mapping[str, bytes]) -> tuple[str, Claims] | None:
+def read(token: str, keys: Mapping[str, bytes]) -> tuple[str, TokenClaims] | None:
     """The id of the key, and what it signed; None for anything that none of the keys has signed, whatever it is."""
     if not token.startswith(PREFIX) or len(token) > LONGEST or "=" in token:
         return None

@@ -11,9 +11,9 @@ from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.passwords import Passwords
 from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
-    Kind,
+    IdentityRecords,
     Record,
-    Records,
+    RecordKind,
     extra_of,
     fetch,
     refuse_same_name,
@@ -23,7 +23,7 @@ from kilonova.services.identity.records import (
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
-USER = Kind(
+USER = RecordKind(
     "user",
     users,
     settable=frozenset({"name", "description", "enabled", "default_project_id", "options"}),
@@ -34,7 +34,7 @@ PASSWORD = "password"
 
 
 class Users:
-    def __init__(self, records: Records, passwords: Passwords) -> None:
+    def __init__(self, records: IdentityRecords, passwords: Passwords) -> None:
         self.records, self._passwords = records, passwords
 
     async def create(self, wish: Mapping[str, Any], domain_id: str) -> Record:

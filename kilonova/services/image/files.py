@@ -46,7 +46,7 @@ class Facts(NamedTuple):
     sha512: str
 
 
-class Files:
+class ImageFiles:
     def __init__(self, folder: Path, reserve: DiskReserve | None = None, threads: Runs = FILES) -> None:
         self.folder, self._reserve = folder, reserve or DiskReserve(0)
         self._threads = threads

@@ -27,15 +27,15 @@ _NONE: dict[str, Any] = {"name": "", "container_format": "", "disk_format": "", 
 SORT_KEYS = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
 
 
-class Condition(NamedTuple):
+class ImageCondition(NamedTuple):
     column: str
     operator: str
     value: Any  # OUTSIDE: the first value that is inside, and the first one after
 
 
-class Wanted(NamedTuple):
+class ImageQuery(NamedTuple):
     limit: int
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ImageCondition, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     tags: tuple[str, ...] = ()
     visibility: str = ""  # one of them, ALL, or "": all but other projects' community images
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
     marker: str = ""  # the id of the image before the first one
 
 
-class _Shape(NamedTuple):
+class _ImageQueryShape(NamedTuple):
     """All that changes the text of the statement."""
 
     admin: bool
@@ -57,11 +57,11 @@ class _Shape(NamedTuple):
     after_marker: bool
 
 
-async def list_images(tx: Tx, caller: Caller, wanted: Wanted) -> list[Image]:
+async def list_images(tx: Tx, caller: Caller, wanted: ImageQuery) -> list[Image]:
     order = complete(wanted.order)
     after = await _marker(tx, caller, wanted.marker) if wanted.marker else None
     statement = _statement(
-        _Shape(
+        _ImageQueryShape(
             caller.is_admin,
             wanted.visibility if wanted.visibility in ("", ALL) else "one",
             wanted.member_status == ALL,
@@ -82,7 +82,7 @@ async def _marker(tx: Tx, caller: Caller, image_id: str) -> Image:
     return found
 
 
-def _values(caller: Caller, wanted: Wanted, order: tuple[Order, ...], after: Image | None) -> dict[str, Any]:
+def _values(caller: Caller, wanted: ImageQuery, order: tuple[Order, ...], after: Image | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         "project": caller.project_id,
         "visibility": wanted.visibility,
@@ -109,7 +109,7 @@ def _value(image: Image, column: str) -> Any:
 
 
 @lru_cache(SHAPES_KEPT)
-def _statement(shape: _Shape) -> Sql:
+def _statement(shape: _ImageQueryShape) -> Sql:
     where = _scope(shape)
     where += [_condition(number, *condition) for number, condition in enumerate(shape.conditions)]
     where += [_has_property(number) for number in range(shape.properties)]
@@ -120,7 +120,7 @@ def _statement(shape: _Shape) -> Sql:
     return Sql(IMAGE_ROW.where(*where).order_by(*keyset.ordered(order)).limit(bindparam("limit", type_=Integer)))
 
 
-def _scope(shape: _Shape) -> list[Any]:
+def _scope(shape: _ImageQueryShape) -> list[Any]:
     """Whose images the caller sees: as `Image.is_visible_to`, but of shared ones only those it accepted, or asks for,
     and of other projects' community images none unless it asks for them."""
     own = images.c.owner == bindparam("project")

@@ -26,7 +26,7 @@ _USED = Sql(
 )
 
 
-class Usage(NamedTuple):
+class ImageUsage(NamedTuple):
     used: int  # bytes
     limit: int  # bytes
     images: int  # with data
@@ -37,16 +37,16 @@ class ImageQuotas:
         self._control, self._default = control, default
         self._coming: Counter[str] = Counter()  # bytes of uploads under way here, by project
 
-    async def show(self, project_id: str) -> Usage:
-        async def body(tx: Tx) -> Usage:
+    async def show(self, project_id: str) -> ImageUsage:
+        async def body(tx: Tx) -> ImageUsage:
             return await self._usage(tx, project_id)
 
         return await self._control.read(body)
 
-    async def set(self, project_id: str, limit: int | None) -> Usage:
+    async def set(self, project_id: str, limit: int | None) -> ImageUsage:
         """None: the default again. A limit below what is used refuses only what comes."""
 
-        async def body(tx: Tx) -> Usage:
+        async def body(tx: Tx) -> ImageUsage:
             if limit is None:
                 await rows.remove(tx, image_limits, project_id=project_id)
             else:
@@ -79,10 +79,10 @@ class ImageQuotas:
         if 0 <= usage.limit < usage.used + more:
             raise _exceeded(project_id, usage.used, more, usage.limit)
 
-    async def _usage(self, tx: Tx, project_id: str) -> Usage:
+    async def _usage(self, tx: Tx, project_id: str) -> ImageUsage:
         own, used = await rows.fetch(tx, image_limits, project_id=project_id), await tx.one(_USED, project=project_id)
         limit = self._default if own is None or own["hard_limit"] is None else own["hard_limit"]
-        return Usage(int(used["bytes"]), limit, used["number"]) if used is not None else Usage(0, limit, 0)
+        return ImageUsage(int(used["bytes"]), limit, used["number"]) if used is not None else ImageUsage(0, limit, 0)
 
 
 def _exceeded(project_id: str, used: int, more: int, limit: int) -> Refused:

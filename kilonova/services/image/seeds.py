@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kilonova.schema.tables.image import image_seeds, images
-from kilonova.services.image.files import BATCH, Facts, Files
+from kilonova.services.image.files import BATCH, Facts, ImageFiles
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, PUBLIC, Image
 from kilonova.services.image.inspection import QCOW2, inspect
 from kilonova.services.image.records import insert_image
@@ -28,7 +28,7 @@ def id_of(name: str) -> str:
 IDS = frozenset(id_of(name) for name in NAMES)
 
 
-async def plant(control: Store, clock: Clock, files: Files, owner: str) -> None:
+async def plant(control: Store, clock: Clock, files: ImageFiles, owner: str) -> None:
     """At every start. Their bytes follow from their names, so each API host of a fleet has the files."""
     for name in NAMES:
         if await _is_needed(control, files, name):
@@ -36,7 +36,7 @@ async def plant(control: Store, clock: Clock, files: Files, owner: str) -> None:
             await _record(control, clock, owner, name, facts, "raw", facts.size)
 
 
-async def plant_file(control: Store, clock: Clock, files: Files, owner: str, path: Path) -> None:
+async def plant_file(control: Store, clock: Clock, files: ImageFiles, owner: str, path: Path) -> None:
     """An image that real guests boot from, if its file is there; named as the file."""
     name = path.stem
     if not await FILES.run(path.is_file) or not await _is_needed(control, files, name):
@@ -51,7 +51,7 @@ def _pieces(path: Path) -> list[bytes]:
         return list(iter(lambda: file.read(BATCH), b""))
 
 
-async def _is_needed(control: Store, files: Files, name: str) -> bool:
+async def _is_needed(control: Store, files: ImageFiles, name: str) -> bool:
     """It was never planted; or it was, its record is there, and its file is not."""
     image_id = id_of(name)
 
@@ -94,7 +94,7 @@ async def _record(
     await control.write(record)
 
 
-async def _write(files: Files, name: str, content: Iterable[bytes]) -> Facts:
+async def _write(files: ImageFiles, name: str, content: Iterable[bytes]) -> Facts:
     draft = await files.begin(name, tiny=True)  # a cloud starts on a full disk, too
     try:
         for piece in content:

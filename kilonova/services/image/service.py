@@ -11,7 +11,7 @@ import msgspec
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.services.image import listing, seeds
-from kilonova.services.image.files import Files, Runs
+from kilonova.services.image.files import ImageFiles, Runs
 from kilonova.services.image.image import Image, no_such_image
 from kilonova.services.image.members import Members
 from kilonova.services.image.records import fetch_image, insert_image, remove_image, save_image
@@ -38,7 +38,7 @@ class Images:
         threads: Runs = FILES,
     ) -> None:
         self._control, self._clock, self._ids = control, clock, ids
-        self._files = Files(folder, reserve, threads)
+        self._files = ImageFiles(folder, reserve, threads)
         self._uploads = Uploads(control, clock, ids, self._files, caps)
         self.quotas = self._uploads.quotas
         self.members = Members(control, clock)
@@ -65,7 +65,7 @@ class Images:
 
         return await self._control.read(body, few=True)
 
-    async def list_(self, caller: Caller, wanted: listing.Wanted) -> list[Image]:
+    async def list_(self, caller: Caller, wanted: listing.ImageQuery) -> list[Image]:
         async def body(tx: Tx) -> list[Image]:
             return await listing.list_images(tx, caller, wanted)
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
 from kilonova.schema.tables.image import image_files_to_remove, images
-from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, Files
+from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, ImageFiles
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
 from kilonova.services.image.inspection import inspect
 from kilonova.services.image.marker import marker_in
@@ -58,7 +58,7 @@ class _Counted:
 
 
 class Uploads:
-    def __init__(self, control: Store, clock: Clock, ids: Ids, files: Files, caps: Caps) -> None:
+    def __init__(self, control: Store, clock: Clock, ids: Ids, files: ImageFiles, caps: Caps) -> None:
         self._control, self._clock, self._ids = control, clock, ids
         self._files = files
         self._caps, self.quotas = caps, ImageQuotas(control, caps.project)

@@ -12,10 +12,10 @@ from kilonova.domain.network import WantedPort
 from kilonova.schema.tables.network import fixed_ips, networks, security_groups
 from kilonova.services.network.addresses import address_of, hosts_of, net_of
 from kilonova.services.network.fixed import subnets_of, taken_by
-from kilonova.services.network.groups import DEFAULT, Groups
+from kilonova.services.network.groups import DEFAULT, SecurityGroups
 from kilonova.services.network.kinds import NETWORK, PORT
 from kilonova.services.network.listing import find_one
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Tx
@@ -36,9 +36,9 @@ _GROUPS = Sql(
 )
 
 
-class Choice:
-    def __init__(self, parts: Parts, groups: Groups) -> None:
-        self._parts, self._groups = parts, groups
+class PortChooser:
+    def __init__(self, context: NetworkContext, groups: SecurityGroups) -> None:
+        self._context, self._groups = context, groups
 
     async def choose(
         self, caller: Caller, wanted: Sequence[WantedPort] | None, auto: bool, external: bool
@@ -48,7 +48,7 @@ class Choice:
                 return await self._the_only_one(tx, caller.project_id, auto)
             return await self._checked(tx, caller, wanted, external)
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
     async def room(self, caller: Caller, ports: Sequence[WantedPort], least: int, most: int) -> int:
         """Not promised: others may be faster. What is surely too much is said now, not by a server in ERROR."""
@@ -57,9 +57,9 @@ class Choice:
             return most
 
         async def body(tx: Tx) -> int:
-            return await self._parts.quotas.room(tx, caller.project_id, PORT.name, each * most)
+            return await self._context.quotas.room(tx, caller.project_id, PORT.name, each * most)
 
-        servers = await self._parts.control.read(body, few=True) // each
+        servers = await self._context.control.read(body, few=True) // each
         if servers < least:
             text = f"Maximum number of ports exceeded: {each} per server, room for {servers} of {least} servers"
             raise Refused("too_many_ports", text)
@@ -145,7 +145,7 @@ class Choice:
                 by_name.setdefault(row["name"], []).append(row["id"])
             return [word if word in by_id else _the_one(word, by_name.get(word, [])) for word in wanted]
 
-        return list(dict.fromkeys(await self._parts.control.read(body))) if wanted else []
+        return list(dict.fromkeys(await self._context.control.read(body))) if wanted else []
 
 
 def _the_one(word: str, ids: list[str]) -> str:

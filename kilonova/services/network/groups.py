@@ -36,7 +36,7 @@ class NoDefaultGroup(Exception):
     """A project needs its default group, which is not there yet: make it, then begin again."""
 
 
-class Groups(Noun):
+class SecurityGroups(Noun):
     kind = GROUP
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
@@ -56,8 +56,8 @@ class Groups(Noun):
 
         if not project_id or (found := await self.control.read(look)):
             return found if project_id else ""
-        group_id, now = self.parts.ids.uuid(), self.parts.clock.now()
-        rule_ids = [self.parts.ids.uuid() for _ in range(4)]
+        group_id, now = self.context.ids.uuid(), self.context.clock.now()
+        rule_ids = [self.context.ids.uuid() for _ in range(4)]
 
         async def body(tx: Tx) -> str:
             if there := await lock_project(tx, project_id):
@@ -75,7 +75,7 @@ class Groups(Noun):
             raise Refused("default_group_exists", "Default security group already exists.")
         stateful = int(wish.get("stateful", True))
         await rows.put(tx, security_groups, **self.standard(thing_id, wish, now), stateful=stateful)
-        await self.parts.quotas.charge(tx, wish["project_id"], RULE.name, len(EVERY))
+        await self.context.quotas.charge(tx, wish["project_id"], RULE.name, len(EVERY))
         rule_ids = [_beside(thing_id, number) for number in range(len(EVERY))]
         await self._add_rules(tx, thing_id, wish["project_id"], rule_ids, EVERY, now)
 

@@ -20,7 +20,7 @@ from kilonova.schema.tables.network import (
     subnets,
 )
 from kilonova.services.network.addresses import covering
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
@@ -78,8 +78,8 @@ _PAIRS_OF_MEMBERS = Sql(
 class GuestPorts:
     """Reads them. The members of remote groups are kept for a moment: a group may have thousands."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: NetworkContext) -> None:
+        self._context = context
         self._members: dict[str, tuple[float, list[str]]] = {}  # by group: until when they are kept, prefixes
 
     async def of_servers(self, server_ids: Sequence[str], *, members: bool) -> dict[str, list[GuestPort]]:
@@ -96,7 +96,7 @@ class GuestPorts:
                 guests.setdefault(same[0]["device_id"], []).append(_port(same, names, rules))
             return guests
 
-        return await self._parts.control.read(body, few=len(server_ids) == 1) if server_ids else {}
+        return await self._context.control.read(body, few=len(server_ids) == 1) if server_ids else {}
 
     async def _groups(self, tx: Tx, port_ids: list[str], told: bool) -> dict[str, tuple[list[str], list[PortRule]]]:
         """By port: the names of its groups, and their rules."""
@@ -115,7 +115,7 @@ class GuestPorts:
         return by_port
 
     async def _members_of(self, tx: Tx, group_ids: set[str]) -> dict[str, list[str]]:
-        now = self._parts.clock.monotonic()
+        now = self._context.clock.monotonic()
         old = [one for one in group_ids if one not in self._members or self._members[one][0] <= now]
         if old:
             if len(self._members) > MOST_GROUPS_KEPT:

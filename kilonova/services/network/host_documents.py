@@ -23,7 +23,7 @@ from kilonova.schema.tables.network import (
 )
 from kilonova.services.network.addresses import covering
 from kilonova.services.network.guest_ports import GuestPorts, read_members
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -75,9 +75,9 @@ _FLOATING = Sql(
 
 
 class HostDocuments:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._guests = GuestPorts(parts)
+    def __init__(self, context: NetworkContext) -> None:
+        self._context = context
+        self._guests = GuestPorts(context)
 
     async def document(self, host: str, *, tunnel_address: str, is_node: bool) -> NetworkDocument:
         await self._note(host, tunnel_address, is_node)
@@ -85,7 +85,7 @@ class HostDocuments:
         async def servers(tx: Tx) -> list[str]:
             return [row["device_id"] for row in await tx.all(_SERVERS, host=host)]
 
-        found = await self._guests.of_servers(await self._parts.control.read(servers), members=False)
+        found = await self._guests.of_servers(await self._context.control.read(servers), members=False)
         mine = [HostPort(server, port) for server, of_server in sorted(found.items()) for port in of_server]
         groups = {rule.remote_group for one in mine for rule in one.port.rules if rule.remote_group}
 
@@ -102,7 +102,7 @@ class HostDocuments:
                 routers=here,
             )
 
-        return await self._parts.control.read(rest)
+        return await self._context.control.read(rest)
 
     async def _note(self, host: str, tunnel_address: str, is_node: bool) -> None:
         said = {"tunnel_address": tunnel_address, "is_node": int(is_node)}
@@ -110,7 +110,7 @@ class HostDocuments:
         async def known(tx: Tx) -> Row | None:
             return await rows.fetch(tx, hosts, host=host)
 
-        row = await self._parts.control.read(known, few=True)
+        row = await self._context.control.read(known, few=True)
         if row is not None and {key: row[key] for key in said} == said:
             return
 
@@ -118,7 +118,7 @@ class HostDocuments:
             changed = {**said, "declared_at": await tx.now()}
             await rows.put_or_change(tx, hosts, tuple(changed), host=host, **changed)
 
-        await self._parts.control.write(body)
+        await self._context.control.write(body)
 
 
 async def _peers(tx: Tx, network_ids: set[str], node: Row | None) -> dict[str, list[str]]:

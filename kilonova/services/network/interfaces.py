@@ -16,7 +16,7 @@ from kilonova.services.network.kinds import PORT, SUBNET, Thing
 from kilonova.services.network.listing import find_one
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import NewPort, drop_ports, make_port
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.services.network.routers import Routers, connected
 from kilonova.store import rows
@@ -36,12 +36,12 @@ _FLOATING_BEHIND = Sql(
 
 
 class Interfaces:
-    def __init__(self, parts: Parts, routers: Routers) -> None:
-        self._parts, self._routers = parts, routers
+    def __init__(self, context: NetworkContext, routers: Routers) -> None:
+        self._context, self._routers = context, routers
 
     async def add(self, viewer: str | None, router_id: str, *, subnet_id: str = "", port_id: str = "") -> Thing:
         """Exactly one of the two: the subnet's gateway address becomes the router's, or a port does."""
-        new_id, now = self._parts.ids.uuid(), self._parts.clock.now()
+        new_id, now = self._context.ids.uuid(), self._context.clock.now()
 
         async def body(tx: Tx) -> Thing:
             router = await self._routers.locked(tx, router_id)
@@ -52,8 +52,8 @@ class Interfaces:
         return await self._write(body)
 
     async def _write(self, body: Body[Thing]) -> Thing:
-        joined = await self._parts.control.write(body)
-        self._parts.touched(SUBNET.name, [joined])
+        joined = await self._context.control.write(body)
+        self._context.touched(SUBNET.name, [joined])
         return joined
 
     async def _add_subnet(
@@ -66,7 +66,7 @@ class Interfaces:
         if not subnet["gateway_ip"]:
             raise Refused("bad_request", f"Subnet {subnet_id} for a router interface must have a gateway IP.")
         await lock_project(tx, router["project_id"])
-        await self._parts.quotas.charge(tx, router["project_id"], PORT.name)
+        await self._context.quotas.charge(tx, router["project_id"], PORT.name)
         network = await lock_network(tx, subnet["network_id"])
         await subnet_of(tx, subnet_id)  # still there, now that the lock is ours
         await self._refuse_overlaps(tx, router["id"], [subnet])

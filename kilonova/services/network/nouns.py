@@ -14,7 +14,7 @@ from kilonova.schema.tables.network import tags
 from kilonova.services.network.kinds import Kind, Thing
 from kilonova.services.network.listing import ALL, Search, find, find_by_ids, find_one
 from kilonova.services.network.locks import lock_project
-from kilonova.services.network.quotas import Quotas
+from kilonova.services.network.quotas import NetworkQuotas
 from kilonova.services.network.wakeups import Wakeups
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
@@ -27,11 +27,11 @@ _ADD_TAG = Sql(insert_row(tags))
 
 
 @dataclass(frozen=True)
-class Parts:
+class NetworkContext:
     control: Store
     clock: Clock
     ids: Ids
-    quotas: Quotas
+    quotas: NetworkQuotas
     wakeups: Wakeups | None = None
 
     def touched(self, kind: str, things: Iterable[Mapping[str, Any]]) -> None:
@@ -44,9 +44,9 @@ class Parts:
 class Noun(ABC):
     kind: Kind
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.control = parts.control
+    def __init__(self, context: NetworkContext) -> None:
+        self.context = context
+        self.control = context.control
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -76,19 +76,19 @@ class Noun(ABC):
 
     async def create(self, viewer: str | None, wishes: Sequence[Wish]) -> Sequence[Thing]:
         """All of them or none; each wish says its project."""
-        ids, now = [self.parts.ids.uuid() for _ in wishes], self.parts.clock.now()
+        ids, now = [self.context.ids.uuid() for _ in wishes], self.context.clock.now()
 
         async def body(tx: Tx) -> Sequence[Thing]:
             for project_id, count in sorted(Counter(wish["project_id"] for wish in wishes).items()):
                 await lock_project(tx, project_id)
-                await self.parts.quotas.charge(tx, project_id, self.kind.name, count)
+                await self.context.quotas.charge(tx, project_id, self.kind.name, count)
             for thing_id, wish in zip(ids, wishes, strict=True):
                 await self.insert(tx, viewer, thing_id, wish, now)
                 await add_tags(tx, thing_id, wish.get("tags", ()))
             return await self.told(tx, await find_by_ids(tx, self.kind, ids))
 
         things = await self.control.write(body)
-        self.parts.touched(self.kind.name, things)
+        self.context.touched(self.kind.name, things)
         return things
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Noun(ABC):
         }
 
     async def update(self, viewer: str | None, thing_id: str, wish: Wish) -> Thing:
-        now = self.parts.clock.now()
+        now = self.context.clock.now()
 
         async def body(tx: Tx) -> Thing:
             row = await self.locked(tx, thing_id)
@@ -116,7 +116,7 @@ class Noun(ABC):
             return (await self.told(tx, [await find_one(tx, self.kind, None, thing_id)]))[0]
 
         thing = await self.control.write(body)
-        self.parts.touched(self.kind.name, [thing])
+        self.context.touched(self.kind.name, [thing])
         return thing
 
     async def locked(self, tx: Tx, thing_id: str) -> Row:
@@ -141,7 +141,7 @@ class Noun(ABC):
             await rows.remove(tx, self.kind.table, id=thing_id)
             return {name: row[name] for name in row.keys()}  # noqa: SIM118 - a row is no dictionary
 
-        self.parts.touched(self.kind.name, [await self.control.write(body)])
+        self.context.touched(self.kind.name, [await self.control.write(body)])
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:  # noqa: B027 - may be nothing
         """Check that it may go, and take along what goes with it."""
@@ -149,7 +149,7 @@ class Noun(ABC):
     # -- tags ---------------------------------------------------------------------------------------------------------
 
     async def set_tags(self, thing_id: str, wanted: Sequence[str]) -> Sequence[str]:
-        now = self.parts.clock.now()
+        now = self.context.clock.now()
 
         async def body(tx: Tx) -> None:
             await self.save(tx, await self.locked(tx, thing_id), {}, now)
@@ -161,7 +161,7 @@ class Noun(ABC):
 
     async def add_tag(self, thing_id: str, tag: str, most: int) -> bool:
         """False: it would be more than `most`."""
-        now = self.parts.clock.now()
+        now = self.context.clock.now()
 
         async def body(tx: Tx) -> bool:
             row = await self.locked(tx, thing_id)
@@ -178,7 +178,7 @@ class Noun(ABC):
 
     async def remove_tag(self, thing_id: str, tag: str) -> bool:
         """False: it had no such tag."""
-        now = self.parts.clock.now()
+        now = self.context.clock.now()
 
         async def body(tx: Tx) -> bool:
             row = await self.locked(tx, thing_id)

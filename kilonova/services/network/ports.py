@@ -12,7 +12,7 @@ from kilonova.schema.tables.network import port_groups, ports
 from kilonova.services.network.addresses import address_of, invalid, mac_of, net_of
 from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.fixed import addresses_of
-from kilonova.services.network.groups import Groups, NoDefaultGroup, groups_of
+from kilonova.services.network.groups import NoDefaultGroup, SecurityGroups, groups_of
 from kilonova.services.network.kinds import NETWORK, PORT, Thing
 from kilonova.services.network.listing import find_one
 from kilonova.services.network.locks import lock_network, lock_project
@@ -25,7 +25,7 @@ from kilonova.services.network.making import (
     replace_addresses,
     replace_groups,
 )
-from kilonova.services.network.nouns import Noun, Parts, Wish
+from kilonova.services.network.nouns import NetworkContext, Noun, Wish
 from kilonova.services.network.owners import OF_ROUTERS, OF_THE_NETWORK, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -38,8 +38,8 @@ _GROUPS = Sql(select(port_groups).where(in_list(port_groups.c.port_id, "ids")).o
 class Ports(Noun):
     kind = PORT
 
-    def __init__(self, parts: Parts, groups: Groups) -> None:
-        super().__init__(parts)
+    def __init__(self, context: NetworkContext, groups: SecurityGroups) -> None:
+        super().__init__(context)
         self._groups = groups
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:

@@ -36,7 +36,7 @@ def _counted(kind: str, bounded: bool) -> Sql:
     return Sql(select(func.count().label("used")).select_from(inner.subquery()))
 
 
-class Quotas:
+class NetworkQuotas:
     def __init__(self, control: Store, defaults: Mapping[str, int] | None = None) -> None:
         self._control = control
         self.defaults = {**DEFAULTS, **(defaults or {})}

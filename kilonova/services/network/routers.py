@@ -73,7 +73,7 @@ class Routers(Noun):
     async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
         told, way_out = dict(wish), {}
         if GATEWAY_INFO in told:
-            way_out = await self._way_out(tx, viewer, row, told.pop(GATEWAY_INFO), self.parts.clock.now())
+            way_out = await self._way_out(tx, viewer, row, told.pop(GATEWAY_INFO), self.context.clock.now())
         if "routes" in told:
             told["routes"] = await self._routes(tx, row["id"], told["routes"] or [])
         return ROUTER.columns_of(told) | way_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kilonova.schema.tables.network import seeds
 from kilonova.services.network.networks import NetworkRecords
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.subnets import Subnets
 from kilonova.store import rows
 from kilonova.world import Tx
@@ -20,15 +20,15 @@ FIRST = (
 )
 
 
-async def prepare(parts: Parts, networks: NetworkRecords, subnets: Subnets, owner: str) -> None:
+async def prepare(context: NetworkContext, networks: NetworkRecords, subnets: Subnets, owner: str) -> None:
     """One transaction, so a crash leaves either all of it or nothing; two processes at once make it once."""
 
     async def look(tx: Tx) -> bool:
         return await rows.fetch(tx, seeds, name=SEED) is not None
 
-    if await parts.control.read(look):
+    if await context.control.read(look):
         return
-    ids, now = [(parts.ids.uuid(), parts.ids.uuid()) for _ in FIRST], parts.clock.now()
+    ids, now = [(context.ids.uuid(), context.ids.uuid()) for _ in FIRST], context.clock.now()
 
     async def body(tx: Tx) -> None:
         if not await rows.put(tx, seeds, unless_there=True, name=SEED, made_at=now):
@@ -38,4 +38,4 @@ async def prepare(parts: Parts, networks: NetworkRecords, subnets: Subnets, owne
             wish = {"project_id": owner, "network_id": network_id, **subnet}
             await subnets.insert(tx, None, subnet_id, wish, now)
 
-    await parts.control.write(body)
+    await context.control.write(body)

@@ -20,11 +20,11 @@ from kilonova.schema.tables.network import (
     security_groups,
 )
 from kilonova.services.network.changed import marked_among, unmark
-from kilonova.services.network.groups import Groups, NoDefaultGroup, groups_of
+from kilonova.services.network.groups import NoDefaultGroup, SecurityGroups, groups_of
 from kilonova.services.network.kinds import NETWORK, PORT
 from kilonova.services.network.locks import lock_networks, lock_project
 from kilonova.services.network.making import UNBOUND, NewPort, binding, drop_ports, make_port
-from kilonova.services.network.nouns import Parts
+from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import of_a_server
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
@@ -84,8 +84,8 @@ _NAMES = Sql(
 
 
 class ServerPorts:
-    def __init__(self, parts: Parts, groups: Groups) -> None:
-        self._parts, self._groups = parts, groups
+    def __init__(self, context: NetworkContext, groups: SecurityGroups) -> None:
+        self._context, self._groups = context, groups
 
     async def allocate(
         self,
@@ -98,8 +98,8 @@ class ServerPorts:
         availability_zone: str,
         hostname: str,
     ) -> list[Vif]:
-        server_id, now = fence[0], self._parts.clock.now()
-        ids = [self._parts.ids.uuid() for _ in wanted]
+        server_id, now = fence[0], self._context.clock.now()
+        ids = [self._context.ids.uuid() for _ in wanted]
         common = {
             "device_id": server_id,
             "device_owner": of_a_server(availability_zone),
@@ -126,14 +126,14 @@ class ServerPorts:
 
     def _touch(self, changed: Sequence[Mapping[str, Any]]) -> None:
         """Other hosts learn of new members of groups and of new peers; this one is told by its orders."""
-        self._parts.touched(PORT.name, changed)
+        self._context.touched(PORT.name, changed)
 
     async def _with_default_group(self, project_id: str, body: Body[list[Vif]]) -> list[Vif]:
         try:
-            return await self._parts.control.write(body)
+            return await self._context.control.write(body)
         except NoDefaultGroup:
             await self._groups.ensure_default(project_id)
-            return await self._parts.control.write(body)
+            return await self._context.control.write(body)
 
     async def _add(
         self,
@@ -148,7 +148,7 @@ class ServerPorts:
         default = await lock_project(tx, project_id)
         made = sum(not want.port_id for want in missing.values())
         if made:
-            await self._parts.quotas.charge(tx, project_id, PORT.name, made)
+            await self._context.quotas.charge(tx, project_id, PORT.name, made)
         groups = await groups_of(tx, project_id, group_ids) if group_ids else [default]
         known = {slot: await self._given(tx, want.port_id) for slot, want in missing.items() if want.port_id}
         used = [known[slot]["network_id"] if want.port_id else want.network_id for slot, want in missing.items()]
@@ -189,14 +189,14 @@ class ServerPorts:
         await rows.change(tx, ports, told, id=port_id)
 
     async def bind(self, fence: FenceKey, *, server_id: str, host: str) -> list[Vif]:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> list[Vif]:
             await pass_fence_in_control(tx, *fence)
             await self._bind(tx, server_id, host, now)
             return (await vifs_of(tx, [server_id])).get(server_id, [])
 
-        found = await self._parts.control.write(body)
+        found = await self._context.control.write(body)
         self._touch([{"project_id": "", "network_id": vif.network_id} for vif in found])
         return found
 
@@ -205,7 +205,7 @@ class ServerPorts:
         await tx.run(_BIND, server=server_id, now=now, **columns)
 
     async def release(self, fence: FenceKey, *, server_id: str) -> None:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> list[dict[str, Any]]:
             await pass_fence_in_control(tx, *fence)
@@ -222,19 +222,19 @@ class ServerPorts:
                     await rows.change(tx, ports, {**free, "revision": port["revision"] + 1}, id=port["id"])
             return [{name: port[name] for name in ("project_id", "network_id")} for port in there]
 
-        self._touch(await self._parts.control.write(body))
+        self._touch(await self._context.control.write(body))
 
     async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         async def body(tx: Tx) -> dict[str, list[Vif]]:
             return await vifs_of(tx, server_ids)
 
-        return await self._parts.control.read(body) if server_ids else {}
+        return await self._context.control.read(body) if server_ids else {}
 
     async def port_states(self, server_id: str) -> dict[str, str]:
         async def body(tx: Tx) -> dict[str, str]:
             return {row["id"]: row["status"] for row in await rows.fetch_all(tx, ports, device_id=server_id)}
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
     async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         async def body(tx: Tx) -> dict[str, list[Vif]]:
@@ -242,7 +242,7 @@ class ServerPorts:
             found = await vifs_of(tx, marked) if marked else {}
             return {server_id: found.get(server_id, []) for server_id in marked}
 
-        return await self._parts.control.read(body, few=len(server_ids) == 1) if server_ids else {}
+        return await self._context.control.read(body, few=len(server_ids) == 1) if server_ids else {}
 
 
 async def vifs_of(tx: Tx, server_ids: Sequence[str]) -> dict[str, list[Vif]]:

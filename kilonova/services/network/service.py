@@ -9,16 +9,16 @@ from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.host_network import NetworkDocument
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.services.network.changed import marked_among
-from kilonova.services.network.choosing import Choice
+from kilonova.services.network.choosing import PortChooser
 from kilonova.services.network.floating import FloatingIps
-from kilonova.services.network.groups import Groups
+from kilonova.services.network.groups import SecurityGroups
 from kilonova.services.network.guest_ports import GuestPorts
 from kilonova.services.network.host_documents import HostDocuments
 from kilonova.services.network.interfaces import Interfaces
 from kilonova.services.network.networks import NetworkRecords
-from kilonova.services.network.nouns import Noun, Parts
+from kilonova.services.network.nouns import NetworkContext, Noun
 from kilonova.services.network.ports import Ports
-from kilonova.services.network.quotas import Quotas
+from kilonova.services.network.quotas import NetworkQuotas
 from kilonova.services.network.routers import Routers
 from kilonova.services.network.rules import Rules
 from kilonova.services.network.seeds import prepare
@@ -38,26 +38,26 @@ class Networks:
         quota_defaults: Mapping[str, int] | None = None,
         wakeups: Wakeups | None = None,
     ) -> None:
-        self.quotas = Quotas(control, quota_defaults)
-        self._parts = Parts(control, clock, ids, self.quotas, wakeups)
-        self.networks = NetworkRecords(self._parts)
-        self.subnets = Subnets(self._parts)
-        self.groups = Groups(self._parts)
-        self.rules = Rules(self._parts)
-        self.ports = Ports(self._parts, self.groups)
-        self.routers = Routers(self._parts)
-        self.interfaces = Interfaces(self._parts, self.routers)
-        self.floating_ips = FloatingIps(self._parts)
+        self.quotas = NetworkQuotas(control, quota_defaults)
+        self._context = NetworkContext(control, clock, ids, self.quotas, wakeups)
+        self.networks = NetworkRecords(self._context)
+        self.subnets = Subnets(self._context)
+        self.groups = SecurityGroups(self._context)
+        self.rules = Rules(self._context)
+        self.ports = Ports(self._context, self.groups)
+        self.routers = Routers(self._context)
+        self.interfaces = Interfaces(self._context, self.routers)
+        self.floating_ips = FloatingIps(self._context)
         every: Sequence[Noun] = (self.networks, self.subnets, self.ports, self.groups, self.rules)
         self.nouns = {noun.kind.name: noun for noun in (*every, self.routers, self.floating_ips)}
-        self._servers = ServerPorts(self._parts, self.groups)
-        self._guests = GuestPorts(self._parts)
-        self._documents = HostDocuments(self._parts)
-        self._choice = Choice(self._parts, self.groups)
+        self._servers = ServerPorts(self._context, self.groups)
+        self._guests = GuestPorts(self._context)
+        self._documents = HostDocuments(self._context)
+        self._choice = PortChooser(self._context, self.groups)
 
     async def prepare(self, *, owner: str) -> None:
         """The first networks, once in a cloud's life. `owner` is the administrators' project."""
-        await prepare(self._parts, self.networks, self.subnets, owner)
+        await prepare(self._context, self.networks, self.subnets, owner)
 
     # -- for servers --------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Networks:
         async def body(tx: Tx) -> set[str]:
             return set(await marked_among(tx, server_ids))
 
-        return await self._parts.control.read(body) if server_ids else set()
+        return await self._context.control.read(body) if server_ids else set()
 
     # -- for hosts ----------------------------------------------------------------------------------------------------
 

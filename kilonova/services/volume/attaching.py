@@ -11,7 +11,7 @@ import msgspec
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.backends import pool_of
-from kilonova.services.volume.parts import Parts, Seal, change_volume
+from kilonova.services.volume.context import KeyDeriver, VolumeContext, change_volume
 from kilonova.services.volume.records import fetch_attachment, fetch_volume, insert
 from kilonova.services.volume.volume import (
     ATTACHED,
@@ -103,7 +103,7 @@ async def complete(tx: Tx, volume: Volume, attachment: Attachment, now: float) -
 
 async def cut(tx: Tx, volume: Volume, gone: Sequence[Attachment]) -> list[tuple[str, str]]:
     """Void the connections of attachments that shall go. Returns where they are to be dropped: the attachments go, and
-    the volume is free for others, only after that (`Parts.detach`). Empty: nothing of them is connected."""
+    the volume is free for others, only after that (`VolumeContext.detach`). Empty: nothing of them is connected."""
     closing = places(volume, gone)
     for attachment in gone:
         if attachment.is_connected:
@@ -114,12 +114,12 @@ async def cut(tx: Tx, volume: Volume, gone: Sequence[Attachment]) -> list[tuple[
     return closing
 
 
-async def detach(tx: Tx, parts: Parts, volume: Volume, gone: Sequence[Attachment]) -> Volume:
+async def detach(tx: Tx, context: VolumeContext, volume: Volume, gone: Sequence[Attachment]) -> Volume:
     """Their secrets go with them. The volume is what those that remain make it."""
     for attachment in gone:
         await rows.remove(tx, attachments, id=attachment.id)
     left = await fetch_volume(tx, volume.id)
-    values: dict[str, Any] = {"updated_at": parts.clock.now()}
+    values: dict[str, Any] = {"updated_at": context.clock.now()}
     if volume.status in _HELD or (gone and volume.status.startswith("error")):
         values["status"] = status_by(left.attachments)
     elif volume.status in (DOWNLOADING, EXTENDING, UPLOADING):
@@ -134,7 +134,9 @@ def status_by(there: Sequence[Attachment]) -> str:
     return next((status for status in (ATTACHING, RESERVED, DETACHING) if status in states), AVAILABLE)
 
 
-def connection_of(seal: Seal, volume: Volume, attachment: Attachment, *, with_secret: bool = True) -> dict[str, Any]:
+def connection_of(
+    seal: KeyDeriver, volume: Volume, attachment: Attachment, *, with_secret: bool = True
+) -> dict[str, Any]:
     """What a host needs to reach the volume; empty before it is connected."""
     if not attachment.is_connected:
         return {}
@@ -156,7 +158,7 @@ def connection_of(seal: Seal, volume: Volume, attachment: Attachment, *, with_se
     return {"driver_volume_type": "kilonova", "data": data}
 
 
-def secret_of(seal: Seal, attachment: Attachment) -> str:
+def secret_of(seal: KeyDeriver, attachment: Attachment) -> str:
     """Made from the key of the cloud, so that it lies nowhere; worth something while its attachment is connected."""
     return seal.derive(f"volume attachment {attachment.id} {attachment.connected_at!r}").hex()
 

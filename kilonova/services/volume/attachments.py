@@ -10,7 +10,7 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching, listing
-from kilonova.services.volume.parts import Parts, change_volume, visible_volume
+from kilonova.services.volume.context import VolumeContext, change_volume, visible_volume
 from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
 from kilonova.services.volume.volume import (
     ATTACHED,
@@ -34,22 +34,22 @@ Both = tuple[Volume, Attachment]
 
 
 class Attachments:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: VolumeContext) -> None:
+        self._context = context
 
     async def find(self, caller: Caller, attachment_id: str) -> Both:
         async def body(tx: Tx) -> Both:
             return await self._both(tx, caller, attachment_id)
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.Wanted) -> list[Both]:
+    async def list_(self, wanted: listing.VolumeQuery) -> list[Both]:
         async def body(tx: Tx) -> list[Both]:
             found = [attachment_of(row) for row in (await listing.find(tx, "attachment", wanted)).rows]
             of = await fetch_volumes(tx, (one.volume_id for one in found))
             return [(of[one.volume_id], one) for one in found]
 
-        return await self._parts.control.read(body)
+        return await self._context.control.read(body)
 
     async def create(
         self,
@@ -61,7 +61,7 @@ class Attachments:
         connector: Mapping[str, Any] | None = None,
     ) -> Both:
         """Reserved; with a connector, connected."""
-        attachment_id, now = self._parts.ids.uuid(), self._parts.clock.now()
+        attachment_id, now = self._context.ids.uuid(), self._context.clock.now()
 
         async def body(tx: Tx) -> Both:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -73,10 +73,10 @@ class Attachments:
                 made = await attaching.connect(tx, volume, made, host_of(connector), connector, now)
             return await fetch_volume(tx, volume_id), made
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def connect(self, caller: Caller, attachment_id: str, connector: Mapping[str, Any]) -> Both:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> Both:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
@@ -84,19 +84,19 @@ class Attachments:
             made = await attaching.connect(tx, volume, attachment, host_of(connector), connector, now)
             return await fetch_volume(tx, volume.id), made
 
-        volume, made = await self._parts.control.write(body)
-        await self._parts.close([(volume.backend, volume.id)])
+        volume, made = await self._context.control.write(body)
+        await self._context.close([(volume.backend, volume.id)])
         return volume, made
 
     async def complete(self, caller: Caller, attachment_id: str) -> None:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> None:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
             _check_changeable(caller, attachment)
             await attaching.complete(tx, volume, attachment, now)
 
-        await self._parts.control.write(body)
+        await self._context.control.write(body)
 
     async def delete(self, caller: Caller, attachment_id: str) -> list[Attachment]:
         """Those of the volume that remain."""
@@ -107,10 +107,10 @@ class Attachments:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
             _check_free(caller, [attachment])
             if not (closing := await attaching.cut(tx, volume, [attachment])):
-                left[:] = (await attaching.detach(tx, self._parts, volume, [attachment])).attachments
+                left[:] = (await attaching.detach(tx, self._context, volume, [attachment])).attachments
             return closing
 
-        await self._parts.detach(self._parts.control.write, body)
+        await self._context.detach(self._context.control.write, body)
         return left
 
     async def _both(self, tx: Tx, caller: Caller, attachment_id: str, *, lock: bool = False) -> Both:
@@ -145,17 +145,17 @@ class Attachments:
         await self._mark(caller, volume_id, status)
 
     async def _mark(self, caller: Caller, volume_id: str, status: Callable[[Volume], str]) -> None:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> None:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             await change_volume(tx, volume, {"status": status(volume), "updated_at": now})
 
-        await self._parts.control.write(body)
+        await self._context.control.write(body)
 
     async def initialize(self, caller: Caller, volume_id: str, connector: Mapping[str, Any]) -> dict[str, Any]:
         """A connection for whoever attaches afterwards; the same host again finds its own."""
-        attachment_id, now, host = self._parts.ids.uuid(), self._parts.clock.now(), host_of(connector)
+        attachment_id, now, host = self._context.ids.uuid(), self._context.clock.now(), host_of(connector)
 
         async def body(tx: Tx) -> Both:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -167,9 +167,9 @@ class Attachments:
                 await insert(tx, attachments, found)
             return volume, await attaching.connect(tx, volume, found, host, connector, now)
 
-        volume, made = await self._parts.control.write(body)
-        await self._parts.close([(volume.backend, volume.id)])
-        return attaching.connection_of(self._parts.seal, volume, made)
+        volume, made = await self._context.control.write(body)
+        await self._context.close([(volume.backend, volume.id)])
+        return attaching.connection_of(self._context.seal, volume, made)
 
     async def terminate(self, caller: Caller, volume_id: str, connector: Mapping[str, Any] | None) -> None:
         """Connections that nobody attached by: of that host, or all."""
@@ -182,16 +182,16 @@ class Attachments:
             gone = [one for one in begun if host in (None, one.host)]
             if closing := await attaching.cut(tx, volume, gone):
                 return closing
-            left = await attaching.detach(tx, self._parts, volume, gone)
+            left = await attaching.detach(tx, self._context, volume, gone)
             if left.status == ATTACHING:
                 await change_volume(tx, left, {"status": attaching.status_by(left.attachments)})
             return []
 
-        await self._parts.detach(self._parts.control.write, body)
+        await self._context.detach(self._context.control.write, body)
 
     async def attach(self, caller: Caller, volume_id: str, told: Mapping[str, Any]) -> None:
         """`told`: server_id or host, device, mode. What was connected before is what gets attached."""
-        now, attachment_id = self._parts.clock.now(), self._parts.ids.uuid()
+        now, attachment_id = self._context.clock.now(), self._context.ids.uuid()
 
         async def body(tx: Tx) -> None:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -210,7 +210,7 @@ class Attachments:
                 await rows.change(tx, attachments, {**given, "status": ATTACHED, "attached_at": now}, id=begun.id)
             await change_volume(tx, volume, {"status": IN_USE, "updated_at": now})
 
-        await self._parts.control.write(body)
+        await self._context.control.write(body)
 
     async def detach(self, caller: Caller, volume_id: str, attachment_id: str | None, *, force: bool = False) -> None:
         """Without an id: the only one there is. `force`: an administrator knows that nobody has it open."""
@@ -227,10 +227,10 @@ class Attachments:
             if not force:
                 _check_free(caller, gone)
             if not (closing := await attaching.cut(tx, volume, gone)):
-                await attaching.detach(tx, self._parts, volume, gone)
+                await attaching.detach(tx, self._context, volume, gone)
             return closing
 
-        await self._parts.detach(self._parts.control.write, body)
+        await self._context.detach(self._context.control.write, body)
 
 
 def _new(volume: Volume, attachment_id: str, now: float, **more: Any) -> Attachment:

@@ -13,8 +13,8 @@ from kilonova.schema.tables.volume import attachments, snapshots
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import insert_image
 from kilonova.services.volume import attaching
+from kilonova.services.volume.context import VolumeContext, change_volume, visible_snapshot, visible_volume
 from kilonova.services.volume.creating import check_image
-from kilonova.services.volume.parts import Parts, change_volume, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
 from kilonova.services.volume.records import snapshots_of
 from kilonova.services.volume.volume import (
@@ -60,13 +60,13 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     migration_status: str = ""
 
 
-class Changes:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+class VolumeChanges:
+    def __init__(self, context: VolumeContext) -> None:
+        self._context = context
 
     async def extend(self, caller: Caller, volume_id: str, size: int, *, attached: bool = False) -> Volume:
         """`attached`: the caller may do so while a server has it."""
-        work = self._parts.work(EXTEND, str(size))
+        work = self._context.work(EXTEND, str(size))
 
         async def body(tx: Tx) -> Volume:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -74,8 +74,8 @@ class Changes:
                 text = f"New size for extend must be greater than current size. (current: {volume.size}, extended: "
                 raise bad_input(f"{text}{size}).")
             require_status(volume, (AVAILABLE, IN_USE) if attached else (AVAILABLE,), "extend")
-            await self._parts.quotas.check_size(tx, volume.project_id, size)
-            await self._parts.quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: size - volume.size})
+            await self._context.quotas.check_size(tx, volume.project_id, size)
+            await self._context.quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: size - volume.size})
             return await self._begin(tx, volume, EXTENDING, work)
 
         return await self._accepted(body)
@@ -84,9 +84,9 @@ class Changes:
         self, caller: Caller, volume_id: str, image: Image, *, force: bool = False
     ) -> tuple[Volume, Image]:
         """Into a new image, whose record is made here and whose bytes follow. `force`: also while it is attached."""
-        now = self._parts.clock.now()
-        image = msgspec.structs.replace(image, id=self._parts.ids.uuid(), created_at=now, updated_at=now)
-        work = self._parts.work(UPLOAD, image.id)
+        now = self._context.clock.now()
+        image = msgspec.structs.replace(image, id=self._context.ids.uuid(), created_at=now, updated_at=now)
+        work = self._context.work(UPLOAD, image.id)
 
         async def body(tx: Tx) -> Volume:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -98,7 +98,7 @@ class Changes:
 
     async def revert(self, caller: Caller, volume_id: str, snapshot_id: str) -> Volume:
         """To its latest snapshot."""
-        work = self._parts.work(REVERT, snapshot_id)
+        work = self._context.work(REVERT, snapshot_id)
 
         async def body(tx: Tx) -> Volume:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -124,7 +124,7 @@ class Changes:
 
     async def reimage(self, caller: Caller, volume_id: str, image: Image, *, reserved: bool = False) -> Volume:
         """Replace its content by that of an image. `reserved`: also while it is reserved."""
-        work = self._parts.work(REIMAGE, image.id)
+        work = self._context.work(REIMAGE, image.id)
 
         async def body(tx: Tx) -> Volume:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -135,23 +135,23 @@ class Changes:
 
     async def retype(self, caller: Caller, volume_id: str, name_or_id: str) -> Volume:
         """Every type lies on the same kind of storage here, so only the record changes."""
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> Volume:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
-            new = await self._parts.types.visible(tx, caller, name_or_id)
+            new = await self._context.types.visible(tx, caller, name_or_id)
             require_status(volume, (AVAILABLE, IN_USE), "retype")
             if new.id == volume.type_id:
                 raise bad_volume(f"Volume {volume.id} has the type {new.name} already.")
             if new.is_multiattach != volume.multiattach and volume.status != AVAILABLE:
                 raise bad_input(f"Multiattach changes only while a volume is available, not {volume.status}.")
-            charge = self._parts.quotas.charge
+            charge = self._context.quotas.charge
             await charge(tx, volume.project_id, volume.type_id, {VOLUMES: -1, GIGABYTES: -volume.size})
             await charge(tx, volume.project_id, new.id, {VOLUMES: 1, GIGABYTES: volume.size})
             values = {"type_id": new.id, "multiattach": int(new.is_multiattach), "updated_at": now}
             return await change_volume(tx, volume, values)
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def set_bootable(self, caller: Caller, volume_id: str, bootable: bool) -> None:
         await self._set(caller, volume_id, {"bootable": int(bootable)})
@@ -162,7 +162,7 @@ class Changes:
     async def _set(
         self, caller: Caller, volume_id: str, values: Mapping[str, Any], allowed: tuple[str, ...] = ()
     ) -> None:
-        changes = {**values, "updated_at": self._parts.clock.now()}
+        changes = {**values, "updated_at": self._context.clock.now()}
 
         async def body(tx: Tx) -> None:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -170,11 +170,11 @@ class Changes:
                 require_status(volume, allowed, "update readonly flag")
             await change_volume(tx, volume, changes)
 
-        await self._parts.control.write(body)
+        await self._context.control.write(body)
 
     async def reset(self, caller: Caller, volume_id: str, said: Said) -> None:
         """An administrator's word. It changes what is shown; work under way goes on."""
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> list[tuple[str, str]]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -193,12 +193,12 @@ class Changes:
                 await rows.remove(tx, attachments, volume_id=volume_id)
             return []
 
-        await self._parts.detach(self._parts.control.write, body)
+        await self._context.detach(self._context.control.write, body)
 
     async def _begin(self, tx: Tx, volume: Volume, status: str, work: dict[str, Any]) -> Volume:
         return await change_volume(tx, volume, {"status": status, "previous_status": volume.status, **work})
 
     async def _accepted(self, body: Body[Volume]) -> Volume:
-        changed = await self._parts.control.write(body)
-        await self._parts.wake()
+        changed = await self._context.control.write(body)
+        await self._context.wake()
         return changed

@@ -16,7 +16,7 @@ from kilonova.domain.volume import Content
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching
 from kilonova.services.volume.attaching import connection_closed
-from kilonova.services.volume.parts import Parts, change_volume
+from kilonova.services.volume.context import VolumeContext, change_volume
 from kilonova.services.volume.records import attachment_of, fetch_volume
 from kilonova.services.volume.volume import READ_ONLY
 from kilonova.store import rows
@@ -28,8 +28,8 @@ LONGEST = 4096  # characters of a marker
 
 
 class Contents:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: VolumeContext) -> None:
+        self._context = context
 
     async def read(self, attachment_id: str, secret: str) -> str:
         return await self._do(Content(attachment=attachment_id, secret=secret))
@@ -44,7 +44,7 @@ class Contents:
             if row is None:
                 raise connection_closed(asked.attachment)
             attachment, volume = attachment_of(row), await fetch_volume(tx, row["volume_id"], lock=True)
-            right = attachment.is_connected and attaching.secret_of(self._parts.seal, attachment)
+            right = attachment.is_connected and attaching.secret_of(self._context.seal, attachment)
             if not right or not hmac.compare_digest(right.encode(), asked.secret.encode()):
                 raise connection_closed(asked.attachment)
             if asked.text is None:
@@ -57,7 +57,7 @@ class Contents:
             await change_volume(tx, volume, {"marker": marker})
             return marker
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def serve(self, bus: Bus) -> None:
         """Hosts ask over the bus: they never touch a database."""

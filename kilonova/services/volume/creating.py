@@ -13,8 +13,8 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.volume import volume_types, volumes
 from kilonova.services.image.image import ACTIVE, Image
 from kilonova.services.image.inspection import QCOW2
+from kilonova.services.volume.context import VolumeContext, visible_snapshot, visible_volume
 from kilonova.services.volume.files import PLAIN_FORMATS
-from kilonova.services.volume.parts import Parts, visible_snapshot, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
 from kilonova.services.volume.records import fetch_volume, insert
 from kilonova.services.volume.volume import (
@@ -54,7 +54,7 @@ class NewVolume(msgspec.Struct, frozen=True, kw_only=True):
     goes_with_server: bool = False
 
 
-class _Source(msgspec.Struct, frozen=True, kw_only=True):
+class _VolumeSource(msgspec.Struct, frozen=True, kw_only=True):
     """What the record of a new volume takes from where it comes from."""
 
     size: int | None = None
@@ -62,16 +62,18 @@ class _Source(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, Any] = {}
 
 
-async def create_volume(tx: Tx, parts: Parts, caller: Caller, new: NewVolume, volume_id: str, work_id: str) -> Volume:
+async def create_volume(
+    tx: Tx, context: VolumeContext, caller: Caller, new: NewVolume, volume_id: str, work_id: str
+) -> Volume:
     """Raises `Refused` before anything is written, or for the quota, which takes all of it back."""
     _check_sources(new)
     if new.zone and new.zone != ZONE:
         raise bad_input(f"Availability zone '{new.zone}' is invalid.")
     source = await _source(tx, caller, new)
-    of_type = await _type(tx, parts, caller, new.type or source.type_id)
+    of_type = await _type(tx, context, caller, new.type or source.type_id)
     size = _size(new, source)
-    backend = source.columns.get("backend") or await parts.backends.choose(tx)
-    await parts.quotas.check_size(tx, caller.project_id, size)
+    backend = source.columns.get("backend") or await context.backends.choose(tx)
+    await context.quotas.check_size(tx, caller.project_id, size)
     await tx.one(_HOLD_TYPE, id=of_type.id)  # nobody deletes it before this volume is there to be counted
     volume = Volume(
         **{
@@ -89,13 +91,13 @@ async def create_volume(tx: Tx, parts: Parts, caller: Caller, new: NewVolume, vo
             "made_for": new.made_for,
             "made_slot": new.made_slot,
             "goes_with_server": new.goes_with_server,
-            "created_at": parts.clock.now(),
+            "created_at": context.clock.now(),
             **source.columns,
             "backend": backend,
         }
     )
     await insert(tx, volumes, volume)
-    await parts.quotas.charge(tx, caller.project_id, of_type.id, {VOLUMES: 1, GIGABYTES: size})
+    await context.quotas.charge(tx, caller.project_id, of_type.id, {VOLUMES: 1, GIGABYTES: size})
     return await fetch_volume(tx, volume_id)
 
 
@@ -108,35 +110,35 @@ def _check_sources(new: NewVolume) -> None:
         )
 
 
-async def _type(tx: Tx, parts: Parts, caller: Caller, name_or_id: str) -> VolumeType:
+async def _type(tx: Tx, context: VolumeContext, caller: Caller, name_or_id: str) -> VolumeType:
     if name_or_id:
-        return await parts.types.visible(tx, caller, name_or_id)
-    return await parts.types.default_of(tx, caller)
+        return await context.types.visible(tx, caller, name_or_id)
+    return await context.types.default_of(tx, caller)
 
 
-async def _source(tx: Tx, caller: Caller, new: NewVolume) -> _Source:
+async def _source(tx: Tx, caller: Caller, new: NewVolume) -> _VolumeSource:
     """Locked, so that it stays until this volume's record says that it is needed."""
     if new.snapshot_id:
         return await _from_snapshot(tx, await visible_snapshot(tx, caller, new.snapshot_id, lock=True))
     if new.source_id:
         return _from_volume(await visible_volume(tx, caller, new.source_id, lock=True))
-    return _from_image(new.image) if new.image is not None else _Source()
+    return _from_image(new.image) if new.image is not None else _VolumeSource()
 
 
-async def _from_snapshot(tx: Tx, snapshot: Snapshot) -> _Source:
+async def _from_snapshot(tx: Tx, snapshot: Snapshot) -> _VolumeSource:
     if snapshot.status != AVAILABLE:
         raise bad_snapshot(f"Originating snapshot status must be one of {AVAILABLE} values, not {snapshot.status}.")
     origin = await fetch_volume(tx, snapshot.volume_id)
     columns = {"snapshot_id": snapshot.id, "marker": snapshot.marker, "backend": snapshot.backend}
     same = {"bootable": origin.bootable, "image_metadata": origin.image_metadata}
-    return _Source(size=snapshot.size, type_id=snapshot.type_id, columns={**columns, **same})
+    return _VolumeSource(size=snapshot.size, type_id=snapshot.type_id, columns={**columns, **same})
 
 
-def _from_volume(volume: Volume) -> _Source:
+def _from_volume(volume: Volume) -> _VolumeSource:
     require_status(volume, (AVAILABLE, IN_USE), "be copied")
     columns = {"source_id": volume.id, "marker": volume.marker, "backend": volume.backend}
     same = {"bootable": volume.bootable, "image_metadata": volume.image_metadata}
-    return _Source(size=volume.size, type_id=volume.type_id, columns={**columns, **same})
+    return _VolumeSource(size=volume.size, type_id=volume.type_id, columns={**columns, **same})
 
 
 def check_image(image: Image, size: int) -> None:
@@ -145,7 +147,7 @@ def check_image(image: Image, size: int) -> None:
     _check_room(image, size)
 
 
-def _from_image(image: Image) -> _Source:
+def _from_image(image: Image) -> _VolumeSource:
     if image.status != ACTIVE:
         raise bad_input(f"Image {image.id} is not active.")
     if image.disk_format not in FORMATS:
@@ -153,7 +155,7 @@ def _from_image(image: Image) -> _Source:
         raise bad_input(text)
     image.require_data()
     columns = {"image_id": image.id, "marker": image.content, "bootable": True}
-    return _Source(columns={**columns, "image_metadata": image_facts(image)})
+    return _VolumeSource(columns={**columns, "image_metadata": image_facts(image)})
 
 
 def image_facts(image: Image) -> dict[str, str]:
@@ -171,7 +173,7 @@ def image_facts(image: Image) -> dict[str, str]:
     return {**image.properties, **{name: str(value) for name, value in told.items() if value is not None}}
 
 
-def _size(new: NewVolume, source: _Source) -> int:
+def _size(new: NewVolume, source: _VolumeSource) -> int:
     size = new.size if new.size is not None else source.size
     if size is None:
         raise bad_input(f"Volume size '{size}' must be an integer and greater than 0")

@@ -1,4 +1,4 @@
-"""What hosts and those who change records ask of the keeper of a volume's file: to serve it, and to serve it no more
+"""What hosts and those who change records ask of the worker of a volume's file: to serve it, and to serve it no more
 (exports.py)."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def name_of(attachment: str, secret: str) -> str:
 
 
 async def ask_to_close(bus: Bus, closing: Iterable[tuple[str, str]]) -> None:
-    """Drop the connections of these (backend, volume) that the records do not have any more. A keeper that is away does
+    """Drop the connections of these (backend, volume) that the records do not have any more. A worker that is away does
     it before it serves anybody, so nothing waits for it here."""
     for backend, volume_id in closing:
         try:

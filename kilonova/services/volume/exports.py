@@ -4,8 +4,8 @@ has opened.
 The records are the truth. A host shows the secret of its connection and gets an address. An export whose attachment is
 gone, or was connected again and has another secret, is ended: at once where the one who changed the record asks for it
 (`close`), at the next look otherwise, and always before another host opens the volume or anything is done to its file.
-All of a volume's exports are processes of the one keeper of its file, so nobody else can be served meanwhile, and a
-keeper that dies between a record and its process finds both when it starts again.
+All of a volume's exports are processes of the one worker of its file, so nobody else can be served meanwhile, and a
+worker that dies between a record and its process finds both when it starts again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.volume_opening import GrownVolume, OpenedVolume, VolumeOpening
 from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.services.volume.attaching import connection_closed, secret_of
+from kilonova.services.volume.context import KeyDeriver
 from kilonova.services.volume.export_requests import CLOSE, GROWN, OPEN, escaped, name_of, write_private
 from kilonova.services.volume.nbd import KEYS, SOCKET, Nbd, Served
-from kilonova.services.volume.parts import Seal
 from kilonova.services.volume.records import attachment_of, fetch_volumes
 from kilonova.services.volume.volume import DELETE, DETACHING, READ_ONLY, REIMAGE, REVERT, Attachment, Volume
 from kilonova.store import rows
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 GROWN_SECONDS = 60.0
 TELL_SECONDS = 5.0  # between two tries to tell a host
 EXPORT_FILE = "export.json"
-REPLACED = (REIMAGE, REVERT, DELETE)  # works after which a file is another one, or gone
+REPLACED = (REIMAGE, REVERT, DELETE)  # tasks after which a file is another one, or gone
 
 _OF_BACKEND = Sql(
     select(attachments)
@@ -78,7 +78,13 @@ class Listening:
 
 class Exports:
     def __init__(
-        self, control: Store, seal: Seal, backend: str, files: Path, folder: Path, listening: Listening | None = None
+        self,
+        control: Store,
+        seal: KeyDeriver,
+        backend: str,
+        files: Path,
+        folder: Path,
+        listening: Listening | None = None,
     ) -> None:
         self._control, self._seal, self._backend = control, seal, backend
         self._files, self._listening = files.absolute(), listening or Listening()

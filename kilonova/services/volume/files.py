@@ -35,7 +35,7 @@ _ZEROS = bytes(BATCH)
 _FICLONE = 0x40049409  # the ioctl of Linux that lets two files share their blocks until one of them is written to
 
 
-class Room(NamedTuple):
+class DiskCapacity(NamedTuple):
     total_gb: int
     free_gb: int
 
@@ -63,7 +63,7 @@ class Backing(Protocol):
     def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
         """All of it, as a raw disk or as a qcow2."""
 
-    async def room(self) -> Room: ...
+    async def room(self) -> DiskCapacity: ...
 
     def stop(self) -> None:
         """Copies under way end soon, unfinished."""
@@ -105,14 +105,14 @@ class NoBytes:
         for chunk in (b"",):
             yield chunk
 
-    async def room(self) -> Room:
-        return Room(1_000_000, 1_000_000)
+    async def room(self) -> DiskCapacity:
+        return DiskCapacity(1_000_000, 1_000_000)
 
     def stop(self) -> None:
         pass
 
 
-class Files:
+class VolumeFiles:
     def __init__(self, folder: Path, reserve: DiskReserve | None = None) -> None:
         self.folder, self._reserve = folder, reserve or DiskReserve(0)
         self._stopping = threading.Event()
@@ -254,10 +254,10 @@ class Files:
             finally:
                 file.close()
 
-    async def room(self) -> Room:
+    async def room(self) -> DiskCapacity:
         with _storage():
             found = await FILES.run(self._room)
-        return Room(found.total // GIBIBYTE, found.free // GIBIBYTE)
+        return DiskCapacity(found.total // GIBIBYTE, found.free // GIBIBYTE)
 
     def _room(self) -> shutil._ntuple_diskusage:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

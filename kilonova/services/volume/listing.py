@@ -26,15 +26,15 @@ TABLES: dict[str, Table] = {"volume": volumes, "snapshot": snapshots, "attachmen
 _TEXTS = ("name", "description", "server_id", "host", "snapshot_id", "source_id", "migration_status")
 
 
-class Condition(NamedTuple):
+class VolumeCondition(NamedTuple):
     column: str  # of HAS: the kind of metadata
     operator: str
     value: Any  # of HAS: name and value
 
 
-class Wanted(NamedTuple):
+class VolumeQuery(NamedTuple):
     project_id: str | None = None  # None: of all
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[VolumeCondition, ...] = ()
     order: tuple[Order, ...] = ()
     limit: int = 1000
     offset: int = 0
@@ -42,12 +42,12 @@ class Wanted(NamedTuple):
     nothing: bool = False  # it was asked for what nothing has
 
 
-class Found(NamedTuple):
+class ListResult(NamedTuple):
     rows: Sequence[Row]
     total: int  # of all, not only of this page; 0 when nobody asked
 
 
-class _Shape(NamedTuple):
+class _VolumeQueryShape(NamedTuple):
     """All that changes the text of the statement."""
 
     noun: str
@@ -55,21 +55,26 @@ class _Shape(NamedTuple):
     conditions: tuple[tuple[str, str], ...]
 
 
-async def find(tx: Tx, noun: str, wanted: Wanted, *, counted: bool = False) -> Found:
+async def find(tx: Tx, noun: str, wanted: VolumeQuery, *, counted: bool = False) -> ListResult:
     if wanted.nothing:
-        return Found([], 0)
-    shape = _Shape(noun, wanted.project_id is not None, tuple((one.column, one.operator) for one in wanted.conditions))
+        return ListResult([], 0)
+    shape = _VolumeQueryShape(
+        noun, wanted.project_id is not None, tuple((one.column, one.operator) for one in wanted.conditions)
+    )
     values = _values(wanted)
     order = complete(wanted.order)
     after = await _marked(tx, noun, wanted, order) if wanted.marker else {}
     page = _page(shape, order, bool(wanted.marker))
     found = await tx.all(page, **values, **after, most=wanted.limit, skip=wanted.offset) if wanted.limit else []
-    return Found(found, await _count(tx, shape, values) if counted else 0)
+    return ListResult(found, await _count(tx, shape, values) if counted else 0)
 
 
 async def summary(tx: Tx, project_id: str | None) -> tuple[int, int, dict[str, list[str]]]:
     """How many volumes, of how many GB, and which values each name of their metadata has."""
-    shape, values = _Shape("volume", project_id is not None, ()), {} if project_id is None else {"project": project_id}
+    shape, values = (
+        _VolumeQueryShape("volume", project_id is not None, ()),
+        {} if project_id is None else {"project": project_id},
+    )
     row = await tx.one(_sums(shape), **values)
     assert row is not None
     metadata: dict[str, list[str]] = {}
@@ -78,7 +83,7 @@ async def summary(tx: Tx, project_id: str | None) -> tuple[int, int, dict[str, l
     return row["count"], int(row["size"]), metadata
 
 
-def _values(wanted: Wanted) -> dict[str, Any]:
+def _values(wanted: VolumeQuery) -> dict[str, Any]:
     values: dict[str, Any] = {} if wanted.project_id is None else {"project": wanted.project_id}
     for number, one in enumerate(wanted.conditions):
         if one.operator == HAS:
@@ -88,14 +93,14 @@ def _values(wanted: Wanted) -> dict[str, Any]:
     return values
 
 
-async def _marked(tx: Tx, noun: str, wanted: Wanted, order: Sequence[Order]) -> dict[str, Any]:
+async def _marked(tx: Tx, noun: str, wanted: VolumeQuery, order: Sequence[Order]) -> dict[str, Any]:
     row = await rows.fetch(tx, TABLES[noun], id=wanted.marker)
     if row is None or (wanted.project_id is not None and row["project_id"] != wanted.project_id):
         raise Refused(f"{noun}_not_found", f"The marker {wanted.marker[:MOST_SHOWN]} is not a {noun} that you can see.")
     return keyset.place([_none(column, row[column]) for column, _ in order])
 
 
-async def _count(tx: Tx, shape: _Shape, values: dict[str, Any]) -> int:
+async def _count(tx: Tx, shape: _VolumeQueryShape, values: dict[str, Any]) -> int:
     row = await tx.one(_counted(shape), **values)
     return 0 if row is None else int(row["count"])
 
@@ -109,7 +114,7 @@ def _none(column: str, value: Any) -> Any:
 
 
 @lru_cache(SHAPES_KEPT)
-def _page(shape: _Shape, order: tuple[Order, ...], marked: bool) -> Sql:
+def _page(shape: _VolumeQueryShape, order: tuple[Order, ...], marked: bool) -> Sql:
     table = TABLES[shape.noun]
     where = _where(shape)
     keys = [keyset.By(_sortable(table, one.column), one.descending) for one in order]
@@ -120,25 +125,25 @@ def _page(shape: _Shape, order: tuple[Order, ...], marked: bool) -> Sql:
 
 
 @lru_cache(SHAPES_KEPT)
-def _counted(shape: _Shape) -> Sql:
+def _counted(shape: _VolumeQueryShape) -> Sql:
     return Sql(select(func.count().label("count")).select_from(TABLES[shape.noun]).where(*_where(shape)))
 
 
 @lru_cache(SHAPES_KEPT)
-def _sums(shape: _Shape) -> Sql:
+def _sums(shape: _VolumeQueryShape) -> Sql:
     size = func.coalesce(func.sum(volumes.c.size), 0).label("size")
     return Sql(select(func.count().label("count"), size).select_from(volumes).where(*_where(shape)))
 
 
 @lru_cache(SHAPES_KEPT)
-def _distinct(shape: _Shape) -> Sql:
+def _distinct(shape: _VolumeQueryShape) -> Sql:
     columns = (volume_metadata.c.name, volume_metadata.c.value)
     both = volume_metadata.join(volumes, volumes.c.id == volume_metadata.c.thing_id)
     statement = select(*columns).select_from(both).where(volume_metadata.c.kind == USER, *_where(shape))
     return Sql(statement.distinct().order_by(*columns))
 
 
-def _where(shape: _Shape) -> list[ColumnElement[bool]]:
+def _where(shape: _VolumeQueryShape) -> list[ColumnElement[bool]]:
     table = TABLES[shape.noun]
     where: list[ColumnElement[bool]] = [table.c.project_id == bindparam("project")] if shape.of_project else []
     return where + [_condition(table, number, *one) for number, one in enumerate(shape.conditions)]

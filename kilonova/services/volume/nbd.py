@@ -163,7 +163,7 @@ class Nbd:
             # To its end, also when cancelled: whoever has the lock next must see the process, or it is never ended.
             await FILES.run_to_its_end(self._start, name, served)
         elif name not in self._watching and name not in self._stopped:
-            await FILES.run(self._signal, name, signal.SIGCONT)  # a former keeper may have left it stopped
+            await FILES.run(self._signal, name, signal.SIGCONT)  # a former worker may have left it stopped
         await self._until_it_answers(name, served)
 
     def _start(self, name: str, served: Served) -> None:

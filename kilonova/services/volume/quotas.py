@@ -48,12 +48,12 @@ _USE = Sql(
 _TYPE_NAMES = Sql(select(volume_types.c.id, volume_types.c.name))
 
 
-class Quota(msgspec.Struct, frozen=True):
+class VolumeQuota(msgspec.Struct, frozen=True):
     limit: int
     in_use: int = 0
 
 
-class Quotas:
+class VolumeQuotas:
     def __init__(self, control: Store, defaults: Mapping[str, int] | None = None) -> None:
         self._control = control
         self._configured = {**DEFAULTS, **(defaults or {})}
@@ -78,10 +78,10 @@ class Quotas:
             text = f"Requested volume size {size}G is larger than maximum allowed limit {limit}G."
             raise Refused("volume_too_large", text)
 
-    async def show(self, project_id: str) -> dict[str, Quota]:
+    async def show(self, project_id: str) -> dict[str, VolumeQuota]:
         """By resource, with those of each type."""
 
-        async def body(tx: Tx) -> dict[str, Quota]:
+        async def body(tx: Tx) -> dict[str, VolumeQuota]:
             limits = await self._limits(tx, project_id)
             types = {row["id"]: row["name"] for row in await tx.all(_TYPE_NAMES)}
             used: dict[str, int] = {}
@@ -90,7 +90,7 @@ class Quotas:
                 if not of_type or of_type in types:
                     used[f"{row['resource']}_{types[of_type]}" if of_type else row["resource"]] = row["used"]
             every = [*DEFAULTS, *(f"{resource}_{name}" for name in types.values() for resource in COUNTED)]
-            return {name: Quota(limits.get(name, UNLIMITED), used.get(name, 0)) for name in every}
+            return {name: VolumeQuota(limits.get(name, UNLIMITED), used.get(name, 0)) for name in every}
 
         return await self._control.read(body)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.volume import SnapshotState
 from kilonova.schema.tables.volume import attachments, snapshots
-from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work
+from kilonova.services.volume.context import VolumeContext, change_snapshot, snapshot_work
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
 from kilonova.services.volume.records import fetch_snapshot, fetch_volume, insert
 from kilonova.services.volume.snapshots import new_snapshot
@@ -19,11 +19,11 @@ FenceKey = tuple[str, int, int]  # server, turn, ordinal
 
 
 class ServerSnapshots:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: VolumeContext) -> None:
+        self._context = context
 
     async def snapshot(self, fence: FenceKey, *, snapshot_id: str, attachment_id: str, name: str, user_id: str) -> None:
-        work_id, now = self._parts.ids.uuid(), self._parts.clock.now()
+        work_id, now = self._context.ids.uuid(), self._context.clock.now()
 
         async def body(tx: Tx) -> None:
             if await rows.fetch(tx, snapshots, id=snapshot_id) is not None:
@@ -37,10 +37,10 @@ class ServerSnapshots:
             new = new_snapshot(volume, **owner, id=snapshot_id, work_id=work_id, created_at=now, name=name)
             await insert(tx, snapshots, new)
             charged = {SNAPSHOTS: 1, GIGABYTES: volume.size}
-            await self._parts.quotas.charge(tx, volume.project_id, volume.type_id, charged)
+            await self._context.quotas.charge(tx, volume.project_id, volume.type_id, charged)
 
         await self._fenced(fence, body)
-        await self._parts.wake()
+        await self._context.wake()
 
     async def snapshot_state(self, snapshot_id: str) -> SnapshotState | None:
         async def body(tx: Tx) -> SnapshotState | None:
@@ -49,10 +49,10 @@ class ServerSnapshots:
                 return None
             return SnapshotState(id=row["id"], status=row["status"], size=row["size"], reason=row["reason"])
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
     async def drop_snapshot(self, fence: FenceKey, *, snapshot_id: str) -> None:
-        work = snapshot_work(self._parts, DELETE)
+        work = snapshot_work(self._context, DELETE)
 
         async def body(tx: Tx) -> None:
             if await rows.fetch(tx, snapshots, lock=True, id=snapshot_id) is None:
@@ -62,7 +62,7 @@ class ServerSnapshots:
                 await change_snapshot(tx, found, {**work, "status": DELETING})
 
         await self._fenced(fence, body)
-        await self._parts.wake()
+        await self._context.wake()
 
     async def _fenced(self, fence: FenceKey, body: Body[T]) -> T:
         async def whole(tx: Tx) -> T:
@@ -70,6 +70,6 @@ class ServerSnapshots:
             return await body(tx)
 
         try:
-            return await self._parts.control.write(whole)
+            return await self._context.control.write(whole)
         except Refused as why:
             raise Failed(why.code, why.message, final=True) from why

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import Attached, BootSource, VolumeState
 from kilonova.schema.tables.volume import attachments, volumes
@@ -18,8 +18,8 @@ from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
 from kilonova.services.volume import attaching
 from kilonova.services.volume.changing import begin_reimage
+from kilonova.services.volume.context import VolumeContext
 from kilonova.services.volume.creating import NewVolume, create_volume, no_image
-from kilonova.services.volume.parts import Parts
 from kilonova.services.volume.records import (
     attachment_of,
     fetch_attachment,
@@ -65,13 +65,13 @@ class ServerVolumes(ServerSnapshots):
             attaching.check_reservable(volume, None, READ_WRITE, by_compute=True)
             return _state(volume)
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
     async def state(self, volume_id: str) -> VolumeState:
         async def body(tx: Tx) -> VolumeState:
             return _state(await fetch_volume(tx, volume_id))
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
     async def create_for_boot(
         self,
@@ -87,8 +87,8 @@ class ServerVolumes(ServerSnapshots):
         zone: str = "",
         delete_on_termination: bool = False,
     ) -> str:
-        volume_id, work_id = self._parts.ids.uuid(), self._parts.ids.uuid()
-        caller = Caller(user=Named(user_id, user_id), project=Named(project_id, project_id))
+        volume_id, work_id = self._context.ids.uuid(), self._context.ids.uuid()
+        caller = Caller(user=IdentityRef(user_id, user_id), project=IdentityRef(project_id, project_id))
 
         async def body(tx: Tx) -> str:
             there = await rows.fetch(tx, volumes, made_for=fence[0], made_slot=slot)
@@ -107,10 +107,10 @@ class ServerVolumes(ServerSnapshots):
                 made_slot=slot,
                 goes_with_server=delete_on_termination,
             )
-            return (await create_volume(tx, self._parts, caller, new, volume_id, work_id)).id
+            return (await create_volume(tx, self._context, caller, new, volume_id, work_id)).id
 
         made = await self._fenced(fence, body)
-        await self._parts.wake()
+        await self._context.wake()
         return made
 
     async def hold(self, tx: Tx, fence: FenceKey, *, project_id: str, devices: Mapping[str, str]) -> None:
@@ -144,12 +144,12 @@ class ServerVolumes(ServerSnapshots):
         there = await rows.fetch(tx, attachments, volume_id=volume_id, **made_by)
         if there is not None:
             return str(there["id"])
-        ids: dict[str, Any] = {"id": self._parts.ids.uuid(), "volume_id": volume_id, "project_id": project_id}
-        new = Attachment(**ids, **made_by, **more, created_at=self._parts.clock.now())
+        ids: dict[str, Any] = {"id": self._context.ids.uuid(), "volume_id": volume_id, "project_id": project_id}
+        new = Attachment(**ids, **made_by, **more, created_at=self._context.clock.now())
         return (await attaching.reserve(tx, volume, new)).id
 
     async def connect(self, fence: FenceKey, *, attachment_id: str, host: str) -> dict[str, Any]:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> tuple[Volume, Attachment, list[tuple[str, str]]]:
             volume, attachment = await _held(tx, fence[0], attachment_id)
@@ -159,11 +159,11 @@ class ServerVolumes(ServerSnapshots):
             return volume, made, places(volume, [attachment])
 
         volume, attachment, closing = await self._fenced(fence, body)
-        await self._parts.close(closing)
-        return attaching.connection_of(self._parts.seal, volume, attachment)
+        await self._context.close(closing)
+        return attaching.connection_of(self._context.seal, volume, attachment)
 
     async def reimage(self, fence: FenceKey, *, attachment_id: str, image_id: str) -> None:
-        work = self._parts.work(REIMAGE, image_id)
+        work = self._context.work(REIMAGE, image_id)
 
         async def body(tx: Tx) -> None:
             volume, attachment = await _held(tx, fence[0], attachment_id)
@@ -177,10 +177,10 @@ class ServerVolumes(ServerSnapshots):
             await begin_reimage(tx, volume, image, work)
 
         await self._fenced(fence, body)
-        await self._parts.wake()
+        await self._context.wake()
 
     async def complete(self, fence: FenceKey, *, attachment_id: str) -> None:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> None:
             await attaching.complete(tx, *await _held(tx, fence[0], attachment_id), now)
@@ -199,13 +199,13 @@ class ServerVolumes(ServerSnapshots):
                 pass
             return []
 
-        await self._parts.detach(partial(self._fenced, fence), body)
+        await self._context.detach(partial(self._fenced, fence), body)
 
     async def release(self, fence: FenceKey, *, attachment_id: str) -> None:
         async def body(tx: Tx) -> list[tuple[str, str]]:
             return (await self._release(tx, fence, attachment_id))[1]
 
-        await self._parts.detach(partial(self._fenced, fence), body)
+        await self._context.detach(partial(self._fenced, fence), body)
 
     async def _release(
         self, tx: Tx, fence: FenceKey, attachment_id: str
@@ -217,7 +217,7 @@ class ServerVolumes(ServerSnapshots):
         volume = await fetch_volume(tx, row["volume_id"], lock=True)
         gone = [one for one in volume.attachments if one.id == attachment_id]
         if not (closing := await attaching.cut(tx, volume, gone)):
-            await attaching.detach(tx, self._parts, volume, gone)
+            await attaching.detach(tx, self._context, volume, gone)
         return next(iter(gone), None), closing
 
     async def release_all(self, fence: FenceKey, *, delete: Sequence[str] = (), slots: Sequence[int] = ()) -> None:
@@ -235,13 +235,13 @@ class ServerVolumes(ServerSnapshots):
             if closing := [place for volume, gone in found for place in await attaching.cut(tx, volume, gone)]:
                 return closing
             for volume, gone in found:
-                left = await attaching.detach(tx, self._parts, volume, gone)
+                left = await attaching.detach(tx, self._context, volume, gone)
                 if volume.id in going:
-                    await _delete(tx, self._parts, left)
+                    await _delete(tx, self._context, left)
             return []
 
-        await self._parts.detach(partial(self._fenced, fence), body)
-        await self._parts.wake()
+        await self._context.detach(partial(self._fenced, fence), body)
+        await self._context.wake()
 
     async def set_delete_on_termination(self, fence: FenceKey, *, attachment_id: str, delete: bool) -> None:
         values = {"goes_with_server": int(delete)}
@@ -263,15 +263,15 @@ class ServerVolumes(ServerSnapshots):
                 told.setdefault(one.server_id or "", []).append(_attached(of[one.volume_id], one))
             return told
 
-        return await self._parts.control.read(body) if server_ids else {}
+        return await self._context.control.read(body) if server_ids else {}
 
     async def connection(self, attachment_id: str) -> dict[str, Any]:
         async def body(tx: Tx) -> dict[str, Any]:
             attachment = await fetch_attachment(tx, attachment_id)
             volume = await fetch_volume(tx, attachment.volume_id)
-            return attaching.connection_of(self._parts.seal, volume, attachment)
+            return attaching.connection_of(self._context.seal, volume, attachment)
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
 
 def _of_compute(volume: Volume, server_id: str) -> list[Attachment]:
@@ -300,10 +300,10 @@ async def _own_row(tx: Tx, server_id: str, attachment_id: str) -> Row | None:
     return row if row is not None and row["turn"] > 0 else None
 
 
-async def _delete(tx: Tx, parts: Parts, volume: Volume) -> None:
+async def _delete(tx: Tx, context: VolumeContext, volume: Volume) -> None:
     """With the server it was made for; one that somebody made a snapshot of, or uses elsewhere, stays."""
     try:
-        await accept_delete(tx, parts, volume, force=True)
+        await accept_delete(tx, context, volume, force=True)
     except Refused as why:
         if why.code != "invalid_volume":
             raise

@@ -8,19 +8,19 @@ from typing import Any
 from kilonova.services.image.service import Images
 from kilonova.services.volume.attachments import Attachments
 from kilonova.services.volume.backends import Backends
-from kilonova.services.volume.changing import Changes
+from kilonova.services.volume.changing import VolumeChanges
 from kilonova.services.volume.content import Contents
+from kilonova.services.volume.context import Close, KeyDeriver, VolumeContext
 from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.files import Backing
-from kilonova.services.volume.keeper import SUBJECT, Keeper
-from kilonova.services.volume.parts import Close, Parts, Seal
-from kilonova.services.volume.quotas import Quotas
+from kilonova.services.volume.quotas import VolumeQuotas
 from kilonova.services.volume.servers import ServerVolumes
 from kilonova.services.volume.snapshots import Snapshots
+from kilonova.services.volume.tasks import VolumeTasks
 from kilonova.services.volume.types import Types
 from kilonova.services.volume.volume import DEFAULT_TYPE, ZONE
 from kilonova.services.volume.volumes import VolumeRecords
-from kilonova.services.volume.works import Works
+from kilonova.services.volume.worker import SUBJECT, VolumeWorker
 from kilonova.world import Bus, Clock, Ids, Store
 
 
@@ -40,7 +40,7 @@ class Volumes:
         control: Store,
         clock: Clock,
         ids: Ids,
-        seal: Seal,
+        seal: KeyDeriver,
         *,
         bus: Bus | None = None,
         backend: str = "",
@@ -48,28 +48,30 @@ class Volumes:
         quota_defaults: Mapping[str, int] | None = None,
         close: Close = _nothing_open,
     ) -> None:
-        """`backend`: the one whose files this process keeps, if it keeps some (`keeper`). `close`: see `Parts`."""
+        """`backend`: the one whose files this process keeps, if any (`worker`). `close`: see `VolumeContext`."""
         self._control, self._clock = control, clock
-        self.quotas = Quotas(control, quota_defaults)
+        self.quotas = VolumeQuotas(control, quota_defaults)
         self.types = Types(control, clock, ids, default_type)
         self.backends = Backends(control, backend)
         wake = _waking(bus) if bus is not None else _nobody
-        self.parts = Parts(control, clock, ids, seal, self.quotas, self.types, self.backends, wake, close)
-        self.volumes = VolumeRecords(self.parts)
-        self.changes = Changes(self.parts)
-        self.snapshots = Snapshots(self.parts)
-        self.attachments = Attachments(self.parts)
-        self.contents = Contents(self.parts)
-        self.servers = ServerVolumes(self.parts)
+        self.context = VolumeContext(control, clock, ids, seal, self.quotas, self.types, self.backends, wake, close)
+        self.volumes = VolumeRecords(self.context)
+        self.changes = VolumeChanges(self.context)
+        self.snapshots = Snapshots(self.context)
+        self.attachments = Attachments(self.context)
+        self.contents = Contents(self.context)
+        self.servers = ServerVolumes(self.context)
 
     async def prepare(self) -> None:
         """The first type, once in a cloud's life."""
         await self.types.prepare()
 
-    def keeper(self, backing: Backing, images: Images | None, exports: Exports | None = None, **limits: Any) -> Keeper:
+    def worker(
+        self, backing: Backing, images: Images | None, exports: Exports | None = None, **limits: Any
+    ) -> VolumeWorker:
         """Who does the work on this backend's files; `limits`: see there."""
-        works = Works(self._control, self._clock, self.quotas, backing, images)
-        return Keeper(self._control, self._clock, self.backends, backing, works, exports, **limits)
+        tasks = VolumeTasks(self._control, self._clock, self.quotas, backing, images)
+        return VolumeWorker(self._control, self._clock, self.backends, backing, tasks, exports, **limits)
 
 
 def _waking(bus: Bus) -> Callable[[], Awaitable[None]]:

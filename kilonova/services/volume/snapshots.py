@@ -8,7 +8,13 @@ from typing import Any
 from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
-from kilonova.services.volume.parts import Parts, change_snapshot, snapshot_work, visible_snapshot, visible_volume
+from kilonova.services.volume.context import (
+    VolumeContext,
+    change_snapshot,
+    snapshot_work,
+    visible_snapshot,
+    visible_volume,
+)
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
 from kilonova.services.volume.records import fetch_snapshot, insert, is_being_copied, set_metadata, whole_snapshots
 from kilonova.services.volume.volume import (
@@ -29,27 +35,27 @@ from kilonova.world import Tx
 
 
 class Snapshots:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: VolumeContext) -> None:
+        self._context = context
 
     async def find(self, caller: Caller, snapshot_id: str) -> Snapshot:
         async def body(tx: Tx) -> Snapshot:
             return await visible_snapshot(tx, caller, snapshot_id)
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.Wanted, *, counted: bool = False) -> tuple[list[Snapshot], int]:
+    async def list_(self, wanted: listing.VolumeQuery, *, counted: bool = False) -> tuple[list[Snapshot], int]:
         async def body(tx: Tx) -> tuple[list[Snapshot], int]:
             found = await listing.find(tx, "snapshot", wanted, counted=counted)
             return await whole_snapshots(tx, found.rows), found.total
 
-        return await self._parts.control.read(body)
+        return await self._context.control.read(body)
 
     async def create(
         self, caller: Caller, volume_id: str, *, in_use: bool = False, metadata: dict[str, str], **told: Any
     ) -> Snapshot:
         """`in_use`: also of a volume that is attached. `told`: a name, a description."""
-        snapshot_id, work_id, now = self._parts.ids.uuid(), self._parts.ids.uuid(), self._parts.clock.now()
+        snapshot_id, work_id, now = self._context.ids.uuid(), self._context.ids.uuid(), self._context.clock.now()
 
         async def body(tx: Tx) -> Snapshot:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -60,25 +66,25 @@ class Snapshots:
             )
             await insert(tx, snapshots, new)
             charged = {SNAPSHOTS: 1, GIGABYTES: volume.size}
-            await self._parts.quotas.charge(tx, new.project_id, volume.type_id, charged)
+            await self._context.quotas.charge(tx, new.project_id, volume.type_id, charged)
             return await fetch_snapshot(tx, snapshot_id)
 
-        made = await self._parts.control.write(body)
-        await self._parts.wake()
+        made = await self._context.control.write(body)
+        await self._context.wake()
         return made
 
     async def describe(self, caller: Caller, snapshot_id: str, values: Mapping[str, Any]) -> Snapshot:
         """A name, a description; and, of whoever may, a state and how far it is."""
-        changes = {**values, "updated_at": self._parts.clock.now()}
+        changes = {**values, "updated_at": self._context.clock.now()}
 
         async def body(tx: Tx) -> Snapshot:
             snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
             return await change_snapshot(tx, snapshot, changes)
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def edit_metadata(self, caller: Caller, snapshot_id: str, edit: Edit) -> dict[str, str]:
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> dict[str, str]:
             snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
@@ -87,10 +93,10 @@ class Snapshots:
             await change_snapshot(tx, snapshot, {"updated_at": now})
             return new
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def delete(self, caller: Caller, snapshot_id: str, *, force: bool = False) -> None:
-        work = snapshot_work(self._parts, DELETE)
+        work = snapshot_work(self._context, DELETE)
 
         async def body(tx: Tx) -> None:
             snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
@@ -103,8 +109,8 @@ class Snapshots:
                 raise bad_snapshot(f"Snapshot {snapshot_id} is a source of a volume that is being created.")
             await change_snapshot(tx, snapshot, {**work, "status": DELETING})
 
-        await self._parts.control.write(body)
-        await self._parts.wake()
+        await self._context.control.write(body)
+        await self._context.wake()
 
 
 def new_snapshot(volume: Volume, **told: Any) -> Snapshot:

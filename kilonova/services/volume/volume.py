@@ -47,7 +47,7 @@ SNAPSHOT_STATES = frozenset({CREATING, AVAILABLE, ERROR, DELETING, "deleted", "u
 MAY_DELETE = (AVAILABLE, ERROR, "error_restoring", ERROR_EXTENDING, "error_managing")
 MAY_DELETE_SNAPSHOT = (AVAILABLE, ERROR)
 
-CREATE, EXTEND, UPLOAD, REVERT, DELETE = "create", "extend", "upload", "revert", "delete"  # works
+CREATE, EXTEND, UPLOAD, REVERT, DELETE = "create", "extend", "upload", "revert", "delete"  # tasks
 REIMAGE = "reimage"  # the same
 UNDER_WAY = {  # the status while each piece of work is under way
     CREATE: CREATING,

@@ -8,8 +8,8 @@ from typing import Any
 from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
+from kilonova.services.volume.context import VolumeContext, change_volume, snapshot_work, visible_volume
 from kilonova.services.volume.creating import NewVolume, create_volume
-from kilonova.services.volume.parts import Parts, change_volume, snapshot_work, visible_volume
 from kilonova.services.volume.quotas import GIGABYTES
 from kilonova.services.volume.records import (
     is_being_copied,
@@ -36,43 +36,43 @@ Edit = Callable[[dict[str, str]], dict[str, str]]
 
 
 class VolumeRecords:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: VolumeContext) -> None:
+        self._context = context
 
     async def find(self, caller: Caller, volume_id: str) -> Volume:
         async def body(tx: Tx) -> Volume:
             return await visible_volume(tx, caller, volume_id)
 
-        return await self._parts.control.read(body, few=True)
+        return await self._context.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.Wanted, *, counted: bool = False) -> tuple[list[Volume], int]:
+    async def list_(self, wanted: listing.VolumeQuery, *, counted: bool = False) -> tuple[list[Volume], int]:
         async def body(tx: Tx) -> tuple[list[Volume], int]:
             found = await listing.find(tx, "volume", wanted, counted=counted)
             return await whole_volumes(tx, found.rows), found.total
 
-        return await self._parts.control.read(body)
+        return await self._context.control.read(body)
 
     async def summary(self, project_id: str | None) -> tuple[int, int, dict[str, list[str]]]:
         async def body(tx: Tx) -> tuple[int, int, dict[str, list[str]]]:
             return await listing.summary(tx, project_id)
 
-        return await self._parts.control.read(body)
+        return await self._context.control.read(body)
 
     async def create(self, caller: Caller, new: NewVolume) -> Volume:
-        volume_id, work_id = self._parts.ids.uuid(), self._parts.ids.uuid()
+        volume_id, work_id = self._context.ids.uuid(), self._context.ids.uuid()
 
         async def body(tx: Tx) -> Volume:
-            return await create_volume(tx, self._parts, caller, new, volume_id, work_id)
+            return await create_volume(tx, self._context, caller, new, volume_id, work_id)
 
-        made = await self._parts.control.write(body)
-        await self._parts.wake()
+        made = await self._context.control.write(body)
+        await self._context.wake()
         return made
 
     async def describe(
         self, caller: Caller, volume_id: str, values: Mapping[str, Any], metadata: dict[str, str] | None
     ) -> Volume:
         """`values`: a name, a description; `metadata` replaces what there is."""
-        changes = {**values, "updated_at": self._parts.clock.now()}
+        changes = {**values, "updated_at": self._context.clock.now()}
 
         async def body(tx: Tx) -> Volume:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -80,11 +80,11 @@ class VolumeRecords:
                 await set_metadata(tx, volume_id, USER, metadata)
             return await change_volume(tx, volume, changes)
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def edit_metadata(self, caller: Caller, volume_id: str, kind: str, edit: Edit) -> dict[str, str]:
         """`edit` says what it shall be, or raises; it may be asked twice."""
-        now = self._parts.clock.now()
+        now = self._context.clock.now()
 
         async def body(tx: Tx) -> dict[str, str]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -93,20 +93,22 @@ class VolumeRecords:
             await change_volume(tx, volume, {"updated_at": now})
             return new
 
-        return await self._parts.control.write(body)
+        return await self._context.control.write(body)
 
     async def delete(self, caller: Caller, volume_id: str, *, force: bool = False, cascade: bool = False) -> None:
         """`force`: in any state but attached. `cascade`: with its snapshots."""
 
         async def body(tx: Tx) -> None:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
-            await accept_delete(tx, self._parts, volume, force=force, cascade=cascade)
+            await accept_delete(tx, self._context, volume, force=force, cascade=cascade)
 
-        await self._parts.control.write(body)
-        await self._parts.wake()
+        await self._context.control.write(body)
+        await self._context.wake()
 
 
-async def accept_delete(tx: Tx, parts: Parts, volume: Volume, *, force: bool = False, cascade: bool = False) -> None:
+async def accept_delete(
+    tx: Tx, context: VolumeContext, volume: Volume, *, force: bool = False, cascade: bool = False
+) -> None:
     """Raises `Refused` when the volume is needed. Its row is locked."""
     if volume.work == DELETE:
         return
@@ -121,11 +123,11 @@ async def accept_delete(tx: Tx, parts: Parts, volume: Volume, *, force: bool = F
         raise bad_volume(f"Volume {volume.id} has {len(there)} snapshots; delete them first, or use cascade.")
     for snapshot in there:
         await _check_cascade(tx, volume, snapshot, force)
-        await rows.change(tx, snapshots, {"status": DELETING, **snapshot_work(parts, DELETE)}, id=snapshot.id)
+        await rows.change(tx, snapshots, {"status": DELETING, **snapshot_work(context, DELETE)}, id=snapshot.id)
     if volume.work == EXTEND:  # it will not grow any more
         unused = int(volume.work_value) - volume.size
-        await parts.quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: -unused})
-    await change_volume(tx, volume, {"status": DELETING, **parts.work(DELETE)})
+        await context.quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: -unused})
+    await change_volume(tx, volume, {"status": DELETING, **context.work(DELETE)})
 
 
 async def _check_cascade(tx: Tx, volume: Volume, snapshot: Snapshot, force: bool) -> None:

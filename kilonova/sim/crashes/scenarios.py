@@ -45,7 +45,7 @@ from kilonova.sim.crashes.outcomes import (
 )
 from kilonova.sim.crashes.outcomes import SERVER as SERVER
 from kilonova.sim.lab.cloud import HOUR, CloudShape, SimCloud
-from kilonova.sim.lab.flavors import BOARD, LARGE, LEAN, OFFER, PINNED, ROOMY, SMALL, VCPUS
+from kilonova.sim.lab.flavors import LARGE, LEAN, OFFER, PINNED, ROOMY, SMALL, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import read_records
 from kilonova.sim.lab.uploads import image_params
 
@@ -54,7 +54,7 @@ PLAIN = CloudShape(limits=SPARING)
 TWO_CELLS = CloudShape(hosts=4, cells=2, limits=SPARING)
 NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
 STAYING = CloudShape(hosts=1, limits=Limits(flush_seconds=5.0, allow_resize_to_same_host=True))
-PINNING = CloudShape(vcpus=VCPUS, board=BOARD, offer=OFFER, limits=SPARING)
+PINNING = CloudShape(vcpus=VCPUS, topology=TOPOLOGY, offer=OFFER, limits=SPARING)
 STORED = CloudShape(volumes=2, limits=SPARING)
 WATCHED = CloudShape(limits=Limits(flush_seconds=5.0, watch=WatchRules(automatic=True)))
 EVERYTHING = CloudShape(addresses=4, ports=1, volumes=2, rare_volumes=True, groups=("anti-affinity",), limits=SPARING)

@@ -14,7 +14,7 @@ from kilonova.domain.failure_watch import WatchRules
 from kilonova.engine.limits import Limits
 from kilonova.sim.histories.acts import LYING, POLICIES, History, WatchShape
 from kilonova.sim.histories.acts import draw as draw
-from kilonova.sim.histories.player import Player
+from kilonova.sim.histories.player import HistoryPlayer
 from kilonova.sim.histories.watch import FenceCommand
 from kilonova.sim.invariants import hardware_claims, images
 from kilonova.sim.invariants.invariants import overbooked, refused_blindly, under_way, violations
@@ -22,7 +22,7 @@ from kilonova.sim.invariants.living_hosts import LOOK_EVERY as LOOK_EVERY_SECOND
 from kilonova.sim.invariants.living_hosts import LivingHosts
 from kilonova.sim.invariants.watch_promises import WatchPromises
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
-from kilonova.sim.lab.flavors import BOARD, OFFER, VCPUS
+from kilonova.sim.lab.flavors import OFFER, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import Records, read_records
 from kilonova.sim.lab.rest import audited, come_to_rest, come_to_rest_settled
 from kilonova.sim.loop.faults import CommitLuck, Weather
@@ -32,7 +32,7 @@ LAST_SECONDS = 200.0  # after the last act, until a host that fell silent is fen
 
 
 @dataclass
-class Told:
+class HistoryResult:
     """How a history ended."""
 
     history: History
@@ -62,7 +62,7 @@ def make_cloud(history: History, *, marks: bool = False) -> SimCloud:
         cells=history.cells,
         conductors=history.conductors,
         vcpus=VCPUS,
-        board=BOARD,
+        topology=TOPOLOGY,
         offer=OFFER,
         shared_storage="pool" if history.shared else "",
         addresses=history.addresses + ports if history.addresses else 0,
@@ -92,7 +92,7 @@ def _rules(shape: WatchShape | None) -> WatchRules:
     )
 
 
-def run(history: History) -> Told:
+def run(history: History) -> HistoryResult:
     cloud = make_cloud(history)
     try:
         return _play(cloud, history)
@@ -100,10 +100,10 @@ def run(history: History) -> Told:
         cloud.close()
 
 
-def _play(cloud: SimCloud, history: History) -> Told:
+def _play(cloud: SimCloud, history: History) -> HistoryResult:
     cloud.start_all()
     cloud.loop.run_for(70.0)
-    player, promises = Player(cloud), _promises(cloud)
+    player, promises = HistoryPlayer(cloud), _promises(cloud)
     last = 0.0 if promises is None else LAST_SECONDS
     living, seen = LivingHosts(cloud), list[str]()
     for number, act in enumerate(history.acts, start=1):
@@ -122,7 +122,7 @@ def _play(cloud: SimCloud, history: History) -> Told:
     found += [*refused_blindly(records), *images.done_without_image(records)]
     found += [*player.done_twice(), *player.wrong, *audited(cloud)]
     found += promises.at_rest(records) if promises is not None else []
-    return Told(history, found, digest(records), len(records.table("operations")), records)
+    return HistoryResult(history, found, digest(records), len(records.table("operations")), records)
 
 
 def _promises(cloud: SimCloud) -> WatchPromises | None:
@@ -131,7 +131,7 @@ def _promises(cloud: SimCloud) -> WatchPromises | None:
 
 def _wait(
     cloud: SimCloud,
-    player: Player,
+    player: HistoryPlayer,
     living: LivingHosts,
     promises: WatchPromises | None,
     seconds: float,

@@ -10,7 +10,7 @@ import msgspec
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
 from kilonova.engine.abandon import abandon, resume
-from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
@@ -53,7 +53,7 @@ def _evacuate_params(act: Act) -> dict[str, Any]:
 WORDS = {"cancel": _cancel, "abandon": _abandon, "resume": resume}
 
 
-class Player:
+class HistoryPlayer:
     """Does the acts. What the api refuses is part of the history; what it acknowledged must not be lost."""
 
     def __init__(self, cloud: SimCloud) -> None:
@@ -101,7 +101,7 @@ class Player:
         ask = Ask(kind=kind, server_id=server, cause=self.cloud.cause(), params=params)
         work = {"remove": remove, "retry": rebuild_unplaced, "snapshot": submit_snapshot}.get(act.do, submit)
 
-        def send(key: Key | None) -> None:
+        def send(key: IdempotencyKey | None) -> None:
             keyed = msgspec.structs.replace(ask, key=key)
             self.ask(lambda engine: work(engine, keyed), lambda done: self._answered(act.server, key, done))
 
@@ -136,12 +136,12 @@ class Player:
         record = f"bdm-{act.server}-{word}-{len(self.newest)}"
         return {"id": record, "volume_id": volume, "delete_on_termination": word.endswith("!")}
 
-    def _send(self, act: Act, send: Callable[[Key | None], None]) -> None:
+    def _send(self, act: Act, send: Callable[[IdempotencyKey | None], None]) -> None:
         """Once, or again with the same key by a client that is not sure; the last time the body differs (law 10)."""
         if not act.again:
             send(None)
             return
-        key = Key(f"key-{len(self.answers)}", act.do, "body")
+        key = IdempotencyKey(f"key-{len(self.answers)}", act.do, "body")
         self.answers[key.key] = set()
         send(key)
         for later in act.again:
@@ -162,7 +162,7 @@ class Player:
         wanted = NewServers(flavor=servers[0].flavor, least=most, most=most, make=lambda count: servers)
         cause = self.cloud.cause()
 
-        def send(key: Key | None) -> None:
+        def send(key: IdempotencyKey | None) -> None:
             self.ask(
                 lambda engine: create_many(engine, wanted, cause, key),
                 lambda made: self._acknowledge(slots, key, made),
@@ -175,13 +175,15 @@ class Player:
         self.lives[slot] = self.lives.get(slot, 0) + 1
         return slot not in self.ids or self.ids[slot] in self.deleted
 
-    def _acknowledge(self, slots: Sequence[int], key: Key | None, made: Sequence[tuple[str, Accepted]]) -> None:
+    def _acknowledge(
+        self, slots: Sequence[int], key: IdempotencyKey | None, made: Sequence[tuple[str, Accepted]]
+    ) -> None:
         for slot, (server, accepted) in zip(slots, made, strict=True):
             self.acknowledged.add(server)
             self.ids[slot] = server
             self._answered(slot, key, accepted)
 
-    def _answered(self, slot: int, key: Key | None, accepted: Accepted) -> None:
+    def _answered(self, slot: int, key: IdempotencyKey | None, accepted: Accepted) -> None:
         self.newest[slot] = accepted.operation_id
         if key is not None:
             self.answers[key.key].add((key.body_hash, accepted.operation_id))

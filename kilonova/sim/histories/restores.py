@@ -23,8 +23,8 @@ from kilonova.engine.restored import begin_era
 from kilonova.engine.submit import submit
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
 from kilonova.sim.histories.acts import History
-from kilonova.sim.histories.histories import Told, digest, make_cloud
-from kilonova.sim.histories.player import Player
+from kilonova.sim.histories.histories import HistoryResult, digest, make_cloud
+from kilonova.sim.histories.player import HistoryPlayer
 from kilonova.sim.invariants import invariants
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import Records, read_records
@@ -40,7 +40,7 @@ Disks = set[tuple[str, str, int, str]]  # host, server, copy, what is on it
 Running = dict[str, int]  # server: how many guests
 
 
-def run_restored(history: History) -> Told:
+def run_restored(history: History) -> HistoryResult:
     cloud = make_cloud(history, marks=True)
     try:
         return _play(cloud, history)
@@ -48,13 +48,13 @@ def run_restored(history: History) -> Told:
         cloud.close()
 
 
-def _play(cloud: SimCloud, history: History) -> Told:
+def _play(cloud: SimCloud, history: History) -> HistoryResult:
     source = random.Random(f"{history.seed}:restore")
     backup_at = source.randrange(len(history.acts) // 4, 3 * len(history.acts) // 4)
     chosen = _choose(source, cloud.databases)
     cloud.start_all()
     cloud.loop.run_for(130.0)
-    player = Player(cloud)
+    player = HistoryPlayer(cloud)
     backup = Path()
     for number, act in enumerate(history.acts):
         cloud.loop.run_for(act.after)
@@ -68,7 +68,7 @@ def _play(cloud: SimCloud, history: History) -> Told:
     found += [f"{one} is gone" for one in sorted(files - {*cloud.files.sizes, *cloud.files.lost})]
     found += [*invariants.after_restore(records, cloud), *player.wrong]
     count = len(records.table("operations"))
-    return Told(history, [f"{'+'.join(chosen)}: {what}" for what in found], digest(records), count, records)
+    return HistoryResult(history, [f"{'+'.join(chosen)}: {what}" for what in found], digest(records), count, records)
 
 
 def _choose(source: random.Random, databases: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kilonova.compute.drivers.board import hardware_of
+from kilonova.compute.drivers.simulated_topology import hardware_of
 from kilonova.compute.host_claims import PREFIX
 from kilonova.domain.hardware import HostClaim, HostHardware, conflicts
 from kilonova.domain.owned import flavors_left
@@ -63,7 +63,7 @@ def _wishes(flavor: str) -> bool:
 
 def _hardware(cloud: SimCloud, host: str) -> HostHardware:
     machine = cloud.hardware.host(host)
-    return hardware_of(machine.board, machine.vcpus, machine.memory_mb, cloud.shape.offer)
+    return hardware_of(machine.topology, machine.vcpus, machine.memory_mb, cloud.shape.offer)
 
 
 def _kept(cloud: SimCloud, host: str) -> Held:

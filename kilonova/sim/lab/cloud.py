@@ -19,9 +19,9 @@ from typing import Any, TypeVar, cast
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
-from kilonova.compute.drivers.board import Board
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 from kilonova.compute.drivers.volumes import BusVolumes
 from kilonova.compute.offer import Offer
 from kilonova.conductor.service import Conductor
@@ -32,7 +32,7 @@ from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
 from kilonova.ha.watch import Watch
 from kilonova.notifications.sender import Sender
-from kilonova.notifications.target import Target
+from kilonova.notifications.target import NotificationTarget
 from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.revisions import role_of
@@ -84,7 +84,7 @@ def template() -> Path:
 
 
 @dataclass
-class Role:
+class SimulatedProcess:
     """One simulated process."""
 
     name: str
@@ -110,14 +110,14 @@ class CloudShape:
     copy_seconds: float = 1.0
     addresses: int = 0  # of its network; without any it has none
     ports: int = 0  # that lie there to be given to servers; each has one of the addresses
-    board: Board = field(default_factory=Board)  # NUMA cells, threads and cards of each host
+    topology: SimulatedTopology = field(default_factory=SimulatedTopology)  # NUMA cells, threads and cards of each host
     offer: Offer = field(default_factory=Offer)  # and what of them guests may have
     traits: Sequence[str] = ()  # that each host announces besides its driver's own
     volumes: int = 0  # that lie there to be attached
     rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
     groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
     limits: Limits = field(default_factory=Limits)
-    notified: Target | None = None  # gets the notifications, where the limits name a notifier
+    notified: NotificationTarget | None = None  # gets the notifications, where the limits name a notifier
     most_notifications: int = 10_000  # that may wait in each database
     marks: bool = False  # processes and hosts notice an older copy of a database (law 15)
 
@@ -151,7 +151,7 @@ class SimCloud:
         self.laid = Laid("", [])  # its network
         self.stock = Stock()  # its volumes
         self.files = NoBytes()  # what they are made of; outlives whoever keeps them
-        self.roles: dict[str, Role] = {}
+        self.roles: dict[str, SimulatedProcess] = {}
         self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
         self._lives: dict[str, int] = {}
         self._skews: dict[str, float] = {}  # by role, where it was set; it outlives the process
@@ -178,7 +178,7 @@ class SimCloud:
             shared_storage=shape.shared_storage,
             boot_seconds=shape.boot_seconds,
             copy_seconds=shape.copy_seconds,
-            board=shape.board,
+            topology=shape.topology,
             traits=shape.traits,
         )
         self.hardware.on_power(host, lambda on: self._power(host, on))
@@ -242,7 +242,7 @@ class SimCloud:
             image=None if stores is None else ServerImages(stores.control, clock),
             uploads=BusUploads(bus, clock) if is_host else None,
         )
-        role = Role(name, process, world, stores, volumes=volumes)
+        role = SimulatedProcess(name, process, world, stores, volumes=volumes)
         if stores is not None:
             process.on_kill(stores.drop)
         self.roles[name] = role
@@ -288,14 +288,14 @@ class SimCloud:
             self.at_door(name)
         await asyncio.sleep(0)
 
-    async def _live(self, role: Role) -> None:
+    async def _live(self, role: SimulatedProcess) -> None:
         """A role that cannot start ends, and its supervisor tries again."""
         try:
             await self._run(role)
         except KilonovaError:
             self.loop.call_later(0.0, self.crash, role.name, context=contextvars.Context())
 
-    async def _run(self, role: Role) -> None:
+    async def _run(self, role: SimulatedProcess) -> None:
         limits = self.shape.limits
         await role.world.bus.start()
         if role.stores is None:
@@ -321,7 +321,7 @@ class SimCloud:
         else:
             await serve_uploads(role.engine, self.directory / "images")
             if role.volumes is not None and self.shape.volumes:
-                await role.volumes.keeper(self.files, None).start(role.world.bus)
+                await role.volumes.worker(self.files, None).start(role.world.bus)
         role.ready.set()
 
     async def _keep_marks(self, name: str, stores: OpenStores, clock: Clock) -> None:

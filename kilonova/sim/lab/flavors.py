@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kilonova.compute.drivers.board import Board
+from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 from kilonova.compute.offer import Offer
 from kilonova.domain.hardware_options import SimulatedCard
 from kilonova.domain.hardware_wish import wish_of
@@ -41,6 +41,6 @@ HEAVY = flavor("heavy", 1, 1024, 10, {"resources:VCPU": "2"})  # claims more tha
 PINNED = flavor("pinned", 2, 1024, 10, {"hw:cpu_policy": "dedicated", "pci_passthrough:alias": "nic:1"})
 
 # Four CPUs for everybody, four to be pinned in two cells, one card with two functions.
-BOARD = Board(nodes=2, cards=(CARD,))
+TOPOLOGY = SimulatedTopology(nodes=2, cards=(CARD,))
 OFFER = Offer(frozenset({2, 3, 6, 7}), frozenset({0, 1, 4, 5}), (DeviceSpec(vendor_id="8086"),))
 VCPUS = 8

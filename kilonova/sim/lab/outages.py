@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from kilonova.domain.errors import Unreachable
 from kilonova.store.cell_store import DroppableStore
-from kilonova.store.instruments import Faults, Stats
+from kilonova.store.instruments import CommitFaults, Stats
 from kilonova.world import Body, Row
 
 T = TypeVar("T")
@@ -63,11 +63,11 @@ class Breakable:
         return self.inner.stats
 
     @property
-    def faults(self) -> Faults | None:
+    def faults(self) -> CommitFaults | None:
         return self.inner.faults
 
     @faults.setter
-    def faults(self, faults: Faults | None) -> None:
+    def faults(self, faults: CommitFaults | None) -> None:
         self.inner.faults = faults
 
     async def write(self, body: Body[T]) -> T:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.schema.tables.server_groups import server_groups
 from kilonova.services.image.image import ACTIVE, PUBLIC, Image
 from kilonova.services.image.records import insert_image
@@ -18,7 +18,7 @@ from kilonova.sim.lab.network import PROJECT
 from kilonova.store import rows
 from kilonova.world import Store, Tx
 
-OWNER = Caller(user=Named("demo", "demo"), project=Named(PROJECT, PROJECT))
+OWNER = Caller(user=IdentityRef("demo", "demo"), project=IdentityRef(PROJECT, PROJECT))
 BACKEND = "sim"
 IMAGES = ("another", "third")  # that a volume can be re-imaged with
 SHARED = VolumeType(id="", name="shared", extra_specs={"multiattach": "<is> True"})
@@ -34,25 +34,25 @@ class Stock(msgspec.Struct, frozen=True):
 
 async def lay_volumes(volumes: Volumes, files: NoBytes, count: int) -> Stock:
     await volumes.prepare()
-    keeper = volumes.keeper(files, None)
-    await keeper.settle()  # it says that it is there
+    worker = volumes.worker(files, None)
+    await worker.settle()  # it says that it is there
     named = [NewVolume(size=1, name=f"volume{number}") for number in range(1, count + 1)]
     made = [(await volumes.volumes.create(OWNER, new)).id for new in named]
-    await keeper.settle()
+    await worker.settle()
     if count:
-        await volumes.parts.control.write(_put_images)
+        await volumes.context.control.write(_put_images)
     return Stock(made)
 
 
 async def lay_rare_volumes(volumes: Volumes, files: NoBytes, stock: Stock) -> Stock:
     """One that can be shared, and a snapshot to boot from."""
-    keeper = volumes.keeper(files, None)
+    worker = volumes.worker(files, None)
     await volumes.types.create(SHARED)
     shared = await volumes.volumes.create(OWNER, NewVolume(size=1, name="shared", type=SHARED.name))
     system = await volumes.volumes.create(OWNER, NewVolume(size=1, name="system"))
-    await keeper.settle()
+    await worker.settle()
     snapshot = await volumes.snapshots.create(OWNER, system.id, metadata={}, name="snapshot")
-    await keeper.settle()
+    await worker.settle()
     return msgspec.structs.replace(stock, shared=shared.id, snapshot=snapshot.id)
 
 

@@ -21,12 +21,12 @@ from kilonova.sim.lab.stock import OWNER
 from kilonova.sim.lab.uploads import image_params
 
 if TYPE_CHECKING:
-    from kilonova.sim.stories.player import Player
+    from kilonova.sim.stories.player import StoryPlayer
     from kilonova.sim.stories.trouble import StoryCloud
 
 
 @dataclass
-class Answer:
+class PendingResponse:
     """Of the api, to come. `judge` gets the result or the error and says what is wrong with it."""
 
     coming: asyncio.Future[Any]
@@ -40,10 +40,10 @@ def must_work(result: Any, error: Exception | None) -> str | None:
 class ImageRequests:
     """Public methods are verbs."""
 
-    player: Player
+    player: StoryPlayer
     cloud: StoryCloud
 
-    def _rebuild_from(self, server: str, image_id: str, asked: dict[str, Any]) -> Answer:
+    def _rebuild_from(self, server: str, image_id: str, asked: dict[str, Any]) -> PendingResponse:
         server_id, cause = self.player.names.server_id(server), self.cloud.cause()
 
         async def ask(engine: Engine) -> Accepted:
@@ -56,7 +56,7 @@ class ImageRequests:
 
         return self._ask(ask)
 
-    def snapshot(self, server: str, name: str, volumes: str = "false") -> Answer:
+    def snapshot(self, server: str, name: str, volumes: str = "false") -> PendingResponse:
         """createImage; `volumes`: of a server that boots from one."""
         kind = "snapshot_volumes" if either(volumes, "true", "false") else "snapshot"
         image_id, server_id = self.player.names.server_id(f"image {name}"), self.player.names.server_id(server)
@@ -66,7 +66,7 @@ class ImageRequests:
         ask = Ask(kind=kind, server_id=server_id, cause=self.cloud.cause(), params=params)
         return self._ask(lambda engine: submit_snapshot(engine, ask))
 
-    def delete_image(self, name: str) -> Answer:
+    def delete_image(self, name: str) -> PendingResponse:
         """Its owner deletes it, in whatever state it is."""
         image_id = self.player.snapshots[name]
 
@@ -77,7 +77,7 @@ class ImageRequests:
 
         return self._ask(ask)
 
-    def image_quota(self, bytes: int) -> Answer:
+    def image_quota(self, bytes: int) -> PendingResponse:
         """Bytes of images that the project may have."""
         return self._ask(lambda engine: ImageQuotas(engine.world.db.control).set(PROJECT, bytes))
 
@@ -85,8 +85,8 @@ class ImageRequests:
         self,
         work: Callable[[Engine], Awaitable[Any]],
         judge: Callable[[Any, Exception | None], str | None] = must_work,
-    ) -> Answer:
-        return Answer(self.cloud.ask(work), judge)
+    ) -> PendingResponse:
+        return PendingResponse(self.cloud.ask(work), judge)
 
 
 def either(word: str, yes: str, no: str) -> bool:

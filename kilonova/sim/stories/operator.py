@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.audit.run import audit as audited
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted
 from kilonova.engine.core import Engine
@@ -16,18 +16,18 @@ from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.changing import Said
 from kilonova.sim.lab.network import PROJECT
-from kilonova.sim.stories.requests import Answer, Requests
+from kilonova.sim.stories.requests import PendingResponse, Requests
 from kilonova.store import rows
 from kilonova.store.findings import all_findings, journal_of
 from kilonova.world import Tx
 
-ADMIN = Caller(user=Named("admin", "admin"), project=Named(PROJECT, PROJECT), roles=("admin",))
+ADMIN = Caller(user=IdentityRef("admin", "admin"), project=IdentityRef(PROJECT, PROJECT), roles=("admin",))
 
 
 class OperatorRequests(Requests):
     """Public methods are verbs."""
 
-    def abandon(self, server: str, reason: str = "it will never work") -> Answer:
+    def abandon(self, server: str, reason: str = "it will never work") -> PendingResponse:
         """The step that the server's live operation waits for."""
         database, operation_id = self._live(server)
 
@@ -37,7 +37,7 @@ class OperatorRequests(Requests):
 
         return self._ask(ask)
 
-    def try_now(self, server: str) -> Answer:
+    def try_now(self, server: str) -> PendingResponse:
         """The step that the server's live operation waits for."""
         database, operation_id = self._live(server)
 
@@ -47,7 +47,7 @@ class OperatorRequests(Requests):
 
         return self._ask(ask)
 
-    def settle(self, server: str, reason: str = "seen to") -> Answer:
+    def settle(self, server: str, reason: str = "seen to") -> PendingResponse:
         """All that abandoned steps left of this server."""
         server_id = self.player.names.server_id(server)
 
@@ -60,7 +60,7 @@ class OperatorRequests(Requests):
 
         return self._ask(ask)
 
-    def forget(self, host: str) -> Answer:
+    def forget(self, host: str) -> PendingResponse:
         """As `DELETE /os-services/ID`."""
 
         async def ask(engine: Engine) -> None:
@@ -69,7 +69,7 @@ class OperatorRequests(Requests):
 
         return self._ask(ask)
 
-    def gone(self, host: str, reason: str = "it burnt down") -> Answer:
+    def gone(self, host: str, reason: str = "it burnt down") -> PendingResponse:
         """The host is declared gone."""
         cause = self.cloud.cause()
 
@@ -79,7 +79,7 @@ class OperatorRequests(Requests):
 
         return self._ask(ask, self._joined(f"host_gone {host}"))
 
-    def repair(self, *finds: str) -> Answer:
+    def repair(self, *finds: str) -> PendingResponse:
         """An audit puts right what it finds: these sentences."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
@@ -92,11 +92,11 @@ class OperatorRequests(Requests):
 
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=True), judge)
 
-    def volume_status(self, **words: str) -> list[Answer]:
+    def volume_status(self, **words: str) -> list[PendingResponse]:
         """`volume1: error`: an administrator's word (os-reset_status)."""
         return [self._reset(volume, word) for volume, word in words.items()]
 
-    def _reset(self, volume: str, word: str) -> Answer:
+    def _reset(self, volume: str, word: str) -> PendingResponse:
         volume_id = self._volume(volume)
 
         async def ask(engine: Engine) -> None:
@@ -106,7 +106,7 @@ class OperatorRequests(Requests):
 
         return self._ask(ask)
 
-    def force_detach(self, volume: str) -> Answer:
+    def force_detach(self, volume: str) -> PendingResponse:
         """By an administrator, through the Volume API; compute hears nothing of it."""
         volume_id = self._volume(volume)
 
@@ -117,11 +117,11 @@ class OperatorRequests(Requests):
 
         return self._ask(ask)
 
-    def connect_elsewhere(self, **machines: str) -> list[Answer]:
+    def connect_elsewhere(self, **machines: str) -> list[PendingResponse]:
         """`volume1: rescue`: written past compute, the volume is connected to that machine too; to "" no more."""
         return [self._connect(volume, machine) for volume, machine in machines.items()]
 
-    def _connect(self, volume: str, machine: str) -> Answer:
+    def _connect(self, volume: str, machine: str) -> PendingResponse:
         volume_id = self._volume(volume)
         other = f"elsewhere-{volume}"
 

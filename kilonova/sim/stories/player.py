@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.board import Board
+from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 from kilonova.compute.offer import Offer
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.hardware_options import SimulatedCard
@@ -20,11 +20,11 @@ from kilonova.sim.lab.flavors import LARGE, PINNED, ROOMY, SMALL, flavor
 from kilonova.sim.loop.event_loop import TimeLimit
 from kilonova.sim.stories.file import Lined, Story, StoryError, fill_in
 from kilonova.sim.stories.names import Names
-from kilonova.sim.stories.requests import Answer
+from kilonova.sim.stories.requests import PendingResponse
 from kilonova.sim.stories.scene import Scene
 from kilonova.sim.stories.trouble import StoryCloud
 from kilonova.sim.stories.verbs import Verbs
-from kilonova.sim.stories.watch import Event, Watch
+from kilonova.sim.stories.watch import Event, StoryWatch
 
 FLAVORS = {"small": SMALL, "large": LARGE, "roomy": ROOMY, "pinned": PINNED}
 START_UP = 20.0  # virtual seconds before a story begins: all hosts have registered
@@ -32,7 +32,7 @@ PATIENCE = 600.0  # virtual seconds for an answer or an `until`
 QUIET = (*Verbs.LET_TIME_PASS, "parallel", "expect_refused", "audit")  # they speak for themselves in the log
 
 
-class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class MachineSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The inside of each host; without it, CPUs are all alike and for everybody."""
 
     numa_nodes: int = 1
@@ -42,8 +42,8 @@ class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pci: list[SimulatedCard] = []
 
     @property
-    def board(self) -> Board:
-        return Board(self.numa_nodes, self.cpu_threads, {}, self.pci)
+    def topology(self) -> SimulatedTopology:
+        return SimulatedTopology(self.numa_nodes, self.cpu_threads, {}, self.pci)
 
     @property
     def offer(self) -> Offer:
@@ -61,7 +61,7 @@ class Cue:
     do: list[Lined]
 
 
-class Player:
+class StoryPlayer:
     def __init__(self, story: Story, values: dict[str, Any]) -> None:
         self.story = story
         self.script: list[Lined] = fill_in(story.script, values)
@@ -71,13 +71,13 @@ class Player:
         self.cloud = StoryCloud(_shape(story, cluster), story.name)
         self.names = Names()
         self.snapshots: dict[str, str] = {}  # images of servers, by their names: their ids
-        self.watch = Watch(self.cloud, self.names, self.tell, self._cue)
+        self.watch = StoryWatch(self.cloud, self.names, self.tell, self._cue)
         self.verbs = Verbs(self)
         self.log: list[str] = []
         self.found: list[str] = []
         self.taker = ""  # the role that committed what the last `when` waited for
         self._cues: list[Cue] = []
-        self._answers: list[tuple[str, Answer]] = []
+        self._answers: list[tuple[str, PendingResponse]] = []
         self._unfinished = 0  # cues whose steps are still being done
         self._began = 0.0
         self._is_over = False
@@ -126,7 +126,7 @@ class Player:
         answers = self.begin(entry)
         self.run_until(lambda: all(answer.coming.done() for answer in answers), PATIENCE, "an answer of the api")
 
-    def begin(self, entry: dict[str, Any]) -> list[Answer]:
+    def begin(self, entry: dict[str, Any]) -> list[PendingResponse]:
         """Do one step; answers that are still to come are judged later."""
         ((verb, what),) = entry.items()
         if verb not in QUIET:
@@ -255,7 +255,7 @@ def told(what: Any) -> str:
 def _shape(story: Story, cluster: dict[str, Any]) -> CloudShape:
     try:
         limits = msgspec.convert(cluster.pop("limits", {}), Limits, strict=False)
-        machine = msgspec.convert(cluster.pop("machine", {}), Machine, strict=False)
-        return CloudShape(**cluster, limits=limits, board=machine.board, offer=machine.offer)
+        machine = msgspec.convert(cluster.pop("machine", {}), MachineSpec, strict=False)
+        return CloudShape(**cluster, limits=limits, topology=machine.topology, offer=machine.offer)
     except (TypeError, msgspec.ValidationError) as error:
         raise StoryError(story.where(story.cluster), f"cluster: {error}") from None

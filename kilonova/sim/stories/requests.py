@@ -25,13 +25,13 @@ from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.sim.lab.stock import OWNER, put_group
 from kilonova.sim.stories.contents import NO_CONTENTS, StoryContents, contents_of
-from kilonova.sim.stories.images import Answer as Answer
 from kilonova.sim.stories.images import ImageRequests, must_work
+from kilonova.sim.stories.images import PendingResponse as PendingResponse
 from kilonova.sim.stories.images import either as either
 from kilonova.world import Tx
 
 if TYPE_CHECKING:
-    from kilonova.sim.stories.player import Player
+    from kilonova.sim.stories.player import StoryPlayer
 
 HOST_WORDS = {
     "down": hosts.declare_down,
@@ -44,7 +44,7 @@ HOST_WORDS = {
 class Requests(ImageRequests):
     """Public methods are verbs."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: StoryPlayer) -> None:
         self.player = player
         self.cloud = player.cloud
 
@@ -61,7 +61,7 @@ class Requests(ImageRequests):
         boots: str = "",
         together: bool = False,
         contents: dict[str, Any] | None = None,
-    ) -> list[Answer]:
+    ) -> list[PendingResponse]:
         """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
         ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins. `boots`: the
         volume that it boots from. `contents`: see story_contents.py."""
@@ -76,7 +76,7 @@ class Requests(ImageRequests):
         new = [self._new(name, flavor, host, wanted, given, group) for name in names]
         return [self._create(new, inside)] if together else [self._create([one], inside) for one in new]
 
-    def _create(self, new: list[NewServer], inside: StoryContents) -> Answer:
+    def _create(self, new: list[NewServer], inside: StoryContents) -> PendingResponse:
         cause = self.cloud.cause()
 
         async def ask(engine: Engine) -> Any:
@@ -118,11 +118,11 @@ class Requests(ImageRequests):
             ),
         )
 
-    def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> Answer:
+    def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> PendingResponse:
         """A server group; its name is its id."""
         return self._ask(lambda engine: put_group(engine.world.db.control, name, policy, most))
 
-    def ungroup(self, name: str) -> Answer:
+    def ungroup(self, name: str) -> PendingResponse:
         return self._ask(
             lambda engine: ServerGroups(engine.world.db.control, engine.world.clock, engine.world.ids).delete(name)
         )
@@ -134,18 +134,18 @@ class Requests(ImageRequests):
             raise ValueError(f"there is no port {name!r}; the cluster's `ports:` is their number")
         return self.cloud.laid.ports[int(number) - 1]
 
-    def delete(self, server: str) -> Answer:
+    def delete(self, server: str) -> PendingResponse:
         return self._submit("delete", server)
 
-    def remove(self, server: str) -> Answer:
+    def remove(self, server: str) -> PendingResponse:
         """As `DELETE /servers/ID`: softly, where the cloud is set up so."""
         ask = Ask(kind="delete", server_id=self.player.names.server_id(server), cause=self.cloud.cause())
         return self._ask(lambda engine: remove(engine, ask))
 
-    def restore(self, server: str) -> Answer:
+    def restore(self, server: str) -> PendingResponse:
         return self._submit("restore", server)
 
-    def retry(self, server: str, image: str = "", through: str = "") -> Answer:
+    def retry(self, server: str, image: str = "", through: str = "") -> PendingResponse:
         """Of a server in cell0: it is rebuilt there, that is, tried again. `through: compute` is the Compute API, which
         rebuilds only what found no host."""
         params = {**({"image": image} if image else {}), **({} if through == "compute" else ANY_FAILURE)}
@@ -153,16 +153,16 @@ class Requests(ImageRequests):
         ask = Ask(kind="rebuild", server_id=server_id, cause=cause, params=params)
         return self._ask(lambda engine: rebuild_unplaced(engine, ask))
 
-    def migrate(self, server: str, host: str | None = None) -> Answer:
+    def migrate(self, server: str, host: str | None = None) -> PendingResponse:
         return self._submit("migrate", server, host=host)
 
-    def resize(self, server: str, flavor: str) -> Answer:
+    def resize(self, server: str, flavor: str) -> PendingResponse:
         return self._submit("resize", server, flavor=msgspec.to_builtins(self.player.flavors[flavor]))
 
-    def confirm(self, server: str) -> Answer:
+    def confirm(self, server: str) -> PendingResponse:
         return self._submit("confirm_resize", server)
 
-    def revert(self, server: str) -> Answer:
+    def revert(self, server: str) -> PendingResponse:
         return self._submit("revert_resize", server)
 
     def evacuate(
@@ -173,19 +173,19 @@ class Requests(ImageRequests):
         stopped: str = "",
         forced: str = "",
         password: str = "",
-    ) -> Answer:
+    ) -> PendingResponse:
         """The words of the older and newer forms of the request are the API's to know; here they are said as such."""
         words = {"shared": shared, "stopped": stopped, "forced": forced}
         said: dict[str, Any] = {name: either(word, "true", "false") for name, word in words.items() if word}
         return self._submit("evacuate", server, host=host, contents=StoryContents(password=password), **said)
 
-    def stop(self, server: str) -> Answer:
+    def stop(self, server: str) -> PendingResponse:
         return self._submit("stop", server)
 
-    def reboot(self, server: str) -> Answer:
+    def reboot(self, server: str) -> PendingResponse:
         return self._submit("reboot", server)
 
-    def hard_reboot(self, server: str) -> Answer:
+    def hard_reboot(self, server: str) -> PendingResponse:
         return self._submit("hard_reboot", server)
 
     def rebuild(
@@ -198,7 +198,7 @@ class Requests(ImageRequests):
         metadata: dict[str, str] | None = None,
         preserve: str = "false",
         contents: dict[str, Any] | None = None,
-    ) -> Answer:
+    ) -> PendingResponse:
         """`image`: any name, or that of a snapshot. `properties`: of the image, as name=value. `preserve`: its
         ephemeral disks keep their content. The rest is what the owner says of the server besides."""
         given = {"key_name": key, "metadata": metadata}
@@ -211,7 +211,7 @@ class Requests(ImageRequests):
             return self._rebuild_from(server, self.player.snapshots[image], asked)
         return self._submit("rebuild", server, contents=contents_of(contents), **asked)
 
-    def rebuild_volume(self, server: str, image: str, reimage: str, properties: Sequence[str] = ()) -> Answer:
+    def rebuild_volume(self, server: str, image: str, reimage: str, properties: Sequence[str] = ()) -> PendingResponse:
         """Of a server that boots from a volume. `reimage`: as from 2.93 on."""
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
         asked: dict[str, Any] = {
@@ -221,7 +221,7 @@ class Requests(ImageRequests):
         }
         return self._submit("rebuild_volume", server, **asked)
 
-    def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> Answer:
+    def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> PendingResponse:
         """`volume1` is the first of those that lie there."""
         fate = either(delete_on_termination, "true", "false")
         volume_id = self._volume(volume)
@@ -229,10 +229,10 @@ class Requests(ImageRequests):
             "attach_volume", server, id=f"{server}-{volume}", volume_id=volume_id, delete_on_termination=fate
         )
 
-    def detach(self, server: str, volume: str) -> Answer:
+    def detach(self, server: str, volume: str) -> PendingResponse:
         return self._submit("detach_volume", server, volume_id=self._volume(volume))
 
-    def attach_by_hand(self, server: str, volume: str, host: str) -> Answer:
+    def attach_by_hand(self, server: str, volume: str, host: str) -> PendingResponse:
         """What a person does through the Volume API in a server's name; compute hears nothing of it."""
         server_id, volume_id = self.player.names.server_id(server), self._volume(volume)
 
@@ -268,19 +268,19 @@ class Requests(ImageRequests):
         on_misfit: str = "skip",
         deadline: float | None = None,
         accept_unfenced: str = "true",
-    ) -> Answer:
+    ) -> PendingResponse:
         bulk = Bulk(on_misfit=on_misfit, deadline=deadline, accept_unfenced=either(accept_unfenced, "true", "false"))
         return self._for_hosts("evacuate_host", hosts or [host], bulk)
 
     def drain_host(
         self, host: str = "", hosts: list[str] | None = None, on_misfit: str = "refuse", by: str = "migrate"
-    ) -> Answer:
+    ) -> PendingResponse:
         return self._for_hosts("drain_host", hosts or [host], Bulk(on_misfit=on_misfit, by=by))
 
-    def return_host(self, host: str = "", hosts: list[str] | None = None) -> Answer:
+    def return_host(self, host: str = "", hosts: list[str] | None = None) -> PendingResponse:
         return self._for_hosts("return_host", hosts or [host], Bulk())
 
-    def _for_hosts(self, kind: str, names: list[str], bulk: Bulk) -> Answer:
+    def _for_hosts(self, kind: str, names: list[str], bulk: Bulk) -> PendingResponse:
         """Of one cell or several: one operation each."""
         cause = self.cloud.cause()
 
@@ -289,14 +289,16 @@ class Requests(ImageRequests):
 
         return self._ask(ask)
 
-    def cancel_whole(self, cell: str) -> Answer:
+    def cancel_whole(self, cell: str) -> PendingResponse:
         """The operation about whole hosts that runs in this cell."""
         running = [key for key, row in self.player.watch.operations.items() if row["live"]]
         whole = [key for key in running if self.player.watch.operations[key]["kind"] in WHOLE]
         operation_id = next(id_ for database, id_ in whole if database == cell)
         return self._ask(lambda engine: cancel(engine, engine.world.db.cell(cell), operation_id, "admin"))
 
-    def _submit(self, kind: str, server: str, *, contents: StoryContents = NO_CONTENTS, **params: Any) -> Answer:
+    def _submit(
+        self, kind: str, server: str, *, contents: StoryContents = NO_CONTENTS, **params: Any
+    ) -> PendingResponse:
         given = {key: value for key, value in params.items() if value is not None}
         server_id, cause = self.player.names.server_id(server), self.cloud.cause()
 
@@ -316,13 +318,13 @@ class Requests(ImageRequests):
 
         return judge
 
-    def quarantine(self, host: str, guest: str, action: str, copy: int | None = None) -> Answer:
+    def quarantine(self, host: str, guest: str, action: str, copy: int | None = None) -> PendingResponse:
         """An operator's word about a guest that the records do not explain: adopt or remove."""
         server_id, cause = self.player.names.server_id(guest), self.cloud.cause()
         settle = adopt_quarantined if either(action, "adopt", "remove") else remove_quarantined
         return self._ask(lambda engine: settle(engine, host, server_id, copy, cause))
 
-    def cancel(self, server: str) -> Answer:
+    def cancel(self, server: str) -> PendingResponse:
         """The live operation of the server."""
         database, operation_id = self._live(server)
 
@@ -344,23 +346,23 @@ class Requests(ImageRequests):
         server_id = self.player.names.server_id(server)
         return bool(row["server_id"] == server_id or server_id in (row["servers"] or ""))
 
-    def declare(self, **words: str) -> list[Answer]:
+    def declare(self, **words: str) -> list[PendingResponse]:
         """An administrator's word about hosts: down, up, disabled, enabled."""
         return [self._declare(host, word) for host, word in words.items()]
 
-    def _declare(self, host: str, word: str) -> Answer:
+    def _declare(self, host: str, word: str) -> PendingResponse:
         if word not in HOST_WORDS:
             raise ValueError(f"a host is declared {', '.join(HOST_WORDS)}, not {word!r}")
         return self._ask(lambda engine: HOST_WORDS[word](engine, host))
 
-    def quota(self, **limits: int) -> Answer:
+    def quota(self, **limits: int) -> PendingResponse:
         async def body(tx: Tx) -> None:
             for resource, limit in limits.items():
                 await set_limit(tx, "demo", resource, limit)
 
         return self._ask(lambda engine: engine.world.db.control.write(body))
 
-    def audit(self, *finds: str) -> Answer:
+    def audit(self, *finds: str) -> PendingResponse:
         """What an audit reports now; nothing when nothing is named."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
@@ -373,7 +375,7 @@ class Requests(ImageRequests):
 
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=False), judge)
 
-    def expect_refused(self, do: dict[str, Any], code: str, says: str = "") -> list[Answer]:
+    def expect_refused(self, do: dict[str, Any], code: str, says: str = "") -> list[PendingResponse]:
         """Nothing happens, and the code and words say why."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
@@ -387,5 +389,5 @@ class Requests(ImageRequests):
             answer.judge = judge
         return answers
 
-    def parallel(self, *entries: dict[str, Any]) -> list[Answer]:
+    def parallel(self, *entries: dict[str, Any]) -> list[PendingResponse]:
         return [answer for entry in entries for answer in self.player.begin(entry)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.compute.drivers.given import Given, contents_line
+from kilonova.compute.drivers.secret_contents import SecretContents, contents_line
 from kilonova.domain.cpus import told
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
@@ -15,7 +15,7 @@ from kilonova.operations.whole_hosts.requests import CHECKS as WHOLE
 from kilonova.sim.lab.records import Records, read_records
 from kilonova.sim.stories.names import Names
 from kilonova.sim.stories.trouble import StoryCloud
-from kilonova.sim.stories.watch import Watch
+from kilonova.sim.stories.watch import StoryWatch
 from kilonova.store.host_hardware import claim_from
 
 # What is not named must not be there.
@@ -27,7 +27,7 @@ class Scene:
     """Each public method is a word of `then:`."""
 
     cloud: StoryCloud
-    watch: Watch
+    watch: StoryWatch
     names: Names
     flavors: dict[str, Flavor]
     records: Records = field(init=False)
@@ -278,7 +278,7 @@ class Scene:
             for port in spec.ports
         )
 
-    def _defined(self) -> list[tuple[str, GuestSpec, Given]]:
+    def _defined(self) -> list[tuple[str, GuestSpec, SecretContents]]:
         hosts = [self.cloud.hardware.host(name) for name in self.cloud.hardware.hosts()]
         found = [(host.name, guest.spec, guest.given) for host in hosts for guest in host.guests.values() if guest.spec]
         return sorted(found, key=lambda one: (one[1].copy, one[0]))

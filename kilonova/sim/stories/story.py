@@ -21,7 +21,7 @@ from kilonova.sim.invariants.invariants import violations
 from kilonova.sim.lab.rest import come_to_rest
 from kilonova.sim.loop.event_loop import Deadlock, Livelock, TimeLimit
 from kilonova.sim.stories.file import Story, StoryError, fill_in, load, rewrite_log
-from kilonova.sim.stories.player import Player
+from kilonova.sim.stories.player import StoryPlayer
 from kilonova.sim.stories.scene import WORDS, differences
 from kilonova.sim.stories.verbs import check_verbs
 
@@ -30,7 +30,7 @@ FAILED = 4
 
 
 @dataclass
-class Told:
+class StoryResult:
     """How a story went: its log, and what is wrong with it (nothing, when it passed)."""
 
     log: list[str]
@@ -47,10 +47,10 @@ def check_words(story: Story) -> None:
         raise StoryError(story.where(story.then), f"then: nothing is called {unknown[0]!r}; there are {known}")
 
 
-def run(story: Story) -> Told:
+def run(story: Story) -> StoryResult:
     """All variants of a story."""
     check_words(story)
-    told = Told([])
+    told = StoryResult([])
     for values in story.variants():
         one = _run_one(story, values)
         title = ", ".join(f"{key}={value}" for key, value in values.items())
@@ -60,8 +60,8 @@ def run(story: Story) -> Told:
     return told
 
 
-def _run_one(story: Story, values: dict[str, Any]) -> Told:
-    player = Player(story, values)
+def _run_one(story: Story, values: dict[str, Any]) -> StoryResult:
+    player = StoryPlayer(story, values)
     with _unexpected(player.found):
         try:
             player.play()
@@ -70,10 +70,10 @@ def _run_one(story: Story, values: dict[str, Any]) -> Told:
             player.found.append(f"the story broke off: {error}")
         finally:
             player.close()
-    return Told(player.log, [player.names.told(sentence) for sentence in player.found])
+    return StoryResult(player.log, [player.names.told(sentence) for sentence in player.found])
 
 
-def _judge(player: Player) -> None:
+def _judge(player: StoryPlayer) -> None:
     """What is not as `then:` says, and which invariants do not hold, now and when all has come to rest."""
     player.found += differences(player.then, player.scene())
     player.found += check_invariants(player.cloud, at_rest=False)

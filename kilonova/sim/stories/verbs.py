@@ -13,7 +13,7 @@ from kilonova.sim.lab.outages import HANGS, REFUSES
 from kilonova.sim.stories.file import StoryError
 from kilonova.sim.stories.images import ImageRequests
 from kilonova.sim.stories.operator import OperatorRequests
-from kilonova.sim.stories.requests import Answer, Requests, either
+from kilonova.sim.stories.requests import PendingResponse, Requests, either
 from kilonova.sim.stories.scene import WORDS, differences
 from kilonova.sim.stories.trouble import WAYS, Spoiled
 
@@ -57,7 +57,7 @@ class Verbs(OperatorRequests):
         """SIGTERM of a conductor."""
         self.cloud.terminate(self.player.role(role))
 
-    def start(self, what: str) -> Answer | None:
+    def start(self, what: str) -> PendingResponse | None:
         """A server that was stopped, or a role that was killed."""
         if what != "taker" and what not in self.cloud.known_roles():
             return self._submit("start", what)
@@ -100,7 +100,7 @@ class Verbs(OperatorRequests):
 
     def write(
         self, server: str, text: str, host: str | None = None, volume: str = "", disk: str = ROOT
-    ) -> Answer | None:
+    ) -> PendingResponse | None:
         """What the guest itself writes to its disk (`root`, `ephemeral0`, `swap`), or to a volume that it has there."""
         server_id = self.player.names.server_id(server)
         if not volume:

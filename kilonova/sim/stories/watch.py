@@ -28,7 +28,7 @@ class Event:
 
 
 @dataclass
-class Watch:
+class StoryWatch:
     cloud: StoryCloud
     names: Names
     tell: Callable[[str, str], None]  # who, what

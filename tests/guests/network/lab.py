@@ -12,10 +12,10 @@ from pathlib import Path
 
 from kilonova.compute.config_drive import Files
 from kilonova.compute.network.bridged import BridgedNetwork
-from kilonova.compute.network.layout import Place, Plugged
+from kilonova.compute.network.layout import HostNetworkOptions, Plugged
 from kilonova.compute.network.names import TAP, link
 from kilonova.compute.network.programs import Programs
-from kilonova.compute.network.services import Services
+from kilonova.compute.network.services import NetworkServices
 from kilonova.domain.guest_ports import GuestPort, PortAddress, PortRule
 from kilonova.domain.host_network import HostPort, HostRouter, NetworkDocument
 
@@ -139,9 +139,9 @@ class Host:
 
     def agent(self) -> BridgedNetwork:
         """As after a start of the agent."""
-        place = Place(self.name, self.tunnel_address, external_bridge="outside")
+        place = HostNetworkOptions(self.name, self.tunnel_address, external_bridge="outside")
         programs = Programs(("nsenter", f"--net=/run/netns/{self.name}"))
-        return BridgedNetwork(place, self.lab.folder / self.name, programs, Services(self._describe))
+        return BridgedNetwork(place, self.lab.folder / self.name, programs, NetworkServices(self._describe))
 
     async def _describe(self, plugged: Plugged) -> Files | None:
         return self.trees.get(plugged.server)

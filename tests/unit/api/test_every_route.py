@@ -197,7 +197,7 @@ def test_no_handler_calls_the_unexpected_a_clients_mistake() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ExceptHandler) and _catches_all(node) and not _raises_again(node)
     }
-    known = {"api/service_app.py", "services/volume/exports.py", "services/volume/keeper.py"}
+    known = {"api/service_app.py", "services/volume/exports.py", "services/volume/worker.py"}
     assert {place.partition(":")[0] for place in catching} == known, catching
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from kilonova.cli import doctor as module
-from kilonova.cli.doctor import LISTED, Problem
+from kilonova.cli.doctor import LISTED, Diagnosis
 from kilonova.cli.main import app
 from kilonova.cli.rest import Cloud
 
@@ -61,11 +61,11 @@ class Canned(Cloud):
         return str(self.reason)
 
 
-def problems(**answers: Any) -> list[Problem]:
+def problems(**answers: Any) -> list[Diagnosis]:
     return [problem for check in module.CHECKS for problem in check(Canned(**answers))]
 
 
-def only(**answers: Any) -> Problem:
+def only(**answers: Any) -> Diagnosis:
     (found,) = problems(**answers)
     return found
 
@@ -155,7 +155,7 @@ def test_guests_findings_and_audits() -> None:
 
 
 def test_of_many_problems_of_a_kind_some_are_shown() -> None:
-    many = [Problem("server", str(number), "", []) for number in range(LISTED + 5)]
+    many = [Diagnosis("server", str(number), "", []) for number in range(LISTED + 5)]
     few = module._few(many)
     assert len(few) == LISTED + 1 and few[-1].sentence == "5 more of this kind, not shown"
     assert module._few(many[:LISTED]) == many[:LISTED]

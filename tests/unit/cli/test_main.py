@@ -10,7 +10,7 @@ import pytest
 from cyclopts import App
 
 from kilonova.cli.main import COMMANDS, ROLES, app, run_command
-from kilonova.cli.options import Login
+from kilonova.cli.options import CloudOptions
 
 USAGE = 2
 # Commands that print no records: processes, files that are written, stories, and scripts for a shell.
@@ -86,7 +86,7 @@ def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_options_of_a_login_are_the_same_everywhere() -> None:
-    assert set(Login.__dataclass_fields__) == {"url", "data", "clouds", "os_cloud", "form"}
+    assert set(CloudOptions.__dataclass_fields__) == {"url", "data", "clouds", "os_cloud", "form"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

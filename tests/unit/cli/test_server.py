@@ -168,14 +168,14 @@ def test_waiting_outlives_a_cloud_that_is_away(run: CommandLine, monkeypatch: py
     """And a token that was void meanwhile."""
     answers, real = iter([None, None, 503, 401]), run._transport
 
-    def faulty(method: str, url: str, *more: Any) -> rest.Answer:
+    def faulty(method: str, url: str, *more: Any) -> rest.Response:
         if method == "GET" and "/operations/" in url:
             run.looks += 1
             status = next(answers, 200) if run.looks > 1 else 200
             if status is None:
                 raise ConnectionRefusedError("restarted")
             if status != 200:
-                return rest.Answer(status, {}, b'{"error": {"code": "later", "message": "later"}}')
+                return rest.Response(status, {}, b'{"error": {"code": "later", "message": "later"}}')
         return real(method, url, *more)
 
     operation = run("op", "show", "one", "-f", "json").json["id"]

@@ -131,7 +131,7 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_change_that_cannot_be_stored_fails_the_verb(tmp_path: Path) -> None:
     cloud = Cloud(persist=tmp_path / "hardware.db")
-    cloud.hardware._shelf._db.execute("PRAGMA query_only = ON")  # as a disk that became read-only
+    cloud.hardware._state._db.execute("PRAGMA query_only = ON")  # as a disk that became read-only
     with pytest.raises(Failed, match="the simulated hardware cannot be stored"):
         cloud.boot()
     cloud.close()

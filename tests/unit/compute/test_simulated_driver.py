@@ -3,7 +3,7 @@
 import pytest
 
 from kilonova.domain.errors import Failed
-from kilonova.world import CopyReport, Driver, Fence, HostMemory
+from kilonova.world import CopyReport, Driver, HostFence, HostMemory
 from tests.unit.compute.simulated_cloud import Cloud, spec
 
 
@@ -12,7 +12,7 @@ def test_it_is_what_the_world_asks_for(cloud: Cloud) -> None:
 
     driver: Driver = SimulatedDriver(cloud.hardware, "host1")
     memory: HostMemory = SimulatedMemory(cloud.hardware, "host1")
-    fence: Fence = SimulatedFence(cloud.hardware)
+    fence: HostFence = SimulatedFence(cloud.hardware)
     assert driver and memory and fence
 
 

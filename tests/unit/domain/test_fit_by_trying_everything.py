@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, conflicts, fit
 from kilonova.domain.numa import CellRules, GuestCell, HostCell, Pages
-from kilonova.domain.pci import AFFINITIES, PHYSICAL, STANDARD, VIRTUAL, DeviceWish, Kind, PciDevice
+from kilonova.domain.pci import AFFINITIES, PHYSICAL, STANDARD, VIRTUAL, DeviceWish, PciDevice, PciSpec
 from tests.unit.domain.machines import can_fit
 
 
@@ -69,7 +69,7 @@ def wishes(draw: st.DrawFn) -> HardwareWish:
         draw(st.sampled_from(["", "small", "large", "any", "2048", "4"])),
     )
     emulator = draw(st.sampled_from(["", "isolate"])) if pinned else ""
-    kinds = [Kind("8086", "1000", PHYSICAL), Kind("8086", "1000", None), Kind("8086", "1001", VIRTUAL)]
+    kinds = [PciSpec("8086", "1000", PHYSICAL), PciSpec("8086", "1000", None), PciSpec("8086", "1001", VIRTUAL)]
     asked = draw(
         st.lists(st.tuples(st.sampled_from(kinds), st.integers(1, 2), st.sampled_from(AFFINITIES)), max_size=2)
     )

@@ -8,7 +8,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import CpuTopology, HardwareWish
 from kilonova.domain.hardware_wish import check_same_wish, wish_of
 from kilonova.domain.numa import CellRules, GuestCell
-from kilonova.domain.pci import DeviceWish, Kind, PciAlias
+from kilonova.domain.pci import DeviceWish, PciAlias, PciSpec
 from kilonova.domain.server import Flavor
 
 GPU = PciAlias(name="gpu", vendor_id="10DE", product_id="1db4", device_type="type-PCI", numa_policy="required")
@@ -87,9 +87,9 @@ def test_rules_of_the_cells(flavor: dict[str, str], image: dict[str, str], rules
 
 def test_devices_come_from_aliases() -> None:
     asked = wish({"pci_passthrough:alias": "gpu:1, nic:2"}).devices
-    nics = (Kind("8086", "154c", "type-VF"), Kind("8086", "1889", "type-VF"))
+    nics = (PciSpec("8086", "154c", "type-VF"), PciSpec("8086", "1889", "type-VF"))
     assert asked == (
-        DeviceWish("gpu", 1, (Kind("10de", "1db4", "type-PCI"),), "required"),
+        DeviceWish("gpu", 1, (PciSpec("10de", "1db4", "type-PCI"),), "required"),
         DeviceWish("nic", 2, nics, "legacy"),
     )
     for flavor, image in (

@@ -7,7 +7,7 @@ import pytest
 
 from kilonova.domain.hardware import HardwareWish, HostClaim, conflicts, fit, lacking_devices
 from kilonova.domain.numa import GuestCell
-from kilonova.domain.pci import PHYSICAL, VIRTUAL, DeviceSpec, DeviceWish, Kind, PciAlias, PciDevice, usable
+from kilonova.domain.pci import PHYSICAL, VIRTUAL, DeviceSpec, DeviceWish, PciAlias, PciDevice, PciSpec, usable
 from tests.unit.domain.machines import cell, host
 
 
@@ -27,12 +27,12 @@ def wish(*devices: DeviceWish, cells: int = 0) -> HardwareWish:
 
 
 def gpus(count: int, affinity: str = "legacy") -> DeviceWish:
-    return DeviceWish("gpu", count, (Kind("10de", "1db4"),), affinity)
+    return DeviceWish("gpu", count, (PciSpec("10de", "1db4"),), affinity)
 
 
-WHOLE = DeviceWish("card", 1, (Kind("8086", "1572", PHYSICAL),))
-PART = DeviceWish("nic", 1, (Kind("8086", "154c", VIRTUAL),))
-BARE = DeviceWish("any", 1, (Kind("8086", "1572"), Kind("8086", "154c")))
+WHOLE = DeviceWish("card", 1, (PciSpec("8086", "1572", PHYSICAL),))
+PART = DeviceWish("nic", 1, (PciSpec("8086", "154c", VIRTUAL),))
+BARE = DeviceWish("any", 1, (PciSpec("8086", "1572"), PciSpec("8086", "154c")))
 
 
 def given(claim: HostClaim | str) -> list[str]:
@@ -86,7 +86,7 @@ def test_a_whole_card_is_given_only_to_who_says_so() -> None:
 
 def test_wishes_that_overlap_do_not_take_each_others_devices() -> None:
     other = PciDevice(address="0000:09:00.0", vendor_id="10de", product_id="2222")
-    either = DeviceWish("either", 1, (Kind("10de", "1db4"), Kind("10de", "2222")))
+    either = DeviceWish("either", 1, (PciSpec("10de", "1db4"), PciSpec("10de", "2222")))
     claim = fit(wish(either, gpus(1)), host(devices=[gpu(1, None), other]), [])
     assert given(claim) == ["09:00.0", "01:00.0"]
 

@@ -16,7 +16,7 @@ from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
 from kilonova.hosts import forget as forget_host
 from kilonova.operations import REGISTRY
-from kilonova.placement.claims import Candidate, Fence, claim
+from kilonova.placement.claims import Fence, HostCandidate, claim
 from kilonova.placement.inventories import ensure_provider
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import steps
@@ -197,7 +197,7 @@ def test_a_host_that_changes_its_cell_removes_its_copies_first(databases: Run, b
 def test_refused_while_something_is_claimed_there(databases: Run) -> None:
     async def story(stores: Any) -> None:
         ids = await add_host(stores, "a", seen=SILENT)
-        fence, candidate = Fence("s", 1, 1), Candidate(ids["provider_id"], {"VCPU": 1})
+        fence, candidate = Fence("s", 1, 1), HostCandidate(ids["provider_id"], {"VCPU": 1})
         await claim(stores.placement, fence, [candidate], project="p", user="u")
         with pytest.raises(Refused, match="still holds claims of 1 consumers"):
             await forget(stores, ids)

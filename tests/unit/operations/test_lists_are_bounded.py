@@ -11,8 +11,8 @@ from kilonova.domain.details import Details, details_document
 from kilonova.domain.server import Flavor, to_json
 from kilonova.schema.tables.cell import servers
 from kilonova.services.compute import server_lists
-from kilonova.services.compute.server_lists import CHUNK, Wanted, page
-from kilonova.services.compute.server_order import Key, Order, Page
+from kilonova.services.compute.server_lists import CHUNK, ServerQuery, page
+from kilonova.services.compute.server_order import ServerOrder, ServerPage, SortKey
 from kilonova.store import rows
 from kilonova.world import Tx
 
@@ -39,12 +39,15 @@ def test_changes_since_a_moment_ago(databases: Run, monkeypatch: pytest.MonkeyPa
     async def story(stores: Any) -> None:
         await fill(stores)
         decoded = _counted(monkeypatch, server_lists, "from_cell")
-        wanted = Wanted(project_id="lab", deleted=None, changed_since=COUNT - 3.0)
-        found = await page(stores, wanted, Order(), Page(1000))
+        wanted = ServerQuery(project_id="lab", deleted=None, changed_since=COUNT - 3.0)
+        found = await page(stores, wanted, ServerOrder(), ServerPage(1000))
         assert [record.id for record in found] == [f"{n:08}" for n in (COUNT - 1, COUNT - 2, COUNT - 3)]
         assert len(decoded) == 3
-        both = Wanted(deleted=None, changed_since=10.0, changed_before=12.0)
-        assert [record.id for record in await page(stores, both, Order(), Page(2))] == ["00000012", "00000011"]
+        both = ServerQuery(deleted=None, changed_since=10.0, changed_before=12.0)
+        assert [record.id for record in await page(stores, both, ServerOrder(), ServerPage(2))] == [
+            "00000012",
+            "00000011",
+        ]
 
     databases(story)
 
@@ -53,18 +56,18 @@ def test_an_order_that_no_cell_knows(databases: Run, monkeypatch: pytest.MonkeyP
     async def story(stores: Any) -> None:
         await fill(stores)
         sizes: list[int] = []
-        arrange = Order.arrange
+        arrange = ServerOrder.arrange
 
-        def measured(order: Order, records: Any) -> Any:
+        def measured(order: ServerOrder, records: Any) -> Any:
             sizes.append(len(records))
             return arrange(order, records)
 
-        monkeypatch.setattr(Order, "arrange", measured)
-        order = Order([Key(lambda record: record.details.description, False)])
-        wanted, seen = Wanted(project_id="lab", deleted=None), []
+        monkeypatch.setattr(ServerOrder, "arrange", measured)
+        order = ServerOrder([SortKey(lambda record: record.details.description, False)])
+        wanted, seen = ServerQuery(project_id="lab", deleted=None), []
         marker = None
         for _ in range(3):
-            found = await page(stores, wanted, order, Page(10, marker))
+            found = await page(stores, wanted, order, ServerPage(10, marker))
             seen += [record.details.description for record in found]
             marker = found[-1]
         assert seen == [f"{n:05}" for n in range(30)]

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, to_json
-from kilonova.engine.accept import Accepted, Ask, Key
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.schema.tables.journal import operations
@@ -34,14 +34,14 @@ async def journaled(store: Any) -> list[str]:
 
 def test_one_create(databases: Run) -> None:
     async def story(stores: Any) -> None:
-        key = Key("once", "POST /servers", "hash")
+        key = IdempotencyKey("once", "POST /servers", "hash")
         new = NewServer(name="a", flavor=SMALL, image="img")
         asked = [create(engine_of(stores), new, CAUSE, key) for _ in range(AT_ONCE)]
         told = await asyncio.gather(*asked)
         assert len({server for server, _ in told}) == 1
         assert {accepted.operation_id for _, accepted in told} == set(await journaled(stores.control))
         with pytest.raises(Refused, match="another body"):
-            await create(engine_of(stores), new, CAUSE, Key("once", "POST /servers", "other"))
+            await create(engine_of(stores), new, CAUSE, IdempotencyKey("once", "POST /servers", "other"))
 
     databases(story)
 
@@ -52,7 +52,9 @@ def test_one_operation_on_a_server(databases: Run, kind: str) -> None:
         await add_host(stores, "a")
         server = await add_server(stores, "s", "a", **RUNS)
         await add_mapping(stores, server)
-        ask = Ask(kind=kind, server_id=server, cause=CAUSE, key=Key("once", "POST /servers/x/action", "hash"))
+        ask = Ask(
+            kind=kind, server_id=server, cause=CAUSE, key=IdempotencyKey("once", "POST /servers/x/action", "hash")
+        )
         told: list[Accepted] = await asyncio.gather(*(submit(engine_of(stores), ask) for _ in range(AT_ONCE)))
         assert {accepted.operation_id for accepted in told} == set(await journaled(stores.cell("cell1")))
         assert sum(not accepted.joined for accepted in told) == 1
@@ -63,7 +65,7 @@ def test_one_operation_on_a_server(databases: Run, kind: str) -> None:
 def test_one_delete_of_a_server_without_a_host(databases: Run) -> None:
     async def story(stores: Any) -> None:
         server, placing = await create(engine_of(stores), NewServer(name="a", flavor=SMALL, image="img"), CAUSE)
-        ask = Ask(kind="delete", server_id=server, cause=CAUSE, key=Key("once", "DELETE /servers/x", "hash"))
+        ask = Ask(kind="delete", server_id=server, cause=CAUSE, key=IdempotencyKey("once", "DELETE /servers/x", "hash"))
         told: list[Accepted] = await asyncio.gather(*(submit(engine_of(stores), ask) for _ in range(AT_ONCE)))
         (deleted,) = set(await journaled(stores.control)) - {placing.operation_id}
         assert {accepted.operation_id for accepted in told} == {deleted}
@@ -76,7 +78,7 @@ def test_a_refused_request_leaves_its_key_free(databases: Run) -> None:
         await add_host(stores, "a")
         server = await add_server(stores, "s", "a", **RUNS)
         await add_mapping(stores, server)
-        key = Key("once", "POST /servers/x/action", "hash")
+        key = IdempotencyKey("once", "POST /servers/x/action", "hash")
         for _ in range(2):
             with pytest.raises(Refused, match="vm_state active"):
                 await submit(engine_of(stores), Ask(kind="confirm_resize", server_id=server, cause=CAUSE, key=key))
@@ -99,7 +101,7 @@ def test_a_key_belongs_to_who_used_it(databases: Run, other: dict[str, str]) -> 
         servers = [await add_server(stores, name, "a", **RUNS) for name in ("s1", "s2")]
         for server in servers:
             await add_mapping(stores, server)
-        key = Key("once", "POST /servers/x/action", "hash")
+        key = IdempotencyKey("once", "POST /servers/x/action", "hash")
         causes = [CAUSE, msgspec.structs.replace(CAUSE, **other)]
         pairs = zip(servers, causes, strict=True)
         asks = [Ask(kind="stop", server_id=server, cause=cause, key=key) for server, cause in pairs]

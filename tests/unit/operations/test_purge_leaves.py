@@ -19,8 +19,8 @@ from kilonova.engine.model import Target
 from kilonova.operations.create import place
 from kilonova.operations.delete_unplaced import remove_rows
 from kilonova.placement import claims
-from kilonova.placement.batch import Member, claim_many
-from kilonova.placement.claims import Candidate, Claimed, Fence
+from kilonova.placement.batch import BatchMember, claim_many
+from kilonova.placement.claims import Claimed, Fence, HostCandidate
 from kilonova.schema.tables import cell, control, placement
 from kilonova.schema.tables.journal import findings, idempotency_keys, operations
 from kilonova.store import forgetting, rows
@@ -201,9 +201,9 @@ def run_purge_but_servers(cloud: Embedded, monkeypatch: pytest.MonkeyPatch) -> N
 # -- whoever wakes up late --------------------------------------------------------------------------------------
 
 
-def candidates(cloud: Embedded) -> tuple[Candidate, ...]:
+def candidates(cloud: Embedded) -> tuple[HostCandidate, ...]:
     return tuple(
-        Candidate(one["uuid"], {"VCPU": 1})
+        HostCandidate(one["uuid"], {"VCPU": 1})
         for one in cloud.records()["placement.resource_providers"]
         if one["accepting"]
     )
@@ -233,7 +233,7 @@ def test_a_claim_without_a_mapping_is_refused(cloud: Embedded) -> None:
         claim(late(cloud, server, days=2.0))
     with pytest.raises(Superseded, match="no mapping"):
         cloud.wait(claims.release(stores.placement, late(cloud, server, days=2.0), [server]))
-    members = [Member(late(cloud, server, days=2.0), places)]
+    members = [BatchMember(late(cloud, server, days=2.0), places)]
     assert cloud.wait(claim_many(stores.placement, members, project="p", user="u")) == {}
     records = cloud.records()
     assert not records["placement.claim_fence"] and not records["placement.allocations"]
@@ -248,7 +248,7 @@ def test_a_claim_that_waited_long_for_its_turn_is_not_refused(cloud: Embedded) -
         put(cloud, ("", stores.control, control.server_mappings, mapping))
     one = cloud.wait(claims.claim(stores.placement, late(cloud, "s1", days=9.0), places, project="p", user="u"))
     assert isinstance(one, Claimed)
-    members = [Member(late(cloud, server, days=9.0), places) for server in ("s2", "gone")]
+    members = [BatchMember(late(cloud, server, days=9.0), places) for server in ("s2", "gone")]
     assert cloud.wait(claim_many(stores.placement, members, project="p", user="u")).keys() == {"s2"}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.policy.compute import COMPUTE
 from kilonova.policy.enforcer import Policy
 from kilonova.policy.rules import BASE, DEFAULTS, OWN
@@ -25,8 +25,8 @@ ROLES = {  # with those they imply
 
 
 def caller(role: str) -> Caller:
-    mine = Named("mine", "mine", "default", "Default")
-    return Caller(user=Named("me", "me"), project=mine, roles=tuple(sorted(ROLES[role])))
+    mine = IdentityRef("mine", "mine", "default", "Default")
+    return Caller(user=IdentityRef("me", "me"), project=mine, roles=tuple(sorted(ROLES[role])))
 
 
 def may(rule: str, role: str, own_project: bool, own_user: bool) -> bool:
@@ -73,9 +73,9 @@ def test_each_role_gets_what_nova_gives_it_in_its_own_and_in_another_project(rol
 
 @pytest.mark.parametrize("scope", ["unscoped", "domain", "system"])
 def test_a_token_without_a_project_is_good_for_nothing_in_compute(scope: str) -> None:
-    named = Named("default", "Default")
+    named = IdentityRef("default", "Default")
     asking = Caller(
-        user=Named("root", "root"),
+        user=IdentityRef("root", "root"),
         roles=tuple(sorted(ROLES["admin"])),
         domain=named if scope == "domain" else None,
         system=scope == "system",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.policy.enforcer import Policy
 
@@ -15,7 +15,7 @@ START = "os_compute_api:servers:start"
 
 
 def caller(user: str, *roles: str, project: str = "mine") -> Caller:
-    return Caller(user=Named(user, user), project=Named(project, project), roles=roles)
+    return Caller(user=IdentityRef(user, user), project=IdentityRef(project, project), roles=roles)
 
 
 def test_its_rules_win_and_the_others_keep_their_default(tmp_path: Path) -> None:

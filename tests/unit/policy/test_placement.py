@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.policy.enforcer import Policy
 from kilonova.policy.placement import PLACEMENT, PROFILES, rules_of
 from kilonova.policy.rules import DEFAULTS
@@ -17,8 +17,8 @@ RESHAPE, USAGES = "placement:reshaper:reshape", "placement:usages"
 
 
 def caller(*roles: str, system: bool = False) -> Caller:
-    project = None if system else Named("mine", "mine")
-    return Caller(user=Named("me", "me"), project=project, system=system, roles=tuple(sorted(roles)))
+    project = None if system else IdentityRef("mine", "mine")
+    return Caller(user=IdentityRef("me", "me"), project=project, system=system, roles=tuple(sorted(roles)))
 
 
 def allowed(profile: str, asking: Caller, project: str = "other") -> set[str]:

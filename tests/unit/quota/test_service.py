@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.quota.resources import RESOURCES
 from kilonova.quota.service import Quotas
@@ -91,7 +91,7 @@ def test_limits_set_at_once_are_set_once(control: Run) -> None:
 
 
 def test_metadata_of_a_server(control: Run) -> None:
-    caller = Caller(user=Named("bob", "bob"), project=Named("lab", "lab"))
+    caller = Caller(user=IdentityRef("bob", "bob"), project=IdentityRef("lab", "lab"))
 
     async def story(store: Any) -> None:
         quotas = Quotas(store, {"metadata_items": 2})

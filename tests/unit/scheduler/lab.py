@@ -50,7 +50,7 @@ class Lab:
 
     async def known(self) -> Hosts:
         await self.chosen()
-        return self.scheduler._census.hosts
+        return self.scheduler._host_cache.hosts
 
     async def change(self, table: Any, values: dict[str, Any], **keys: Any) -> None:
         async def body(tx: Tx) -> None:

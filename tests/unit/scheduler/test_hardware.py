@@ -11,10 +11,10 @@ from kilonova.domain.guest import CopyReport
 from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit
 from kilonova.domain.pci import DeviceClaim
 from kilonova.domain.server import Flavor, flavor_document, to_json
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters.hardware import NUMATopologyFilter, PciPassthroughFilter
-from kilonova.scheduler.hardware import UNKNOWN, HardwareBook, HostFacts
+from kilonova.scheduler.hardware import UNKNOWN, HardwareBook, HardwareFacts
 from kilonova.scheduler.hosts import Hosts, HostView
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.schema.tables import cell as tables
@@ -59,7 +59,7 @@ def run(databases: Callable[[Any], None]) -> Callable[[Story], None]:
 def field_of(book: HardwareBook, *names: str) -> Field:
     hosts = Hosts({name: HostView(provider=f"p-{name}") for name in names})
     hosts.hardware = book
-    return Field(Snapshot(), hosts)
+    return Field(PlacementSnapshot(), hosts)
 
 
 def test_claims_and_what_is_in_the_making_count(run: Callable[[Story], None]) -> None:
@@ -131,9 +131,9 @@ def test_a_host_that_told_nothing_is_not_chosen() -> None:
 
 
 def test_hosts_that_are_alike_are_judged_once() -> None:
-    asked: list[HostFacts] = []
+    asked: list[HardwareFacts] = []
 
-    def judge(facts: HostFacts, wish: HardwareWish) -> str | None:
+    def judge(facts: HardwareFacts, wish: HardwareWish) -> str | None:
         asked.append(facts)
         return None
 

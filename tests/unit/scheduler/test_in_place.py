@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kilonova.scheduler.in_place import image_needs
-from kilonova.scheduler.request import Image
+from kilonova.scheduler.request import ImageFacts
 from kilonova.scheduler.select import Selector
 from kilonova.scheduler.verdict import Decision
 from kilonova.settings import SchedulerOptions, Settings
@@ -32,7 +32,7 @@ def judge(
     hosts: dict[str, Host], properties: dict[str, str], *, by: Settings | None = None, held: Any = None, **more: Any
 ) -> Decision:
     aggregates = more.pop("aggregates", ())
-    image = Image(id="new", format=more.pop("format", "raw"), properties=properties)
+    image = ImageFacts(id="new", format=more.pop("format", "raw"), properties=properties)
     request = asked(image=image, wanted_host="a", server="s", **more)
     parts = (snapshot_of(hosts, aggregates), hosts_of(hosts, aggregates))
     return Selector(by or Settings()).judge_in_place(

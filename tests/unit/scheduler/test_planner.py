@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kilonova.domain.bulk import FIRST, LAST
 from kilonova.domain.server import Flavor
 from kilonova.placement.groups import GroupRule
-from kilonova.scheduler.planner import Planner, Scope, Seat, in_order, scope_of
+from kilonova.scheduler.planner import Planner, Scope, ServerPlacement, in_order, scope_of
 from kilonova.scheduler.promises import Promise, fill, take_hardware
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector
@@ -68,7 +68,7 @@ def planned(
     ranks: Mapping[str, int] | None = None,
     promises: Sequence[Promise] = (),
     at_once: int = MANY,
-) -> list[Seat]:
+) -> list[ServerPlacement]:
     planner = Planner(
         Selector(by or Settings()),
         snapshot_of(hosts, aggregates).copied(),
@@ -155,7 +155,7 @@ def test_pinned_servers_are_placed_by_what_the_host_would_fit_and_come_one_after
     requests = [asked(server=f"s{n}", flavor=Flavor("f", 2, 64, 1, wish=wish)) for n in range(5)]
     planner = Planner(Selector(Settings()), snapshot_of(hosts), known.copied(), random.Random(1), at_once=4)
     seats = list(planner.seats(in_order(requests, {})))
-    by_host: dict[str, list[Seat]] = {}
+    by_host: dict[str, list[ServerPlacement]] = {}
     for seat in seats:
         by_host.setdefault(seat.choice.host if seat.choice else "", []).append(seat)
     assert {host: len(found) for host, found in by_host.items()} == {"a": 2, "b": 2, "": 1}

@@ -194,7 +194,7 @@ def test_the_books_are_as_they_were_after_a_decision(run: Run) -> None:
     async def story(lab: Lab) -> None:
         await add_hosts(lab, "a", "b")
         await in_turn(lab, *(server(f"s{n}") for n in range(4)))
-        hosts, snapshot = lab.scheduler._census.hosts, lab.scheduler._snapshot
+        hosts, snapshot = lab.scheduler._host_cache.hosts, lab.scheduler._snapshot
         assert not hosts.busy.any() and not hosts.servers.any() and not hosts.unclaimed
         assert not any(columns.table[1].any() for columns in snapshot.classes.values())
 

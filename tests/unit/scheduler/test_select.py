@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilonova.placement.claims import Candidate
+from kilonova.placement.claims import HostCandidate
 from kilonova.placement.groups import GroupRule
 from kilonova.placement.snapshot import FIRST_ROWS
 from kilonova.scheduler.field import Field
@@ -57,7 +57,7 @@ def test_the_taken_are_told_whole() -> None:
     assert told["capacity"] == (
         "needs 2 VCPU, 64 free of 64; needs 4096 MB, 262144 free of 262144; needs 20 GB, 4000 free of 4000"
     )
-    assert decision.candidates() == [Candidate("p-a", {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 20})]
+    assert decision.candidates() == [HostCandidate("p-a", {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 20})]
     assert msgspec.json.decode(msgspec.json.encode(decision), type=Decision) == decision
 
 

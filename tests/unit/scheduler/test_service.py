@@ -15,7 +15,7 @@ from kilonova.placement.aggregates import join_aggregate
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
 from kilonova.scheduler import service
-from kilonova.scheduler.request import Image
+from kilonova.scheduler.request import ImageFacts
 from kilonova.schema.tables import cell
 from kilonova.settings import FilterOptions, Settings
 from kilonova.store import rows
@@ -186,7 +186,7 @@ def test_aggregates_count_while_hosts_are_loaded_again(run: Run, monkeypatch: An
 
         async def meanwhile(*args: Any) -> Any:
             await lab.change(cell.hosts, {"address": f"10.0.0.{next(numbers)}", "reported_at": time.time()}, name="a")
-            await lab.scheduler._census.sync("cell1")
+            await lab.scheduler._host_cache.sync("cell1")
             return await look(*args)
 
         numbers = itertools.count(1)
@@ -268,11 +268,11 @@ def test_several_at_once(run: Run) -> None:
 def test_another_image_is_judged_by_what_the_server_holds_and_promises_nothing(run: Run) -> None:
     async def story(lab: Lab) -> None:
         await add_host(lab.stores, "a")
-        image = Image(id="new", properties={"hw_architecture": "aarch64"})
+        image = ImageFacts(id="new", properties={"hw_architecture": "aarch64"})
         request = asked(image=image, wanted_host="a", server="s")
         decision = await lab.scheduler.judge_in_place(request, "cell1")
         assert decision.chosen is None and decision.considered == 1
-        plain = msgspec.structs.replace(request, image=Image(id="new"))
+        plain = msgspec.structs.replace(request, image=ImageFacts(id="new"))
         decision = await lab.scheduler.judge_in_place(plain, "cell1")
         assert decision.chosen is not None and decision.chosen.host == "a"
         assert not lab.scheduler._promises.since(0)

@@ -7,7 +7,7 @@ import pytest
 
 from kilonova.domain.guest import Hypervisor
 from kilonova.placement.groups import GroupRule
-from kilonova.scheduler.request import Image
+from kilonova.scheduler.request import ImageFacts
 from kilonova.scheduler.surroundings import Surroundings
 from kilonova.scheduler.weighers import WeighedHosts
 from kilonova.settings import MetricsOptions, Settings
@@ -104,7 +104,7 @@ def test_its_own_cell_first() -> None:
     assert weights("CrossCellWeigher", hosts) == [0.0, 0.0]
 
 
-LINUX = asked(image=Image("i", "", {"os_distro": "linux", "hw_disk_bus": "virtio"}))
+LINUX = asked(image=ImageFacts("i", "", {"os_distro": "linux", "hw_disk_bus": "virtio"}))
 
 
 def values(by: Settings) -> list[float] | None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from kilonova.domain.guest import Hypervisor
 from kilonova.domain.server import Flavor
-from kilonova.placement.snapshot import Snapshot
-from kilonova.placement.snapshot_reading import Changes
+from kilonova.placement.snapshot import PlacementSnapshot
+from kilonova.placement.snapshot_reading import SnapshotChanges
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.hosts import Hosts, HostView
 from kilonova.scheduler.request import ResourceRequest
@@ -75,9 +75,11 @@ def with_specs(**changes: Any) -> ResourceRequest:
     return asked(flavor=msgspec.structs.replace(FLAVOR, extra_specs=specs))
 
 
-def snapshot_of(hosts: Mapping[str, Host], aggregates: Sequence[Aggregate] = (), more: Sequence[Any] = ()) -> Snapshot:
+def snapshot_of(
+    hosts: Mapping[str, Host], aggregates: Sequence[Aggregate] = (), more: Sequence[Any] = ()
+) -> PlacementSnapshot:
     """`more`: (provider row, offers) of providers that are no hosts."""
-    snapshot, providers, offers = Snapshot(), [], []
+    snapshot, providers, offers = PlacementSnapshot(), [], []
     for name, host in hosts.items():
         if not host.known:
             continue
@@ -93,7 +95,7 @@ def snapshot_of(hosts: Mapping[str, Host], aggregates: Sequence[Aggregate] = (),
         number = len(providers)
         providers.append(_row(number, f"p-{name}", name, True, traits, inside))
         offers += _offers(number, shelves)
-    snapshot.take(Changes(1, providers, offers, []))
+    snapshot.take(SnapshotChanges(1, providers, offers, []))
     return snapshot
 
 

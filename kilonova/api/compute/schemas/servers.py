@@ -201,7 +201,7 @@ PATTERNS = [  # those that Nova wants to be regular expressions, also where it d
 TAG_PATTERNS = ["tags", "tags-any", "not-tags", "not-tags-any"]
 
 
-class QueryForms(Forms):
+class ServerQueryForms(Forms):
     formats = {"regex": is_pattern}
 
 
@@ -223,4 +223,4 @@ def _list(version: Version) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": version < (2, 75)}
 
 
-LIST = QueryForms({version: _list(version) for version in [(2, 1), (2, 26), (2, 66), (2, 73), (2, 75)]})
+LIST = ServerQueryForms({version: _list(version) for version in [(2, 1), (2, 26), (2, 66), (2, 73), (2, 75)]})

@@ -25,7 +25,7 @@ from kilonova.compute.drivers.libvirt.rebuild_room import RebuildRoom
 from kilonova.compute.drivers.libvirt.received import check_received
 from kilonova.compute.drivers.libvirt.snapshots import DiskSnapshots
 from kilonova.compute.drivers.libvirt.volumes import HostVolumes
-from kilonova.compute.drivers.libvirt.watch import Watch
+from kilonova.compute.drivers.libvirt.watch import DomainWatch
 from kilonova.compute.offer import Offer
 from kilonova.compute.transfer.receiver import DiskReceiver
 from kilonova.compute.transfer.sender import DiskSender
@@ -72,11 +72,11 @@ class LibvirtDriver:
         self.receiver = DiskReceiver(self._disks.place, check_received)
         self._snapshots = DiskSnapshots(self._disks, self.connection)
         self._owner = str((self.root / self.host).absolute())
-        self._known: dict[str, guests.Known] = {}  # definitions, by the name of the domain
+        self._known: dict[str, guests.DefinedDomain] = {}  # definitions, by the name of the domain
         self._accelerator = ""
         self._cleaned = time.monotonic()
         self._showing = asyncio.Lock()
-        self._watch = Watch(self.connection, self._forget, self._look_after)
+        self._watch = DomainWatch(self.connection, self._forget, self._look_after)
 
     async def close(self) -> None:
         """Guests go on running."""
@@ -110,12 +110,14 @@ class LibvirtDriver:
         known |= new
         return await FILES.run(self._reports, powers, known)
 
-    def _reports(self, powers: dict[str, bool], known: dict[str, guests.Known]) -> list[CopyReport]:
+    def _reports(self, powers: dict[str, bool], known: dict[str, guests.DefinedDomain]) -> list[CopyReport]:
         mine = {name: on for name, on in powers.items() if name in known and known[name].owner in ("", self._owner)}
         keys = {key for name in mine if (key := copy_of(name)) is not None}
         return [self._report(*key, mine, known) for key in sorted(keys | set(self._disks.all()))]
 
-    def _report(self, server: str, copy: int, powers: dict[str, bool], known: dict[str, guests.Known]) -> CopyReport:
+    def _report(
+        self, server: str, copy: int, powers: dict[str, bool], known: dict[str, guests.DefinedDomain]
+    ) -> CopyReport:
         name, whole = name_of(server, copy), self._disks.is_whole(server, copy)
         if name not in powers:
             return CopyReport(server, copy, "absent", whole=whole, defined=False)

@@ -37,7 +37,7 @@ STATES = libvirt.VIR_DOMAIN_STATS_STATE
 NO_WAITING = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT  # one busy guest must not delay the report of all
 
 
-class Known(NamedTuple):
+class DefinedDomain(NamedTuple):
     """What a domain was defined with."""
 
     owner: str
@@ -51,18 +51,20 @@ def powers(connection: libvirt.virConnect) -> dict[str, bool]:
     return {name: state not in OFF for name, state in named if copy_of(name) is not None}
 
 
-def report(connection: libvirt.virConnect, known: Mapping[str, Known]) -> tuple[dict[str, bool], dict[str, Known]]:
+def report(
+    connection: libvirt.virConnect, known: Mapping[str, DefinedDomain]
+) -> tuple[dict[str, bool], dict[str, DefinedDomain]]:
     """`powers`, and the definitions of those that are not known yet."""
     found = powers(connection)
     return found, {name: definition for name in found if name not in known and (definition := _known(connection, name))}
 
 
-def _known(connection: libvirt.virConnect, name: str) -> Known | None:
+def _known(connection: libvirt.virConnect, name: str) -> DefinedDomain | None:
     domain = _find(connection, name)
     if domain is None:
         return None
     element = ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
-    return Known(owner_in(element), spec_in(element))
+    return DefinedDomain(owner_in(element), spec_in(element))
 
 
 def definition(connection: libvirt.virConnect, server: str, copy: int) -> GuestSpec | None:

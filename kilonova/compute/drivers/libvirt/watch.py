@@ -27,7 +27,7 @@ POWER_EVENTS = (
 DEFINITION_EVENTS = (libvirt.VIR_DOMAIN_EVENT_DEFINED, libvirt.VIR_DOMAIN_EVENT_UNDEFINED)
 
 
-class Watch:
+class DomainWatch:
     """Belongs to one agent. `forget`: called with the name of a domain whose definition has changed, "" for all."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from tests.unit.api import embedded
 
 ROLES = {  # by the caller's name, with those they imply
@@ -34,8 +34,8 @@ class Cloud:
     async def _check(self, token: str) -> Caller | None:
         if token not in ROLES:
             return None
-        project = Named(self.projects["theirs" if token == "stranger" else "mine"], token, "default", "Default")
-        return Caller(user=Named(f"user-{token}", token), project=project, roles=ROLES[token])
+        project = IdentityRef(self.projects["theirs" if token == "stranger" else "mine"], token, "default", "Default")
+        return Caller(user=IdentityRef(f"user-{token}", token), project=project, roles=ROLES[token])
 
     async def ask(
         self, who: str, method: str, path: str, body: Any = None, *, at: str = "2.1", prefix: str = "/compute/v2.1"

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from kilonova.api.identity.dialect import IdentityDialect, RootDialect
+from kilonova.api.identity.dialect import IdentityDialect, IdentityRootDialect
 from kilonova.api.identity.routes import ROOT_ROUTES, ROUTES
 from kilonova.api.mux import Mux
 from kilonova.api.service_app import ServiceApp
@@ -94,7 +94,7 @@ def asking(story: Callable[[Asking], Awaitable[None]]) -> None:
         world = SimpleNamespace(ids=Uuids(), clock=home.clock)
         service: Any = SimpleNamespace(identity=home.identity, public_url=URL, world=world, policy=POLICY)
         apps = {
-            "/identity": ServiceApp(service, ROOT_ROUTES, RootDialect()),
+            "/identity": ServiceApp(service, ROOT_ROUTES, IdentityRootDialect()),
             "/identity/v3": ServiceApp(service, ROUTES, IdentityDialect()),
         }
         transport = httpx.ASGITransport(Mux(apps, _nothing), raise_app_exceptions=False)

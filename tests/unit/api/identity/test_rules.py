@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from kilonova.api.identity.routes import ROUTES
-from kilonova.api.identity.rules import Target, name_of
+from kilonova.api.identity.rules import PolicyTarget, name_of
 from kilonova.api.routes import PUBLIC
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.policy.enforcer import Policy
 from kilonova.policy.identity import IDENTITY, with_aliases
 from tests.unit.api.identity.asking import Asking, asking
 
-USER = Named("u1", "user", "d1", "one")
-PROJECT, DOMAIN = Named("p1", "project", "d1", "one"), Named("d1", "one")
+USER = IdentityRef("u1", "user", "d1", "one")
+PROJECT, DOMAIN = IdentityRef("p1", "project", "d1", "one"), IdentityRef("d1", "one")
 ALL_ROLES = ("admin", "manager", "member", "reader")
 
 
@@ -85,9 +85,9 @@ ELSES = {
     "get_policy": SYSTEM,
     "manage_policies": ADMINS,
 }
-HERE = Target(domain_id="d1", project_id="p2", user_id="u2", actor_domain_id="d1", role="member")
+HERE = PolicyTarget(domain_id="d1", project_id="p2", user_id="u2", actor_domain_id="d1", role="member")
 # In another domain: nobody of a domain has anything to say.
-THERE = Target(domain_id="d2", project_id="p3", user_id="u3", actor_domain_id="d2", role="member")
+THERE = PolicyTarget(domain_id="d2", project_id="p3", user_id="u3", actor_domain_id="d2", role="member")
 OWN = {"validate_token", "revoke_token", "list_user_projects", "get_user", "list_groups_for_user"}
 OWN |= {"get_credential", "manage_credentials"}
 
@@ -117,7 +117,7 @@ def names_of(rule: str) -> set[str]:
 CATALOG = ("services", "endpoints", "regions")
 
 
-def allowed(rule: str, target: Target) -> set[str]:
+def allowed(rule: str, target: PolicyTarget) -> set[str]:
     told = [
         {name for name, one in CALLERS.items() if POLICY.allows_on(asked, one, with_aliases(target.attributes()))}
         for asked in sorted(names_of(rule))
@@ -133,7 +133,7 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize("rule", ELSES)
 def test_each_rule_for_each_caller(rule: str) -> None:
     assert allowed(rule, HERE) == ELSES[rule]
-    own = Target(domain_id="d1", project_id="p2", user_id="u1", actor_domain_id="d1", role="member")
+    own = PolicyTarget(domain_id="d1", project_id="p2", user_id="u1", actor_domain_id="d1", role="member")
     assert allowed(rule, own) == (EVERYBODY if rule in OWN else ELSES[rule])
     of_a_domain = {"reader of the domain", "manager of the domain"}
     if rule == "get_role":
@@ -142,30 +142,30 @@ def test_each_rule_for_each_caller(rule: str) -> None:
         assert allowed(rule, THERE) == SYSTEM
     else:
         assert allowed(rule, THERE) == ELSES[rule] - (of_a_domain if ELSES[rule] != EVERYBODY else set())
-    assert allowed(rule, Target()) >= ELSES[rule] & ADMINS, "an administrator need not be looked up"
+    assert allowed(rule, PolicyTarget()) >= ELSES[rule] & ADMINS, "an administrator need not be looked up"
 
 
 def test_one_sees_the_project_one_is_in() -> None:
     inside = {name for name, one in CALLERS.items() if one.project is not None}
-    assert allowed("get_project", Target(domain_id="d9", project_id="p1")) == inside | SYSTEM
+    assert allowed("get_project", PolicyTarget(domain_id="d9", project_id="p1")) == inside | SYSTEM
 
 
 @pytest.mark.parametrize("role", ["admin", "service", "pilot", None])
 def test_a_domains_manager_does_not_make_administrators(role: str | None) -> None:
-    target = Target(domain_id="d1", actor_domain_id="d1", role=role)
+    target = PolicyTarget(domain_id="d1", actor_domain_id="d1", role=role)
     assert allowed("manage_grants", target) == ADMINS
     assert allowed("get_role", target) == SYSTEM
 
 
 def test_a_domains_manager_gives_roles_inside_the_domain_only() -> None:
-    assert allowed("manage_grants", Target(domain_id="d1", actor_domain_id="d2", role="member")) == ADMINS
-    assert allowed("manage_grants", Target(domain_id="d2", actor_domain_id="d1", role="member")) == ADMINS
-    assert allowed("list_grants", Target(domain_id="d1", actor_domain_id="d2", role="member")) == SYSTEM
+    assert allowed("manage_grants", PolicyTarget(domain_id="d1", actor_domain_id="d2", role="member")) == ADMINS
+    assert allowed("manage_grants", PolicyTarget(domain_id="d2", actor_domain_id="d1", role="member")) == ADMINS
+    assert allowed("list_grants", PolicyTarget(domain_id="d1", actor_domain_id="d2", role="member")) == SYSTEM
 
 
 def test_a_group_and_who_joins_it_are_of_one_domain() -> None:
     for home, of_user in (("d1", "d2"), ("d2", "d1"), ("d1", None), (None, "d1")):
-        target = Target(domain_id=home, actor_domain_id=of_user)
+        target = PolicyTarget(domain_id=home, actor_domain_id=of_user)
         assert allowed("manage_members", target) == ADMINS
         assert allowed("get_members", target) == SYSTEM
 

@@ -14,7 +14,7 @@ from kilonova.api.image.dialect import ImageDialect
 from kilonova.api.image.routes import ROUTES
 from kilonova.api.mux import Mux
 from kilonova.api.service_app import ServiceApp
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.policy.enforcer import Policy
 from kilonova.runtime import Uuids
 from kilonova.services.image.service import Images
@@ -28,8 +28,8 @@ FORMATS = {"container_format": "bare", "disk_format": "raw"}
 
 
 def person(name: str, project: str = "", *roles: str, system: bool = False) -> Caller:
-    own = Named(project, project, "default", "Default") if project else None
-    return Caller(user=Named(name, name, "default", "Default"), project=own, roles=roles, system=system)
+    own = IdentityRef(project, project, "default", "Default") if project else None
+    return Caller(user=IdentityRef(name, name, "default", "Default"), project=own, roles=roles, system=system)
 
 
 PEOPLE = {

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 
 from kilonova.api.placement import summaries
-from kilonova.placement.snapshot import Snapshot
-from kilonova.placement.snapshot_reading import Changes
+from kilonova.placement.snapshot import PlacementSnapshot
+from kilonova.placement.snapshot_reading import SnapshotChanges
 from tests.placement.worlds import World, changes_of_world, random_world, snapshot_of_world
 
 NEWEST = (1, 39)
 
 
-def told(snapshot: Snapshot, version: tuple[int, int] = NEWEST) -> dict[str, Any]:
+def told(snapshot: PlacementSnapshot, version: tuple[int, int] = NEWEST) -> dict[str, Any]:
     texts = summaries.summary_texts(snapshot, sorted(snapshot.index.values()), (), version)
     found: dict[str, Any] = msgspec.json.decode(b"{" + b"".join(texts) + b"}")
     return found
 
 
-def change_something(chance: random.Random, world: World) -> Changes:
+def change_something(chance: random.Random, world: World) -> SnapshotChanges:
     uuid = chance.choice(list(world.providers))
     provider = world.providers[uuid]
     what = chance.choice(["used", "traits", "offers", "removed"])
@@ -58,7 +58,7 @@ def test_are_not_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     write = summaries._written
 
-    def counted(snapshot: Snapshot, places: list[int], *rest: Any) -> Iterator[str]:
+    def counted(snapshot: PlacementSnapshot, places: list[int], *rest: Any) -> Iterator[str]:
         written.extend(places)
         return write(snapshot, places, *rest)
 

@@ -9,9 +9,9 @@ import pytest
 
 from kilonova.compute.network.bridged import BridgedNetwork
 from kilonova.compute.network.filters import ruleset
-from kilonova.compute.network.layout import Place
+from kilonova.compute.network.layout import HostNetworkOptions
 from kilonova.compute.network.names import TAP, link, router_namespace, service_namespace
-from kilonova.compute.network.services import Services
+from kilonova.compute.network.services import NetworkServices
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest_ports import AddressPair, GuestPort, HostRoute, PortAddress
 from kilonova.domain.host_network import HostPort, HostRouter, NetworkDocument, RouterLeg
@@ -54,7 +54,7 @@ class Programs:
                 self.links.discard(words[2])
 
 
-class NoServices(Services):
+class NoServices(NetworkServices):
     def __init__(self):
         super().__init__(None)
 
@@ -64,7 +64,7 @@ class NoServices(Services):
 
 async def started(folder, programs=None):
     programs = programs or Programs()
-    network = BridgedNetwork(Place("host1"), folder, programs, NoServices())
+    network = BridgedNetwork(HostNetworkOptions("host1"), folder, programs, NoServices())
     await network.start()
     return network, programs
 

@@ -6,13 +6,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilonova.compute.network.layout import Place, Plugged, layout
+from kilonova.compute.network.layout import HostNetworkOptions, Plugged, layout
 from kilonova.compute.network.links import Present, changes, inside
 from kilonova.compute.network.names import BRIDGE, INSIDE, ROUTER, SERVICE, TAP, VXLAN, is_ours, link, numbers
 from kilonova.domain.guest_ports import GuestPort, PortAddress
 from kilonova.domain.host_network import HostRouter, RouterLeg
 
-PLACE = Place("host1", "192.0.2.1")
+PLACE = HostNetworkOptions("host1", "192.0.2.1")
 PORT = GuestPort(
     port_id="p", network_id="n", network_name="", mac="fa:16:3e:00:00:01", mtu=1500, network_type="vxlan", segment=7
 )
@@ -37,7 +37,7 @@ def test_one_port_takes_bridge_tunnel_services_and_tap():
 
 def test_without_tunnel_address_or_tunnel_there_is_none():
     local = dataclasses.replace(HERE, port=msgspec.structs.replace(PORT, network_type="local"))
-    for place, plugged in ((Place("host1"), HERE), (PLACE, local)):
+    for place, plugged in ((HostNetworkOptions("host1"), HERE), (PLACE, local)):
         wanted = layout(place, [plugged], {"n": ["192.0.2.2"]})
         assert not wanted.floods and not any(one.kind == "vxlan" for one in wanted.links)
 

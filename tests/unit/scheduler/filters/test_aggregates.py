@@ -11,7 +11,7 @@ from kilonova.scheduler.filters.aggregates import (
     AggregateTypeAffinityFilter,
     Reserved,
 )
-from kilonova.scheduler.request import Image
+from kilonova.scheduler.request import ImageFacts
 from tests.unit.scheduler.worlds import REQUEST, aggregate, asked, big, passing, said, settings, with_specs
 
 HOSTS = {name: big() for name in ("a", "b", "c")}
@@ -47,7 +47,7 @@ def test_the_sentence_has_both() -> None:
 
 
 WITH_IMAGES = [aggregate(1, "a", os_distro="windows"), aggregate(2, "b", os_distro="linux,bsd")]
-LINUX = asked(image=Image("i", "", {"os_distro": "linux", "other": "x"}))
+LINUX = asked(image=ImageFacts("i", "", {"os_distro": "linux", "other": "x"}))
 
 
 def test_where_both_say_something_they_agree() -> None:

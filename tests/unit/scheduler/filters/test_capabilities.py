@@ -6,7 +6,7 @@ import pytest
 
 from kilonova.domain.guest import Hypervisor
 from kilonova.scheduler.filters.capabilities import ComputeCapabilitiesFilter, ImagePropertiesFilter
-from kilonova.scheduler.request import Image
+from kilonova.scheduler.request import ImageFacts
 from tests.unit.scheduler.worlds import asked, big, passing, said, settings, sized, with_specs
 
 NEW = Hypervisor("kvm", 7, cpu={"arch": "x86_64", "maxphysaddr_bits": "46"})
@@ -63,18 +63,18 @@ MADE = {"arm": big(hypervisor=ARM), "mute": big(hypervisor=Hypervisor()), "x86":
     ],
 )
 def test_what_images_ask(properties: dict[str, str], expected: list[str]) -> None:
-    assert passing(ImagePropertiesFilter, MADE, asked(image=Image("i", "", properties))) == expected
+    assert passing(ImagePropertiesFilter, MADE, asked(image=ImageFacts("i", "", properties))) == expected
 
 
 def test_an_architecture_may_be_taken_for_granted() -> None:
     by = settings(image_properties_default_architecture="aarch64")
     assert passing(ImagePropertiesFilter, MADE, asked(), by=by) == ["arm"]
-    own = asked(image=Image("i", "", {"hw_architecture": "x86_64"}))
+    own = asked(image=ImageFacts("i", "", {"hw_architecture": "x86_64"}))
     assert passing(ImagePropertiesFilter, MADE, own, by=by) == ["x86"]
 
 
 def test_the_sentence_names_what_is_missing() -> None:
-    request = asked(image=Image("i", "", {"hw_architecture": "x86_64"}))
+    request = asked(image=ImageFacts("i", "", {"hw_architecture": "x86_64"}))
     assert said(ImagePropertiesFilter, MADE, request, "arm") == (
         "does not run what the image asks for: hw_architecture=x86_64"
     )

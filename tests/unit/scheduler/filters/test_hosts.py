@@ -12,7 +12,7 @@ from kilonova.scheduler.filters.hosts import (
     IsolatedHostsFilter,
     WantedHost,
 )
-from kilonova.scheduler.request import Image
+from kilonova.scheduler.request import ImageFacts
 from tests.unit.scheduler.worlds import REQUEST, asked, big, field_of, passing, said, settings
 
 TWO = {"a": big(), "b": big()}
@@ -41,8 +41,8 @@ def test_images_and_hosts_agree(image: str, restricted: bool, expected: list[str
         isolated_hosts=("a", "gone"),
         restrict_isolated_hosts_to_isolated_images=restricted,
     )
-    assert passing(IsolatedHostsFilter, TWO, asked(image=Image(image)), by=by) == expected
-    words = said(IsolatedHostsFilter, TWO, asked(image=Image("other")), "a", by=by)
+    assert passing(IsolatedHostsFilter, TWO, asked(image=ImageFacts(image)), by=by) == expected
+    words = said(IsolatedHostsFilter, TWO, asked(image=ImageFacts("other")), "a", by=by)
     assert words == "the host is isolated, the image is not isolated"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kilonova.scheduler.request import Image
+from kilonova.scheduler.request import ImageFacts
 from tests.unit.scheduler.worlds import asked, big, fitting, with_specs
 
 
@@ -15,7 +15,7 @@ def test_a_disabled_host() -> None:
 
 def test_images_that_a_host_can_boot() -> None:
     hosts = {"a": big(traits=("COMPUTE_IMAGE_TYPE_QCOW2",)), "b": big()}
-    request = asked(image=Image("i", "qcow2"))
+    request = asked(image=ImageFacts("i", "qcow2"))
     assert fitting(hosts, request) == ["a", "b"]
     assert fitting(hosts, request, query_placement_for_image_type_support=True) == ["a"]
     of_a_volume = msgspec.structs.replace(request, volume_backed=True)
@@ -24,9 +24,9 @@ def test_images_that_a_host_can_boot() -> None:
 
 def test_devices_of_an_image() -> None:
     hosts = {"a": big(traits=("COMPUTE_STORAGE_BUS_VIRTIO", "HW_ARCH_X86_64")), "b": big()}
-    request = asked(image=Image("i", "", {"hw_disk_bus": "virtio", "hw_architecture": "x86_64"}))
+    request = asked(image=ImageFacts("i", "", {"hw_disk_bus": "virtio", "hw_architecture": "x86_64"}))
     assert fitting(hosts, request, image_metadata_prefilter=True) == ["a"]
-    other = asked(image=Image("i", "", {"hw_vif_model": "e1000"}))
+    other = asked(image=ImageFacts("i", "", {"hw_vif_model": "e1000"}))
     assert "a" not in fitting(hosts, other, image_metadata_prefilter=True)
 
 

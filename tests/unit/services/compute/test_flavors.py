@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.services.compute.flavors import CLASSIC, Flavors, NewFlavor
 from tests.unit.control import Clock, Ids
 
 Run = Callable[[Any], None]
-ADMIN = Caller(user=Named("root", "root"), project=Named("office", "office"), roles=("admin",))
-MEMBER = Caller(user=Named("bob", "bob"), project=Named("lab", "lab"), roles=("member",))
+ADMIN = Caller(user=IdentityRef("root", "root"), project=IdentityRef("office", "office"), roles=("admin",))
+MEMBER = Caller(user=IdentityRef("bob", "bob"), project=IdentityRef("lab", "lab"), roles=("member",))
 
 
 def new(name: str, **more: Any) -> NewFlavor:

@@ -12,7 +12,7 @@ import pytest
 from kilonova.domain.errors import Refused, StoreError
 from kilonova.runtime import new_key
 from kilonova.services.identity import tokens
-from kilonova.services.identity.keys import SETTLING_SECONDS, SLACK_SECONDS, Key
+from kilonova.services.identity.keys import SETTLING_SECONDS, SLACK_SECONDS, SigningKey
 from kilonova.services.identity.login import Login
 from kilonova.services.identity.service import LOOK_SECONDS, Issued
 from tests.unit.services.identity.home import Home, at_home
@@ -101,7 +101,7 @@ def test_old_keys_that_cannot_be_removed_count_no_more_and_stop_nobody(caplog: p
 # -- a key that somebody else has -------------------------------------------------------------------------------------
 
 
-def forged(key: Key, issued: Issued, *, issued_at: float, expires_at: float) -> str:
+def forged(key: SigningKey, issued: Issued, *, issued_at: float, expires_at: float) -> str:
     claims = msgspec.structs.replace(issued.claims, issued_at=issued_at, expires_at=expires_at, audit_ids=("forged",))
     return tokens.sign(claims, key.id, key.secret)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown
-from kilonova.services.identity.assignments import Wanted
+from kilonova.services.identity.assignments import AssignmentFilter
 from kilonova.services.identity.login import Which
 from kilonova.services.identity.names import names_of
 from kilonova.services.identity.projects import DOMAIN, PROJECT
@@ -44,7 +44,7 @@ NOTHING: dict[str, list[str]] = {what: [] for what in WHOLE}
 def test_what_it_is(anywhere: Callable[..., None]) -> None:
     async def story(home: Home) -> None:
         assert await names(home) == WHOLE
-        grants = await home.identity.assignments.list(Wanted())
+        grants = await home.identity.assignments.list(AssignmentFilter())
         named = await names_of(
             home.identity.records, [one for g in grants for one in (g.actor_id, g.role_id, g.target.id)]
         )

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilonova.services.identity import tokens
-from kilonova.services.identity.tokens import PREFIX, Claims, Scope, audit_id_of, read, sign
+from kilonova.services.identity.tokens import PREFIX, Scope, TokenClaims, audit_id_of, read, sign
 
 KEYS = {"0a0b0c0d": b"k" * 32, "00000001": b"o" * 32}
-CLAIMS = Claims("user", Scope("project", "p1"), ("password",), 1.5, 3600.5, ("audit", "first"))
+CLAIMS = TokenClaims("user", Scope("project", "p1"), ("password",), 1.5, 3600.5, ("audit", "first"))
 TOKEN = sign(CLAIMS, "0a0b0c0d", KEYS["0a0b0c0d"])
 
 
@@ -53,7 +53,7 @@ def test_a_key_that_is_not_known_or_another_one() -> None:
 
 def test_claims_of_another_person_under_a_true_signature() -> None:
     """The signature of one token on the claims of another."""
-    other = raw(sign(Claims("admin", *CLAIMS.__reduce__()[1][1:]), "0a0b0c0d", KEYS["0a0b0c0d"]))
+    other = raw(sign(TokenClaims("admin", *CLAIMS.__reduce__()[1][1:]), "0a0b0c0d", KEYS["0a0b0c0d"]))
     mixed = other[:-32] + raw(TOKEN)[-32:]
     assert read(as_token(mixed), KEYS) is None
 

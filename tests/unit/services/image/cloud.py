@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.runtime import SystemClock, Uuids
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.store.open import open_store
 
 OWNER = "acme"
-ALICE = Caller(user=Named("alice", "alice"), project=Named(OWNER, OWNER), roles=("member", "reader"))
-BOB = Caller(user=Named("bob", "bob"), project=Named("bolt", "bolt"), roles=("member", "reader"))
+ALICE = Caller(user=IdentityRef("alice", "alice"), project=IdentityRef(OWNER, OWNER), roles=("member", "reader"))
+BOB = Caller(user=IdentityRef("bob", "bob"), project=IdentityRef("bolt", "bolt"), roles=("member", "reader"))
 
 
 class Life:

@@ -10,11 +10,11 @@ import pytest
 
 from kilonova.domain.errors import CommitFailed, Refused
 from kilonova.services.image.image import Image
-from kilonova.services.image.listing import Wanted
+from kilonova.services.image.listing import ImageQuery
 from kilonova.services.image.seeds import NAMES
 from tests.unit.services.image.cloud import ALICE, BOB, OWNER, Life, life, run
 
-ALL = Wanted(100)
+ALL = ImageQuery(100)
 
 
 async def _seeds(lived: Life) -> dict[str | None, Image]:

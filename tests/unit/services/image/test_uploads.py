@@ -13,7 +13,7 @@ import pytest
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
 from kilonova.schema.tables.image import image_files_to_remove
 from kilonova.services.image import uploads
-from kilonova.services.image.files import BATCH, Draft, Files
+from kilonova.services.image.files import BATCH, Draft, ImageFiles
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
 from kilonova.services.image.uploads import Uploads
 from kilonova.store import rows
@@ -92,7 +92,7 @@ def test_a_crash_before_the_record_says_saving(tmp_path: Path) -> None:
     async def story() -> None:
         async with life(tmp_path) as first:
             image = await first.create()
-            await Files(first.folder).begin(ORPHAN)
+            await ImageFiles(first.folder).begin(ORPHAN)
             assert first.files() == [f"{ORPHAN}.part"]
         async with life(tmp_path) as second:
             await second.images._uploads.clean()
@@ -109,7 +109,7 @@ def test_a_crash_between_the_deleted_record_and_its_file(tmp_path: Path, monkeyp
         async with life(tmp_path) as first:
             image, kept = await first.uploaded(b"gone"), await first.uploaded(b"kept")
             with monkeypatch.context() as patch, pytest.raises(Crash):
-                patch.setattr(Files, "remove", dies)
+                patch.setattr(ImageFiles, "remove", dies)
                 await first.images.delete(ALICE, image.id, lambda _: None)
             assert len(first.files()) == 2
         async with life(tmp_path) as second:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
 from kilonova.services.network.kinds import Thing
@@ -43,7 +43,9 @@ class WallClock:
 
 
 def caller(project: str = PROJECT, *roles: str) -> Caller:
-    return Caller(user=Named("u", "u"), project=Named(project, project), roles=roles or ("member", "reader"))
+    return Caller(
+        user=IdentityRef("u", "u"), project=IdentityRef(project, project), roles=roles or ("member", "reader")
+    )
 
 
 ADMIN = caller(ADMINS, "admin", "manager", "member", "reader")

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import func, select
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Failed, Refused
 from kilonova.runtime import SystemClock, Uuids
 from kilonova.schema.tables.volume import snapshots, volume_usage, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.services.volume.creating import NewVolume
-from kilonova.services.volume.files import Backing, Files
-from kilonova.services.volume.keeper import Keeper
+from kilonova.services.volume.files import Backing, VolumeFiles
 from kilonova.services.volume.service import Volumes
 from kilonova.services.volume.volume import Snapshot, Volume
+from kilonova.services.volume.worker import VolumeWorker
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Tx
@@ -29,10 +29,14 @@ from tests.support.mappings import map_servers
 
 T = TypeVar("T")
 PROJECT = "acme"
-ALICE = Caller(user=Named("alice", "alice"), project=Named(PROJECT, PROJECT), roles=("member", "reader"))
-BOB = Caller(user=Named("bob", "bob"), project=Named("bolt", "bolt"), roles=("member", "reader"))
-ADMIN = Caller(user=Named("root", "root"), project=Named("admins", "admins"), roles=("admin", "member", "reader"))
-NOVA = Caller(user=Named("nova", "nova"), project=Named(PROJECT, PROJECT), roles=("service", "member", "reader"))
+ALICE = Caller(user=IdentityRef("alice", "alice"), project=IdentityRef(PROJECT, PROJECT), roles=("member", "reader"))
+BOB = Caller(user=IdentityRef("bob", "bob"), project=IdentityRef("bolt", "bolt"), roles=("member", "reader"))
+ADMIN = Caller(
+    user=IdentityRef("root", "root"), project=IdentityRef("admins", "admins"), roles=("admin", "member", "reader")
+)
+NOVA = Caller(
+    user=IdentityRef("nova", "nova"), project=IdentityRef(PROJECT, PROJECT), roles=("service", "member", "reader")
+)
 BACKEND = "0ba4e20d-0000-4000-8000-000000000000"
 Story = Callable[[Any], Awaitable[None]]
 SERVER, OTHER = "5e000000-0000-4000-8000-000000000001", "5e000000-0000-4000-8000-000000000002"
@@ -50,29 +54,29 @@ class Shop:
     def __init__(self, store: Any, folder: Path, backing: Backing | None = None, **options: Any) -> None:
         clock, ids = SystemClock(), Uuids()
         self.store, self.folder = store, folder / "volumes"
-        self.backing: Any = backing or Files(self.folder)
+        self.backing: Any = backing or VolumeFiles(self.folder)
         self.images = Images(store, clock, ids, folder / "images")
         self.volumes = Volumes(store, clock, ids, Seal(), backend=BACKEND, **options)
-        self._keeper: Keeper | None = None
+        self._worker: VolumeWorker | None = None
 
     async def open(self) -> None:
         await map_servers(self.store, SERVER, OTHER, *MANY, project=PROJECT)
         await self.volumes.prepare()
-        self._keeper = self.volumes.keeper(self.backing, self.images)
-        await self._keeper.start()
+        self._worker = self.volumes.worker(self.backing, self.images)
+        await self._worker.start()
 
     async def close(self) -> None:
-        if self._keeper is not None:
-            await self._keeper.stop()
-            self._keeper = None
+        if self._worker is not None:
+            await self._worker.stop()
+            self._worker = None
 
     @property
-    def keeper(self) -> Any:
-        return self._keeper
+    def worker(self) -> Any:
+        return self._worker
 
     def wake(self) -> None:
-        if self._keeper is not None:
-            self._keeper.wake()
+        if self._worker is not None:
+            self._worker.wake()
 
     async def new(self, size: int | None = 1, who: Caller = ALICE, **wish: Any) -> Volume:
         made = await self.volumes.volumes.create(who, NewVolume(size=size, **wish))
@@ -110,7 +114,7 @@ class Shop:
             return all(row is None for row in found)
 
         async def is_idle() -> bool:  # a file goes after its record
-            return not any(each in self.keeper._busy for each in ids)
+            return not any(each in self.worker._busy for each in ids)
 
         await until(lambda: self.store.read(look))
         await until(is_idle)

@@ -223,10 +223,10 @@ def test_every_connection_has_a_secret_of_its_own(control: Control, tmp_path: Pa
         async with shop(store, tmp_path, NoBytes()) as here:
             volume, servers = await here.volume(), here.volumes.servers
             attachment = await reserved(here, volume.id)
-            moment = here.volumes.parts.clock.now()
+            moment = here.volumes.context.clock.now()
             secrets = []
             for ordinal, (host, now) in enumerate((("host1", moment), ("host2", moment), ("host1", moment - 5.0)), 4):
-                here.volumes.parts.clock.now = lambda now=now: now
+                here.volumes.context.clock.now = lambda now=now: now
                 told = await servers.connect((SERVER, 1, ordinal), attachment_id=attachment, host=host)
                 secrets.append(told["data"]["auth_password"])
             assert len({*secrets}) == 3

@@ -80,8 +80,8 @@ class Exporting(Shop):
     async def open(self) -> None:
         await map_servers(self.store, SERVER, OTHER, project=PROJECT)
         await self.volumes.prepare()
-        self._keeper = self.volumes.keeper(self.backing, self.images, self.exports)
-        await self._keeper.start(MemoryBus(MemoryHub(), "keeper"))
+        self._worker = self.volumes.worker(self.backing, self.images, self.exports)
+        await self._worker.start(MemoryBus(MemoryHub(), "worker"))
 
     async def connected(self, volume: Volume) -> VolumeOpening:
         self._turn, servers = self._turn + 1, self.volumes.servers

@@ -14,7 +14,7 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.volume import volumes
 from kilonova.services.image.service import ImageFile
-from kilonova.services.volume import keeper
+from kilonova.services.volume import worker
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.slots import FairSlots
 from kilonova.services.volume.volume import Volume
@@ -175,12 +175,12 @@ class Endless(NoBytes):
 def test_an_unknown_error_is_counted_and_told(
     control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "FIX_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "FIX_SECONDS", 0.01)
 
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, Strange()) as here:
             volume = await here.volume()
-            assert (volume.status, here.backing.tries) == ("error", keeper.MOST_TRIES)
+            assert (volume.status, here.backing.tries) == ("error", worker.MOST_TRIES)
             assert "unexpected error (ZeroDivisionError)" in volume.reason
             await here.volumes.volumes.delete(ALICE, volume.id)
             await here.gone(volume.id)
@@ -190,12 +190,12 @@ def test_an_unknown_error_is_counted_and_told(
 
 def test_tries_are_counted_across_restarts(control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is ended after each try, by the piece itself or by its operator."""
-    monkeypatch.setattr(keeper, "FIX_SECONDS", 3600.0)
+    monkeypatch.setattr(worker, "FIX_SECONDS", 3600.0)
     backing = Strange()
 
     async def story(store: Any) -> None:
         volume_id = ""
-        for number in range(1, keeper.MOST_TRIES + 1):
+        for number in range(1, worker.MOST_TRIES + 1):
             async with shop(store, tmp_path, backing) as here:
                 volume_id = volume_id or (await here.new(1)).id
 
@@ -203,7 +203,7 @@ def test_tries_are_counted_across_restarts(control: Control, tmp_path: Path, mon
                     return backing.tries == number
 
                 await until(has_tried)
-                if number == keeper.MOST_TRIES:
+                if number == worker.MOST_TRIES:
                     ended = await here.settled(volume_id)
                     assert ended.status == "error" and "unexpected error" in ended.reason
                     await here.volumes.volumes.delete(ALICE, volume_id)
@@ -225,7 +225,7 @@ async def _is_counted(store: Any, volume_id: str, number: int) -> None:
 def test_an_unknown_error_of_any_work_is_told(
     control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "FIX_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "FIX_SECONDS", 0.01)
 
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, NoBytes()) as here:
@@ -245,8 +245,8 @@ def test_work_has_a_time_limit(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         here = Shop(store, tmp_path, Endless())
         await here.volumes.prepare()
-        here._keeper = here.volumes.keeper(here.backing, here.images, seconds=0.1)
-        await here.keeper.start()
+        here._worker = here.volumes.worker(here.backing, here.images, seconds=0.1)
+        await here.worker.start()
         try:
             volume = await here.volume()
             assert volume.status == "error" and "did not end within" in volume.reason
@@ -313,7 +313,7 @@ def test_slots_are_shared_fairly() -> None:
 def test_a_volume_is_a_volume() -> None:
     """What may take long, and what is a moment's work."""
     plain: dict[str, Any] = {"id": "v", "project_id": "p", "user_id": "u", "size": 1, "type_id": "t", "backend": "b"}
-    assert not keeper.copies_bytes(Volume(**plain, work="create"))
-    assert keeper.copies_bytes(Volume(**plain, work="create", image_id="i"))
-    assert keeper.copies_bytes(Volume(**plain, work="upload"))
-    assert not keeper.copies_bytes(Volume(**plain, work="delete", image_id="i"))
+    assert not worker.copies_bytes(Volume(**plain, work="create"))
+    assert worker.copies_bytes(Volume(**plain, work="create", image_id="i"))
+    assert worker.copies_bytes(Volume(**plain, work="upload"))
+    assert not worker.copies_bytes(Volume(**plain, work="delete", image_id="i"))

@@ -1,4 +1,4 @@
-"""The first candidate with room: looked at before anything is written, so a refused one leaves nothing behind."""
+"""The first candidate with capacity: looked at before anything is written, so a refused one leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 from sqlalchemy import or_, select
 
-from kilonova.placement.groups import Standing
+from kilonova.placement.groups import GroupPlacement
 from kilonova.placement.ledger import CONSUMER, Rows, Slot
 from kilonova.placement.outcomes import Refusal
 from kilonova.placement.refusals import over_capacity, unit_fault
@@ -16,7 +16,7 @@ from kilonova.schema.tables.placement import inventories, resource_classes, reso
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Tx
 
-READ_ROOMS = Sql(
+READ_CAPACITIES = Sql(
     select(
         resource_providers.c.id,
         resource_providers.c.uuid,
@@ -43,7 +43,7 @@ LOCK_PROVIDERS = Sql(
 )
 
 
-class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
+class HostCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
     """A host, by its root provider, what the server would hold there, and what of other providers: those of its tree,
     or that share with it."""
 
@@ -58,7 +58,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(slots=True, frozen=True)
-class Shelf:
+class ClassCapacity:
     """One resource class of a provider."""
 
     class_id: int
@@ -70,26 +70,31 @@ class Shelf:
 
 
 @dataclass(slots=True)
-class Room:
+class ProviderCapacity:
     provider: int
     uuid: str
     root: int
     accepting: bool
-    shelves: dict[str, Shelf] = field(default_factory=dict)
+    classes: dict[str, ClassCapacity] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Choice:
+class CandidateChoice:
     """The candidate taken (None: none fits), what it would hold, and why those before it were not."""
 
-    room: Room | None = None
+    capacity: ProviderCapacity | None = None
     rows: Rows = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
 
 
 async def choose(
-    tx: Tx, candidates: Sequence[Candidate], standing: Standing, *, own: Rows, lock: Iterable[int] | None = None
-) -> Choice:
+    tx: Tx,
+    candidates: Sequence[HostCandidate],
+    standing: GroupPlacement,
+    *,
+    own: Rows,
+    lock: Iterable[int] | None = None,
+) -> CandidateChoice:
     """Try the candidates in order. `own` is given back by this claim, so it counts as free where it lies.
 
     With `lock`, all candidates and those providers are locked first, in the ledger's order: nobody else can take the
@@ -98,83 +103,93 @@ async def choose(
     uuids = list(dict.fromkeys(uuid for candidate in candidates for uuid in candidate.parts()))
     if lock is not None:
         await tx.all(LOCK_PROVIDERS, uuids=uuids, ids=sorted(lock))
-    rooms = await read_rooms(tx, uuids)
-    return first_fitting(candidates, rooms, standing, own)
+    capacities = await read_capacities(tx, uuids)
+    return first_fitting(candidates, capacities, standing, own)
 
 
 def first_fitting(
-    candidates: Sequence[Candidate], rooms: Mapping[str, Room], standing: Standing, own: Rows | None = None
-) -> Choice:
+    candidates: Sequence[HostCandidate],
+    capacities: Mapping[str, ProviderCapacity],
+    standing: GroupPlacement,
+    own: Rows | None = None,
+) -> CandidateChoice:
     credit = {(provider, class_): amount for (provider, class_, _), amount in (own or {}).items()}
-    choice = Choice()
+    choice = CandidateChoice()
     for candidate in candidates:
-        refusal = _refusal(candidate, rooms, standing, credit)
+        refusal = _refusal(candidate, capacities, standing, credit)
         if refusal is None:
-            choice.room, choice.rows = rooms[candidate.provider], _rows(candidate, rooms)
+            choice.capacity, choice.rows = capacities[candidate.provider], _rows(candidate, capacities)
             break
         choice.refused.append(refusal)
     return choice
 
 
-async def read_rooms(tx: Tx, uuids: Sequence[str]) -> dict[str, Room]:
-    rooms: dict[str, Room] = {}
-    for row in await tx.all(READ_ROOMS, uuids=uuids):
-        room = rooms.get(row["uuid"])
-        if room is None:
-            room = rooms[row["uuid"]] = Room(row["id"], row["uuid"], row["root_id"], bool(row["accepting"]))
+async def read_capacities(tx: Tx, uuids: Sequence[str]) -> dict[str, ProviderCapacity]:
+    capacities: dict[str, ProviderCapacity] = {}
+    for row in await tx.all(READ_CAPACITIES, uuids=uuids):
+        capacity = capacities.get(row["uuid"])
+        if capacity is None:
+            capacity = capacities[row["uuid"]] = ProviderCapacity(
+                row["id"], row["uuid"], row["root_id"], bool(row["accepting"])
+            )
         if row["name"] is not None:
             units = (row["min_unit"], row["max_unit"], row["step_size"])
-            room.shelves[row["name"]] = Shelf(row["class_id"], row["capacity"], row["used"], *units)
-    return rooms
+            capacity.classes[row["name"]] = ClassCapacity(row["class_id"], row["capacity"], row["used"], *units)
+    return capacities
 
 
-def _rows(candidate: Candidate, rooms: Mapping[str, Room]) -> Rows:
+def _rows(candidate: HostCandidate, capacities: Mapping[str, ProviderCapacity]) -> Rows:
     return {
-        (rooms[uuid].provider, rooms[uuid].shelves[name].class_id, CONSUMER): amount
+        (capacities[uuid].provider, capacities[uuid].classes[name].class_id, CONSUMER): amount
         for uuid, resources in candidate.parts().items()
         for name, amount in resources.items()
     }
 
 
 def _refusal(
-    candidate: Candidate, rooms: Mapping[str, Room], standing: Standing, credit: Mapping[Slot, int]
+    candidate: HostCandidate,
+    capacities: Mapping[str, ProviderCapacity],
+    standing: GroupPlacement,
+    credit: Mapping[Slot, int],
 ) -> Refusal | None:
     parts = candidate.parts()
     for uuid in parts:
-        if uuid not in rooms:
+        if uuid not in capacities:
             return Refusal(uuid, "no_such_provider", f"there is no provider {uuid}")
-    host = rooms[candidate.provider]
+    host = capacities[candidate.provider]
     against = standing.refusal(host.root)
     if against:
         return Refusal(host.uuid, "group", f"provider {host.uuid}: {against}")
     raised = []
     for uuid, resources in parts.items():
         for name, amount in sorted(resources.items()):
-            more, refusal = _look(rooms[uuid], name, amount, credit)
+            more, refusal = _look(capacities[uuid], name, amount, credit)
             if refusal is not None:
                 return refusal
-            raised += [host, rooms[uuid]] if more > 0 else []
-    return next((_closed(room) for room in raised if not room.accepting), None)
+            raised += [host, capacities[uuid]] if more > 0 else []
+    return next((_closed(capacity) for capacity in raised if not capacity.accepting), None)
 
 
-def _look(room: Room, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
+def _look(capacity: ProviderCapacity, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
     """By how much its use would rise, and why it cannot."""
-    shelf = room.shelves.get(name)
-    if shelf is None:
-        return amount, Refusal(room.uuid, "no_inventory", f"provider {room.uuid} has no {name}", name, amount)
-    more = amount - credit.get((room.provider, shelf.class_id), 0)
-    return more, _no_room(room.uuid, name, amount, more, shelf) if more > 0 else None
+    of_class = capacity.classes.get(name)
+    if of_class is None:
+        return amount, Refusal(capacity.uuid, "no_inventory", f"provider {capacity.uuid} has no {name}", name, amount)
+    more = amount - credit.get((capacity.provider, of_class.class_id), 0)
+    return more, _shortage(capacity.uuid, name, amount, more, of_class) if more > 0 else None
 
 
-def _closed(room: Room) -> Refusal:
-    return Refusal(room.uuid, "not_accepting", f"provider {room.uuid} accepts no new claims")
+def _closed(capacity: ProviderCapacity) -> Refusal:
+    return Refusal(capacity.uuid, "not_accepting", f"provider {capacity.uuid} accepts no new claims")
 
 
-def _no_room(uuid: str, name: str, amount: int, more: int, shelf: Shelf) -> Refusal | None:
-    numbers = (name, amount, shelf.used, shelf.capacity)
-    if shelf.used + more > shelf.capacity:
-        return Refusal(uuid, "over_capacity", over_capacity(uuid, name, more, shelf.used, shelf.capacity), *numbers)
-    fault = unit_fault(amount, shelf.min_unit, shelf.max_unit, shelf.step_size)
+def _shortage(uuid: str, name: str, amount: int, more: int, of_class: ClassCapacity) -> Refusal | None:
+    numbers = (name, amount, of_class.used, of_class.capacity)
+    if of_class.used + more > of_class.capacity:
+        return Refusal(
+            uuid, "over_capacity", over_capacity(uuid, name, more, of_class.used, of_class.capacity), *numbers
+        )
+    fault = unit_fault(amount, of_class.min_unit, of_class.max_unit, of_class.step_size)
     if fault:
         return Refusal(uuid, "wrong_unit", f"provider {uuid}: {name} {fault}", *numbers)
     return None

@@ -32,7 +32,7 @@ class Life:
     link: SimulatedLink
 
 
-class Room:
+class SimulatedFleet:
     def __init__(
         self, hardware: Hardware, *, make_bus: Callable[[str], Bus], make_agent: Callable[[str, Bus], Agent]
     ) -> None:

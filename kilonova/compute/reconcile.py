@@ -20,7 +20,7 @@ Tries = Counter[tuple[str, int]]  # by server and copy: starts that failed since
 
 
 @dataclass
-class Settled:
+class Reconciled:
     destroyed: list[tuple[str, int]] = field(default_factory=list)
     stopped: list[tuple[str, int]] = field(default_factory=list)
     adopted: list[tuple[str, int, bool]] = field(default_factory=list)
@@ -29,10 +29,10 @@ class Settled:
 
 async def carry_out(
     driver: Driver, claims: Claims, verdicts: Sequence[Verdict], running: set[tuple[str, int]], tries: Tries
-) -> Settled:
+) -> Reconciled:
     """Quarantined copies are left exactly as they are; those that are set aside are switched off. Raises what went
     wrong with a guest that may still start: the host registers again and tries it once more."""
-    done = Settled()
+    done = Reconciled()
     for verdict in verdicts:
         if verdict.word in ("stop", "set_aside"):
             await driver.ensure_power(verdict.server, verdict.copy, on=False)

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from kilonova.services.identity.records import Kind, Record, Records, extra_of, fetch, to_columns, to_record
+from kilonova.services.identity.records import (
+    IdentityRecords,
+    Record,
+    RecordKind,
+    extra_of,
+    fetch,
+    to_columns,
+    to_record,
+)
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
 
-class Shelf:
-    kind: ClassVar[Kind]
+class RecordService:
+    kind: ClassVar[RecordKind]
     defaults: ClassVar[Mapping[str, Any]] = {}  # of columns that a client may leave out
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: IdentityRecords) -> None:
         self.records = records
 
     async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:

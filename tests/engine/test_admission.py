@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from kilonova.conductor.gate import Gate
+from kilonova.conductor.admission import Admission
 from kilonova.domain.errors import Crowded
 
 
-async def visit(gate, inside, name, weight=1, patience=1.0, stays=None):
-    async with gate.passed(weight, patience, name):
+async def visit(admission, inside, name, weight=1, patience=1.0, stays=None):
+    async with admission.passed(weight, patience, name):
         inside.append(name)
         await (stays.wait() if stays else asyncio.sleep(0))
         inside.remove(name)
@@ -17,8 +17,8 @@ async def visit(gate, inside, name, weight=1, patience=1.0, stays=None):
 
 def test_as_many_as_there_is_room_for_in_the_order_of_arrival():
     async def story():
-        gate, inside, end = Gate(3), [], asyncio.Event()
-        visits = [asyncio.create_task(visit(gate, inside, name, stays=end)) for name in "abcd"]
+        admission, inside, end = Admission(3), [], asyncio.Event()
+        visits = [asyncio.create_task(visit(admission, inside, name, stays=end)) for name in "abcd"]
         await asyncio.sleep(0.01)
         assert inside == ["a", "b", "c"]
         end.set()
@@ -30,11 +30,11 @@ def test_as_many_as_there_is_room_for_in_the_order_of_arrival():
 
 def test_a_heavy_one_is_not_overtaken_for_ever_and_one_that_is_too_heavy_comes_in_alone():
     async def story():
-        gate, inside, first, second = Gate(3), [], asyncio.Event(), asyncio.Event()
-        visits = [asyncio.create_task(visit(gate, inside, "light", stays=first))]
+        admission, inside, first, second = Admission(3), [], asyncio.Event(), asyncio.Event()
+        visits = [asyncio.create_task(visit(admission, inside, "light", stays=first))]
         await asyncio.sleep(0)
-        visits += [asyncio.create_task(visit(gate, inside, "heavy", weight=100, stays=second))]
-        visits += [asyncio.create_task(visit(gate, inside, "late", stays=second))]
+        visits += [asyncio.create_task(visit(admission, inside, "heavy", weight=100, stays=second))]
+        visits += [asyncio.create_task(visit(admission, inside, "late", stays=second))]
         await asyncio.sleep(0.01)
         assert inside == ["light"]
         first.set()
@@ -48,27 +48,27 @@ def test_a_heavy_one_is_not_overtaken_for_ever_and_one_that_is_too_heavy_comes_i
 
 def test_who_waits_for_too_long_is_sent_away_and_takes_nothing_along():
     async def story():
-        gate, inside, end = Gate(1), [], asyncio.Event()
-        busy = asyncio.create_task(visit(gate, inside, "busy", stays=end))
+        admission, inside, end = Admission(1), [], asyncio.Event()
+        busy = asyncio.create_task(visit(admission, inside, "busy", stays=end))
         await asyncio.sleep(0)
         with pytest.raises(Crowded, match="late retries"):
-            await visit(gate, inside, "late", patience=0.01)
-        gone = asyncio.create_task(visit(gate, inside, "gone"))
+            await visit(admission, inside, "late", patience=0.01)
+        gone = asyncio.create_task(visit(admission, inside, "gone"))
         await asyncio.sleep(0)
         end.set()
         gone.cancel()  # in the moment in which it might have come in
         await asyncio.gather(busy, gone, return_exceptions=True)
-        await visit(gate, inside, "next", patience=0.01)
+        await visit(admission, inside, "next", patience=0.01)
 
     asyncio.run(story())
 
 
 def test_what_goes_wrong_inside_gives_the_room_back():
     async def story():
-        gate = Gate(1)
+        admission = Admission(1)
         for _ in range(2):
             with pytest.raises(ValueError):
-                async with gate.passed(1, 0.01, "a"):
+                async with admission.passed(1, 0.01, "a"):
                     raise ValueError
 
     asyncio.run(story())

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from kilonova.conductor import desk
+from kilonova.conductor import handlers
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.hosts import returning
@@ -409,8 +409,8 @@ def test_a_whole_fleet_that_starts_at_once_is_taken_in_once(cloud, monkeypatch):
         done.append(message.host)
         return await register(engine, message)
 
-    monkeypatch.setattr(desk, "register", slowly)
-    monkeypatch.setattr(desk, "REGISTRATIONS", 4)
+    monkeypatch.setattr(handlers, "register", slowly)
+    monkeypatch.setattr(handlers, "REGISTRATIONS", 4)
     cloud(hosts=60)
     assert len(set(done)) == 60
     assert len(done) == 60, "no host that had given up was registered for nobody"

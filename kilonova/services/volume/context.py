@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots, volumes
 from kilonova.services.volume.backends import Backends
-from kilonova.services.volume.quotas import Quotas
+from kilonova.services.volume.quotas import VolumeQuotas
 from kilonova.services.volume.records import fetch_snapshot, fetch_volume
 from kilonova.services.volume.types import Types
 from kilonova.services.volume.volume import Snapshot, Volume, no_such_snapshot, no_such_volume
@@ -21,18 +21,18 @@ Close = Callable[[Iterable[tuple[str, str]]], Awaitable[None]]
 Body = Callable[[Tx], Awaitable[Closing]]
 
 
-class Seal(Protocol):
+class KeyDeriver(Protocol):
     def derive(self, purpose: str) -> bytes:
         """32 bytes that look random, the same whenever they are asked for with the same words."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class VolumeContext:
     control: Store
     clock: Clock
     ids: Ids
-    seal: Seal
-    quotas: Quotas
+    seal: KeyDeriver
+    quotas: VolumeQuotas
     types: Types
     backends: Backends
     wake: Callable[[], Awaitable[None]]  # tells the backends that there is work; lost, they find it by looking
@@ -51,9 +51,9 @@ class Parts:
         return {**piece, "updated_at": self.clock.now()}
 
 
-def snapshot_work(parts: Parts, kind: str) -> dict[str, Any]:
-    """The same of a snapshot, whose works need no more to be told."""
-    return {name: value for name, value in parts.work(kind).items() if name != "work_value"}
+def snapshot_work(context: VolumeContext, kind: str) -> dict[str, Any]:
+    """The same of a snapshot, whose tasks need no more to be told."""
+    return {name: value for name, value in context.work(kind).items() if name != "work_value"}
 
 
 async def visible_volume(tx: Tx, caller: Caller, volume_id: str, *, lock: bool = False) -> Volume:

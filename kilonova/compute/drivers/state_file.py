@@ -22,7 +22,7 @@ SCHEMA = """CREATE TABLE IF NOT EXISTS things (
   PRIMARY KEY (kind, place, name)) WITHOUT ROWID"""
 
 
-class Shelf:
+class StateFile:
     """Things by kind, place and name. Without a path it keeps nothing."""
 
     def __init__(self, path: str | Path | None) -> None:

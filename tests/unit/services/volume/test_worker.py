@@ -1,4 +1,4 @@
-"""The keeper of files: what is asked for is done once, also when it was asked for by another process, stopped in the
+"""The worker of files: what is asked for is done once, also when it was asked for by another process, stopped in the
 middle, or no longer wanted."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kilonova.domain.errors import Failed
 from kilonova.schema.tables.volume import volume_backends, volume_files_to_remove
 from kilonova.services.image.service import ImageFile
 from kilonova.services.volume.changing import Said
-from kilonova.services.volume.files import Files, NoBytes
+from kilonova.services.volume.files import NoBytes, VolumeFiles
 from kilonova.services.volume.volume import file_of
 from kilonova.store import rows
 from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, Shop, Story, refusal, shop, until
@@ -133,11 +133,11 @@ def test_what_was_read_before_it_ended_is_not_done_again(control: Control, tmp_p
         async with shop(store, tmp_path, Slow()) as here:
             here.backing.may_go.set()
             volume = await here.new()
-            read_early = await here.keeper._pending()
+            read_early = await here.worker._pending()
             settled = await here.settled(volume.id)
             for thing in read_early:
-                here.keeper._begin(thing)
-            await asyncio.gather(*(one.task for one in here.keeper._busy.values()))
+                here.worker._begin(thing)
+            await asyncio.gather(*(one.task for one in here.worker._busy.values()))
             assert here.backing.begun == 1 and file_of(settled) in here.backing.sizes
 
     control(story)
@@ -171,7 +171,7 @@ def test_a_crash_between_a_deleted_record_and_its_file(
         async with shop(store, tmp_path) as here:
             volume, kept = await here.volume(), await here.volume()
             with monkeypatch.context() as patch:
-                patch.setattr(Files, "remove", dies)
+                patch.setattr(VolumeFiles, "remove", dies)
                 await here.volumes.volumes.delete(ALICE, volume.id)
                 await here.gone(volume.id)
             assert file_of(volume) in here.files()
@@ -193,10 +193,10 @@ def test_simulated_clouds_do_it_when_told(control: Control, tmp_path: Path) -> N
     async def story(store: Any) -> None:
         here = Shop(store, tmp_path, NoBytes())
         await here.volumes.prepare()
-        keeper = here.volumes.keeper(here.backing, None)
-        await keeper.settle()
+        worker = here.volumes.worker(here.backing, None)
+        await worker.settle()
         volume = await here.new()
-        await keeper.settle()
+        await worker.settle()
         assert (await here.volumes.volumes.find(ALICE, volume.id)).status == "available"
 
     control(story)

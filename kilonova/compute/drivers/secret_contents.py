@@ -13,7 +13,7 @@ import msgspec
 from kilonova.world import GuestSecrets, GuestSpec
 
 
-class Given(msgspec.Struct, frozen=True, omit_defaults=True):
+class SecretContents(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a guest's secrets."""
 
     user_data: str = ""  # SHA-256
@@ -21,19 +21,19 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
     password: bool = False
 
 
-NOTHING = Given()
+NOTHING = SecretContents()
 
 
-def given_by(secrets: GuestSecrets) -> Given:
+def given_by(secrets: GuestSecrets) -> SecretContents:
     data = base64.b64decode("".join(secrets.user_data.split()))
-    return Given(
+    return SecretContents(
         hashlib.sha256(data).hexdigest() if data else "",
         [file.path for file in secrets.files],
         bool(secrets.admin_password),
     )
 
 
-def contents_line(spec: GuestSpec, given: Given) -> str:
+def contents_line(spec: GuestSpec, given: SecretContents) -> str:
     """Empty for a guest that was given nothing but a name, a password and ports without tags."""
     words = dict(_words(spec, given))
     if not words:
@@ -43,7 +43,7 @@ def contents_line(spec: GuestSpec, given: Given) -> str:
     return f"KILONOVA-CONTENTS {told}\n"
 
 
-def _words(spec: GuestSpec, given: Given) -> Iterator[tuple[str, str]]:
+def _words(spec: GuestSpec, given: SecretContents) -> Iterator[tuple[str, str]]:
     contents = spec.contents
     tags = [f"{port.mac}={port.tag}" for port in spec.ports if port.tag]
     tags += [f"{volume.device}={volume.tag}" for volume in spec.volumes if volume.tag]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Table, bindparam, or_, select
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.schema.tables.identity import projects, revoked_tokens, role_assignments, user_group_members, users
-from kilonova.services.identity.snapshot import Role, Snapshot
-from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, UNSCOPED, Claims, Scope
+from kilonova.services.identity.snapshot import IdentitySnapshot, Role
+from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, UNSCOPED, Scope, TokenClaims
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 
@@ -44,14 +44,14 @@ GRANTED = Sql(
 
 
 @dataclass(frozen=True)
-class Standing:
-    user: Named
+class Authorization:
+    user: IdentityRef
     scope: Scope
-    place: Named | None  # the project or domain
+    place: IdentityRef | None  # the project or domain
     roles: Sequence[Role]
     tokens_from: float  # earlier tokens are void
 
-    def caller(self, claims: Claims) -> Caller:
+    def caller(self, claims: TokenClaims) -> Caller:
         return Caller(
             user=self.user,
             project=self.place if self.scope.kind == PROJECT else None,
@@ -64,14 +64,14 @@ class Standing:
         )
 
 
-async def stand(tx: Tx, snapshot: Snapshot, user_id: str, scope: Scope) -> Standing | None:
+async def stand(tx: Tx, snapshot: IdentitySnapshot, user_id: str, scope: Scope) -> Authorization | None:
     """None when the user or the place is gone or disabled, or the user has no role there."""
     user = await tx.one(USER, id=user_id)
     if user is None or not user["enabled"] or not user["domain_enabled"]:
         return None
     since = max(user["tokens_from"], user["domain_tokens_from"])
     if scope.kind == UNSCOPED:
-        return Standing(_named(user), scope, None, (), since)
+        return Authorization(_named(user), scope, None, (), since)
     place: Row | None = None
     if scope.kind != SYSTEM:
         place = await tx.one(PLACE, id=scope.id)
@@ -82,7 +82,7 @@ async def stand(tx: Tx, snapshot: Snapshot, user_id: str, scope: Scope) -> Stand
     roles = snapshot.effective(row["role_id"] for row in granted)
     if not roles:
         return None
-    return Standing(_named(user), scope, _named(place) if place is not None else None, roles, since)
+    return Authorization(_named(user), scope, _named(place) if place is not None else None, roles, since)
 
 
 def _is_open(place: Row, kind: str) -> bool:
@@ -91,7 +91,7 @@ def _is_open(place: Row, kind: str) -> bool:
     return kind == DOMAIN or bool(place["domain_enabled"])
 
 
-async def stands_by(tx: Tx, snapshot: Snapshot, claims: Claims) -> Standing | None:
+async def stands_by(tx: Tx, snapshot: IdentitySnapshot, claims: TokenClaims) -> Authorization | None:
     """What the claims of a token are worth now; None: nothing. Whether it has expired is the caller's to ask."""
     if await tx.one(REVOKED, audit_id=claims.audit_id) is not None:
         return None
@@ -101,5 +101,5 @@ async def stands_by(tx: Tx, snapshot: Snapshot, claims: Claims) -> Standing | No
     return standing
 
 
-def _named(row: Row) -> Named:
-    return Named(row["id"], row["name"], row["domain_id"], row["domain_name"] or "")
+def _named(row: Row) -> IdentityRef:
+    return IdentityRef(row["id"], row["name"], row["domain_id"], row["domain_name"] or "")

@@ -17,7 +17,7 @@ from kilonova.domain.details import details_from
 from kilonova.domain.guest import Hypervisor
 from kilonova.domain.host import judge
 from kilonova.domain.server import BUILDING
-from kilonova.placement.snapshot import Snapshot
+from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.scheduler.hosts import UP, Hosts, HostView, Odd
 from kilonova.schema.tables.cell import hosts, servers
 from kilonova.store.hosts import facts_of, observation
@@ -66,7 +66,7 @@ _IMAGES = Sql(select(servers.c.host, servers.c.details).where(_HERE))
 
 
 @dataclass
-class Found:
+class CellReading:
     """What one look at a cell has found."""
 
     number: int
@@ -79,7 +79,7 @@ class Found:
     images: Sequence[Row] = ()
 
 
-class Census:
+class HostCache:
     """The hosts of all cells, brought up to date by `sync`."""
 
     def __init__(self, stores: Stores, down_after: float, *, looks_at_images: bool) -> None:
@@ -89,7 +89,7 @@ class Census:
         self._looks_at_images = looks_at_images
         self._views: dict[str, dict[str, HostView]] = {}  # by cell
         self._reported: dict[str, dict[str, float]] = {}  # by cell: when a host said what its view shows
-        self._found: dict[str, Found] = {}  # by cell: the last look
+        self._found: dict[str, CellReading] = {}  # by cell: the last look
         self.hosts = Hosts()
 
     async def sync(self, cell: str) -> None:
@@ -108,7 +108,7 @@ class Census:
         self._found[cell] = found
         self._tell(cell, found)
 
-    def name_hosts(self, cell: str, names: Sequence[str], snapshot: Snapshot) -> None:
+    def name_hosts(self, cell: str, names: Sequence[str], snapshot: PlacementSnapshot) -> None:
         """Hosts of a cell that does not answer, as control and placement know them; the next `sync` replaces them."""
         views = self._views.get(cell, {})
         missing = set(names) - views.keys()
@@ -124,7 +124,7 @@ class Census:
         for other, last in self._found.items():  # loading has made them all simply up
             self._tell(other, last)
 
-    def _tell(self, cell: str, found: Found) -> None:
+    def _tell(self, cell: str, found: CellReading) -> None:
         kept = self.hosts
         kept.set_odd(cell, found.odd)
         kept.set_counts(kept.failed, cell, found.failed)
@@ -134,11 +134,11 @@ class Census:
         if self._looks_at_images:
             _count_images(kept, cell, found.images)
 
-    def _reading(self, cell: str) -> Body[Found]:
-        async def body(tx: Tx) -> Found:
+    def _reading(self, cell: str) -> Body[CellReading]:
+        async def body(tx: Tx) -> CellReading:
             now = await tx.now()
             counted = await tx.one(_NUMBER)
-            found = Found(counted["number"] if counted is not None else 0, now)
+            found = CellReading(counted["number"] if counted is not None else 0, now)
             seen = await observation(tx, now, self._down_after)
             for row in await tx.all(_UNUSUAL, silent_since=now - self._down_after):
                 state = judge(facts_of(row), seen, now, self._down_after)

@@ -19,22 +19,22 @@ FUNCTIONS = 8  # of one slot
 
 
 @dataclass(frozen=True)
-class Board:
+class SimulatedTopology:
     nodes: int = 1
     threads: int = 1  # of each core
     huge_pages: Mapping[int, int] = field(default_factory=dict)  # kB: pages in each cell
     cards: Sequence[SimulatedCard] = ()
 
 
-def hardware_of(board: Board, vcpus: int, memory_mb: int, offer: Offer) -> HostHardware:
+def hardware_of(topology: SimulatedTopology, vcpus: int, memory_mb: int, offer: Offer) -> HostHardware:
     """CPUs are numbered core by core, cell by cell; the last cells of an uneven machine are smaller."""
-    cores = [tuple(range(at, min(at + board.threads, vcpus))) for at in range(0, vcpus, board.threads)]
-    nodes = min(board.nodes, len(cores))
+    cores = [tuple(range(at, min(at + topology.threads, vcpus))) for at in range(0, vcpus, topology.threads)]
+    nodes = min(topology.nodes, len(cores))
     cells = []
     for number in range(nodes):
         mine = cores[number * len(cores) // nodes : (number + 1) * len(cores) // nodes]
-        cells.append(_cell(number, mine, memory_mb // nodes, board.huge_pages, offer))
-    return HostHardware(tuple(cells), usable(_devices(board.cards), offer.devices))
+        cells.append(_cell(number, mine, memory_mb // nodes, topology.huge_pages, offer))
+    return HostHardware(tuple(cells), usable(_devices(topology.cards), offer.devices))
 
 
 def _cell(

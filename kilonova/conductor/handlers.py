@@ -1,5 +1,5 @@
-"""Where agents knock: registration, heartbeats that carry back work, results of steps. The truth is in SQL, so any
-conductor may answer any agent."""
+"""Handlers of the messages of agents: registration, heartbeats that carry back work, results of steps. The truth is in
+SQL, so any conductor may answer any agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.bus import HOST_ALIVE, HOSTS_ANSWER, in_cell
 from kilonova.bus.serving import MAX_BODY
-from kilonova.conductor.gate import Gate
+from kilonova.conductor.admission import Admission
 from kilonova.conductor.host_networks import HostNetworks
 from kilonova.conductor.observer import Observer
 from kilonova.conductor.powers import Followed, follow_powers
@@ -45,13 +45,13 @@ COPIES = 8  # so many to be judged cost about as much as all the rest of a regis
 
 
 @dataclass
-class Desk:
+class MessageHandlers:
     engine: Engine
     observers: dict[str, Observer] = field(default_factory=dict)  # by cell
     cell_of_host: dict[str, str] = field(default_factory=dict)
     with_work: set[str] = field(default_factory=set)
     doors: set[str] = field(default_factory=set)  # prefixes that are served
-    registering: Gate = field(default_factory=lambda: Gate(REGISTRATIONS))
+    registering: Admission = field(default_factory=lambda: Admission(REGISTRATIONS))
 
     def __post_init__(self) -> None:
         self.networks = HostNetworks(self.engine)

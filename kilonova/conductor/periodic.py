@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 0.5  # seconds that a round waits for its slowest journal
 
 
-class Rounds:
+class PeriodicTask:
     def __init__(self, work: Callable[[Store], Awaitable[None]]) -> None:
         self._work = work
         self._under_way: dict[str, asyncio.Task[None]] = {}

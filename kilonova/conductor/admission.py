@@ -1,4 +1,4 @@
-"""A gate that lets in so much at a time, in the order of arrival; who has waited for too long is sent away."""
+"""Admission control: a limit on the weight admitted at a time, in order of arrival, with a timeout for waiting."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 from kilonova.domain.errors import Crowded
 
 
-class Gate:
-    def __init__(self, room: int) -> None:
-        self._room = self._free = room
+class Admission:
+    def __init__(self, limit: int) -> None:
+        self._limit = self._free = limit
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
     async def passed(self, weight: int, patience: float, who: str) -> AsyncIterator[None]:
-        """`weight` is how much it takes; whoever takes more than there is comes in alone."""
-        weight = min(weight, self._room)
+        """`weight` counts against the limit; a weight above the limit is admitted alone."""
+        weight = min(weight, self._limit)
         await self._enter(weight, patience, who)
         try:
             yield

@@ -1,4 +1,4 @@
-"""A lane: a thread that reads, with its own connection, fed by a queue. It takes what waits, does it as one batch, and
+"""A queue served by a few threads, each with its own connection. A thread takes what waits, does it as one batch, and
 answers the whole batch with a single wake-up of the event loop."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Ask = tuple[Body[Any], asyncio.Future[Any]]
 Run = Callable[[Sequence[Body[Any]]], list[Outcome]]
 
 
-class Lanes:
+class WorkQueue:
     """One queue and the few threads that serve it."""
 
     def __init__(self, name: str, runs: Sequence[Run], *, batch: int) -> None:

@@ -1,4 +1,4 @@
-"""The keeper of one backend's files: it does the work that records ask for, one piece per volume at a time.
+"""The worker of one backend's files: it does the work that records ask for, one piece per volume at a time.
 
 Work is found in the records, so it makes no difference who accepted it, in which process, and whether this one died
 meanwhile: every piece can be done again from its start. The end of a piece counts only while the record still asks for
@@ -26,8 +26,8 @@ from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.files import UNFINISHED, Backing
 from kilonova.services.volume.records import whole_snapshots, whole_volumes
 from kilonova.services.volume.slots import FairSlots
+from kilonova.services.volume.tasks import VolumeTasks
 from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REVERT, UPLOAD, Snapshot, Volume
-from kilonova.services.volume.works import Works
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Bus, Clock, Store, Tx
@@ -68,21 +68,21 @@ class _Running:
     reason: str = ""  # why it was ended, if its record is to say so
 
 
-class Keeper:
+class VolumeWorker:
     def __init__(
         self,
         control: Store,
         clock: Clock,
         backends: Backends,
         backing: Backing,
-        works: Works,
+        volume_tasks: VolumeTasks,
         exports: Exports | None = None,
         *,
         tasks: int = TASKS,
         seconds: float = TASK_SECONDS,
     ) -> None:
         self._control, self._clock, self._backends = control, clock, backends
-        self._backing, self._works, self._exports, self._seconds = backing, works, exports, seconds
+        self._backing, self._volume_tasks, self._exports, self._seconds = backing, volume_tasks, exports, seconds
         self._busy: dict[str, _Running] = {}  # by thing
         self._slots, self._quick_slots = FairSlots(tasks), FairSlots(tasks)
         self._looking: asyncio.Task[None] | None = None
@@ -112,7 +112,7 @@ class Keeper:
         """All that is to be done, now, one after the other; for simulated clouds, where nothing runs by itself."""
         await self._beat()
         for thing in await self._pending():
-            await self._works.do(thing)
+            await self._volume_tasks.do(thing)
 
     def wake(self) -> None:
         self._woken.set()
@@ -193,15 +193,15 @@ class Keeper:
             try:
                 if not self._is_halted() and await self._is_wanted(thing):
                     async with asyncio.timeout(self._seconds), self._exclusive(thing):
-                        await self._works.do(thing)
+                        await self._volume_tasks.do(thing)
             except asyncio.CancelledError:
                 running, task = self._busy.get(thing.id), asyncio.current_task()
                 if running is None or task is None or not running.reason:
                     raise
                 task.uncancel()
-                await self._works.fail(thing, running.reason)
+                await self._volume_tasks.fail(thing, running.reason)
             except TimeoutError:
-                await self._works.fail(thing, f"it did not end within {self._seconds:.0f} s")
+                await self._volume_tasks.fail(thing, f"it did not end within {self._seconds:.0f} s")
             except KilonovaError as error:  # the database; the next look tries again
                 logger.warning("%s %s: retrying its %s: %s", *_told(thing), error)
                 await self._clock.sleep(LOOK_SECONDS)
@@ -241,7 +241,7 @@ class Keeper:
             await self._clock.sleep(FIX_SECONDS)
         elif tries:
             why = f"an unexpected error ({type(error).__name__}); the log of the service has it"
-            await self._works.fail(thing, why)
+            await self._volume_tasks.fail(thing, why)
 
     async def _end_copies_of_deleted_images(self) -> None:
         """Nobody can use the rest; the volume says why."""
@@ -290,11 +290,11 @@ class Keeper:
             return [row["file"] for row in await tx.all(_TO_REMOVE, backend=self._backends.own)]
 
         for file in await self._control.read(body):
-            await self._works.remove_unwanted(self._backends.own, file)
+            await self._volume_tasks.remove_unwanted(self._backends.own, file)
 
     async def _remove_expired(self) -> None:
         self._expired_at = self._clock.monotonic()
-        await self._works.remove_expired(self._clock.now())
+        await self._volume_tasks.remove_expired(self._clock.now())
 
 
 def source_of(thing: Thing) -> str:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from kilonova.domain.caller import Caller, Named
+from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.schema.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.services.image.image import QUEUED
@@ -15,7 +15,7 @@ from kilonova.services.image.inspection import RAW
 from kilonova.services.image.service import Images
 from kilonova.services.volume.creating import image_facts
 from kilonova.services.volume.files import GIBIBYTE, Backing
-from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES, Quotas
+from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES, VolumeQuotas
 from kilonova.services.volume.records import fetch_volume, remove_snapshot, remove_volume, set_metadata
 from kilonova.services.volume.volume import (
     AVAILABLE,
@@ -38,8 +38,10 @@ from kilonova.store import rows
 from kilonova.world import Clock, Store, Tx
 
 
-class Works:
-    def __init__(self, control: Store, clock: Clock, quotas: Quotas, backing: Backing, images: Images | None) -> None:
+class VolumeTasks:
+    def __init__(
+        self, control: Store, clock: Clock, quotas: VolumeQuotas, backing: Backing, images: Images | None
+    ) -> None:
         """Without images, none can be read or written: simulated clouds have no bytes."""
         self._control, self._clock, self._quotas = control, clock, quotas
         self._backing, self._images = backing, images
@@ -259,7 +261,7 @@ class Works:
 
 def _owner(volume: Volume) -> Caller:
     """The cloud itself, for the project: who asked was checked when it was accepted."""
-    return Caller(user=Named("", ""), project=Named(volume.project_id, ""), roles=("admin",))
+    return Caller(user=IdentityRef("", ""), project=IdentityRef(volume.project_id, ""), roles=("admin",))
 
 
 def _go_on_later(why: Failed | Refused) -> None:
