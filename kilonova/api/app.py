@@ -50,7 +50,7 @@ def make_app(service: Service) -> ASGIApp:
 
 
 def service_apps(service: Service, newest_compute: str = "") -> dict[str, ServiceApp]:
-    """By prefix."""
+    """Return the app of each service by URL prefix."""
     return {
         "/kilonova/v1": ServiceApp(service, OWN_ROUTES, OwnDialect()),
         "/identity": ServiceApp(service, IDENTITY_ROOT_ROUTES, IdentityRootDialect()),

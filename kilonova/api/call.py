@@ -1,4 +1,4 @@
-"""One request on its way: who asks, in which version, with what, and what a handler may need to answer."""
+"""One request: its caller, version and input, and everything that a handler may need to answer it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def answer(content: object, status: int = 200, headers: dict[str, str] | None = 
 
 
 def written(text: bytes, status: int = 200) -> Response:
-    """JSON that somebody has written already."""
+    """Return a response from text that is JSON already."""
     return Response(text, status, media_type="application/json")
 
 
@@ -42,7 +42,7 @@ def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Respons
 
 
 def tell_declared(call: Call, host: str, *, down: bool) -> None:
-    """An administrator's word about a host is said in the log."""
+    """Log an administrator's declaration about a host."""
     logger.warning("host declared %s: host=%s user=%s", "down" if down else "up", host, call.caller.user_id)
 
 
@@ -90,18 +90,18 @@ class Call:
         return self.service.world.clock.now()
 
     def at(self, major: int, minor: int) -> bool:
-        """The caller speaks this microversion or a later one."""
+        """Return whether the caller uses this microversion or a later one."""
         return self.version >= (major, minor)
 
     def allows(self, rule: str, *, project_id: str | None = None, user_id: str | None = None) -> bool:
-        """By default the target is the caller's own."""
+        """Check the rule. The default target is the caller's own project and user."""
         return self.service.policy.allows(rule, self.caller, project_id=project_id, user_id=user_id)
 
     def require(self, rule: str = "", *, project_id: str | None = None, user_id: str | None = None) -> None:
         self.service.policy.require(rule or self.route.rule, self.caller, project_id=project_id, user_id=user_id)
 
     def url(self, path: str) -> str:
-        """An address that the client can reach: `path` is below this service's prefix."""
+        """Return a URL that the client can reach: `path` is below this service's prefix."""
         return f"{self.service.public_url}{self.prefix}{path}"
 
     def location(self, *words: str) -> dict[str, str]:

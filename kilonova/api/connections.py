@@ -25,7 +25,7 @@ TOO_LONG = {414: "the request's address is longer than {} bytes", 431: "the requ
 
 
 class Awaited(Enum):
-    """What a connection waits for."""
+    """The event that a connection waits for."""
 
     HEAD = "the head of a request"
     BODY = "the body of a request"
@@ -86,8 +86,8 @@ class Connections:
 
 
 class Unread:
-    """For how long a peer has taken nothing of what waits for it: one that asks and does not read holds memory as well
-    as one that does not send."""
+    """The time for which a peer has not read any data that waits for it. A peer that sends requests and does not read
+    holds memory, as does one that does not send."""
 
     def __init__(self) -> None:
         self._bytes, self._since = 0, 0.0

@@ -16,7 +16,7 @@ MAX_AGE = "3600"  # seconds for which a browser may remember what it was allowed
 
 class Cors:
     def __init__(self, app: ASGIApp, origins: str, headers: str) -> None:
-        """Both are lists divided by commas."""
+        """`origins`, `headers`: comma-separated lists."""
         self.app = app
         self.origins = _listed(origins)
         self.headers = _listed(headers)
@@ -31,7 +31,7 @@ class Cors:
             await self.app(scope, receive, self._adding(given["origin"], send))
 
     def _before(self, given: Headers) -> Mapping[str, str]:
-        """The answer to a browser that asks first. Without our headers it means no."""
+        """Return the headers of the response to a preflight request. Without our headers it means no."""
         asked = {name.lower() for name in _listed(given.get("access-control-request-headers", ""))}
         allowed = {name.lower() for name in self.headers} | ALWAYS_ALLOWED
         is_fine = given["origin"] in self.origins and given["access-control-request-method"] in METHODS

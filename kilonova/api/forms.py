@@ -1,4 +1,4 @@
-"""What bodies and queries must look like, per microversion, as JSON schemas kept as data."""
+"""Schemas of bodies and queries, per microversion: JSON schemas stored as data."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Forms:
         return max((since for since in self.schemas if since <= version), default=min(self.schemas))
 
     def check(self, value: Any, version: Version, *, what: str = "", strict: bool = True) -> Any:
-        """The value. Raises `Refused` (400) with the first thing that is wrong and where it stands; not `strict`:
-        unknown keys are taken out instead."""
+        """Return the value. Raises `Refused` (400) with the first error and its location. Not `strict`: unknown keys
+        are removed instead."""
         key = self._newest(version)
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -52,7 +52,8 @@ class Forms:
         raise Refused(400, self.told(next(compiled.iter_errors(value)), what, self.schemas[key]))
 
     def told(self, error: Any, what: str, schema: Schema) -> str:
-        """As Nova words it: the place, the value, then what is wrong. `what` is the query where it is no body."""
+        """Return the error in Nova's words: the location, the value, then the reason. `what`: the query, if it is not a
+        body."""
         path, message = error.instance_path, wrong(error, schema)
         if not path:
             return f"Invalid input for {what}. {message}" if what else message
@@ -75,13 +76,13 @@ def without_unknown(value: Any, schema: Schema) -> Any:
 
 
 def _last_name(path: Sequence[Any]) -> str:
-    """`tags/0`: a member of a list has no name of its own."""
+    """Return the last name in the path: a list member has no name, so it is `tags/0`."""
     names = [n for n, part in enumerate(path) if isinstance(part, str)]
     return "/".join(str(part) for part in path[names[-1] :]) if names else str(path[-1])
 
 
 def wrong(error: Any, schema: Schema) -> str:
-    """What is wrong with the value, in the words of the libraries that OpenStack's services use."""
+    """Return the reason for an error, in the words of the libraries that OpenStack's services use."""
     kind, value = error.kind, short(repr(error.instance))
     match kind.name:
         case "additionalProperties" if patterns := _within(schema, error.schema_path[:-1]).get("patternProperties"):

@@ -1,4 +1,4 @@
-"""What is still done while a disk has nothing but its reserve: reads, deletes, and what an operator needs to help."""
+"""The requests that are allowed while a disk has only its reserve: reads, deletes, and those that operators need."""
 
 from __future__ import annotations
 

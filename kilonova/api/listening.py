@@ -1,4 +1,4 @@
-"""Where a role listens: the bound socket, its certificate, and the address that clients are told."""
+"""The listener of a role: the bound socket, its certificate, and the URL for clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Listener:
     certificate: Certificate | None
 
     def listen(self) -> None:
-        """Before anybody is told: a client that comes at once waits a moment and is not turned away."""
+        """Start listening, before the URL is published: an early client then waits a moment and is not refused."""
         self.socket.listen(BACKLOG)
         host = self.socket.getsockname()[0]
         if self.certificate is not None:
@@ -89,7 +89,7 @@ def _bound(address: str, option: str) -> Iterator[socket.socket]:
 
 
 def _public(given: str, bound: socket.socket, scheme: str, address: str) -> str:
-    """What the operator says, else where we listen; on all addresses, the one that packets leave from."""
+    """Return the operator's URL, else the socket's; if bound to all addresses, with the one that packets leave from."""
     if given:
         if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", given):
             text = f"--public-url {given}: expected http://ADDRESS:PORT or https://ADDRESS"

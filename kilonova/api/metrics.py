@@ -1,6 +1,6 @@
-"""/metrics for Prometheus: counters of this process, and gauges read from the databases when somebody asks.
+"""/metrics for Prometheus: counters of this process, and gauges read from the databases at each request.
 
-Without a token metrics are served on loopback only; elsewhere for administrators, of a role that knows tokens.
+Without a token metrics are served on loopback only; elsewhere to administrators, by a role that checks tokens.
 """
 
 from __future__ import annotations

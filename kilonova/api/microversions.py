@@ -19,7 +19,7 @@ def text_of(version: Version) -> str:
 
 
 def asked(request: Request, service: str) -> str | None:
-    """What the header says of this service; None: nothing."""
+    """Return the version of this service in the header, or None."""
     for part in request.headers.get(HEADER, "").split(","):
         name, _, version = part.strip().partition(" ")
         if name.lower() == service:

@@ -56,7 +56,7 @@ def _is_deeper(found: Any, most: int) -> bool:
 
 
 def decode(body: bytes, form: type[T]) -> T:
-    """Kilonova's own forms are types; a wrong body is told in the words of all the other ones."""
+    """Decode a body. Kilonova's own forms are types; errors have the same words as those of all other forms."""
     found = parsed(body)
     _forms(cast(Hashable, form)).check(found, EVER)
     return msgspec.convert(found, form)
@@ -69,7 +69,7 @@ def _forms(form: Any) -> Forms:
 
 
 def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
-    """Without references: what is wrong is told by its place in the schema."""
+    """Return the schema without references: errors are located by their place in the schema."""
     if isinstance(schema, list):
         return [_inlined(each, parts) for each in schema]
     if not isinstance(schema, dict):
@@ -88,5 +88,5 @@ def limit_of(request: Request) -> int:
 
 
 def is_uuid(text: str) -> bool:
-    """With or without hyphens, in any case."""
+    """Return whether the text is a UUID, with or without hyphens, in any case."""
     return _UUID.fullmatch(text) is not None

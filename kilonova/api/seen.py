@@ -1,4 +1,4 @@
-"""What the HTTP server did, request by request: counted for /metrics and, where it is wanted, logged."""
+"""A record of every HTTP request: counted for /metrics and, if configured, logged."""
 
 from __future__ import annotations
 

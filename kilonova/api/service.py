@@ -1,4 +1,4 @@
-"""What every handler works with."""
+"""The interface of the services that every handler works with."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from kilonova.world import World
 
 class Checks(Protocol):
     async def check(self, token: str) -> Caller | None:
-        """Who this token speaks for."""
+        """Return the caller that this token belongs to."""
 
 
 class Serving(Protocol):
-    """What a ServiceApp itself needs. Placement alone on its port has no more than this."""
+    """The needs of a ServiceApp itself. Placement on its own port has no more than this."""
 
     @property
     def world(self) -> World: ...

@@ -34,7 +34,7 @@ SHOWN = 200  # characters of an address in an error message
 
 
 class Dialect:
-    """How one service speaks. The defaults are those of Kilonova's own REST."""
+    """The dialect of one service. The defaults are those of Kilonova's own REST."""
 
     prefix = ""
     newest: Version = EVER
@@ -51,7 +51,7 @@ class Dialect:
         return await identity.check(token) if token else None
 
     def screen(self, request: Request, route: Route) -> None:
-        """Before the body is read. Raises `Refused` for headers that this service does not take."""
+        """Check the headers before the body is read. Raises `Refused` for those that this service does not take."""
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({"error": {"code": code or str(status), "message": message}}, status)
@@ -215,8 +215,8 @@ class ServiceApp:
 
 
 def _told(request: Request) -> str:
-    """For the log: its id, which the answer has too, and the address as it was sent. A decoded one may hold line ends,
-    and with them lines that nobody logged."""
+    """Return a request for the log: its id, which the response has too, and the path as sent. A decoded path may
+    contain line ends, and so forge log lines."""
     address = quote(request.scope.get("raw_path", b"").partition(b"?")[0], safe=SAFE_IN_LOGS)
     return f"{request.scope[REQUEST_ID]} {request.method} {address}"
 

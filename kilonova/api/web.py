@@ -1,4 +1,4 @@
-"""The HTTP server: one socket, opened before anything else is touched, served until somebody says stop."""
+"""The HTTP server: one socket, opened before anything else, served until it is stopped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _UvicornServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, with connections that have limits."""
+        """Start as uvicorn does, with connections that have limits."""
         loop, certificate = asyncio.get_running_loop(), self._certificate
         self.servers: list[Any] = []
         for listener in sockets or []:
@@ -67,7 +67,7 @@ async def serve_web(
     *,
     websockets: bool = False,
 ) -> None:
-    """Returns when it is told to stop and the requests in flight were answered."""
+    """Serve until `stopping` is set and the requests in flight are answered."""
     connections = connections or Connections(HttpOptions())
     proxies = list(connections.options.trusted_proxies)
     config = uvicorn.Config(

@@ -70,7 +70,7 @@ async def set_metadata(call: Call) -> Response:
 
 
 async def cache_images(call: Call) -> Response:
-    """Its hosts are told and fetch in their own time; one that does not hear it fetches when it needs the image."""
+    """Ask the hosts of the aggregate to fetch images. A host that misses the message fetches an image on first use."""
     images = [one["id"] for one in call.body["cache"]]
     if len(set(images)) < len(images):
         raise Refused(400, f"Duplicate images in request: {len(images)} were given, {len(set(images))} are different")
@@ -107,7 +107,7 @@ async def _change(call: Call, **values: Any) -> Aggregate:
 
 
 def _id(call: Call) -> int:
-    """A number below 0 is one, of no aggregate."""
+    """Return the id in the path. A negative number is valid, but no aggregate has it."""
     given = call.path["aggregate"]
     if not re.fullmatch(r"-?[0-9]{1,10}", given) or abs(int(given)) > MAX_INT:
         raise Refused(400, f"Invalid input received: aggregate id must be a whole number, not {given[:80]}")

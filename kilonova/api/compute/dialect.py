@@ -1,4 +1,4 @@
-"""How Compute speaks: microversions 2.1 to 2.105 in either header, and Nova's names for faults."""
+"""The dialect of Compute: microversions 2.1 to 2.105 in either header, and Nova's names for faults."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""/extensions: a list from the days before microversions. Old clients look for names in it; it never changes, in Nova
-neither, whatever a cloud offers: what can be asked for is told by the microversion."""
+"""/extensions: a list from before microversions, which old clients search for names. It never changes, as in Nova: the
+microversion says which features a cloud offers."""
 
 from __future__ import annotations
 

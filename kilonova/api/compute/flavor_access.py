@@ -27,7 +27,7 @@ async def grant(call: Call) -> Response:
 
 
 async def withdraw(call: Call) -> Response:
-    """Also from a project that is no more."""
+    """Remove a project's access to the flavor, even if the project no longer exists."""
     flavor, project = call.path["flavor"], call.body["removeTenantAccess"]["tenant"]
     return _access(flavor, await call.service.flavors.withdraw(flavor, project, caller=call.caller))
 

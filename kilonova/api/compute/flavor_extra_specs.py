@@ -49,7 +49,7 @@ async def delete(call: Call) -> Response:
 
 
 def _checked(call: Call, given: Mapping[str, Any]) -> dict[str, str]:
-    """As texts; from 2.86 on what is known of a key holds for its value."""
+    """Return the values as strings. From 2.86 on, check the values of known keys."""
     specs = {key: value if isinstance(value, str) else str(value) for key, value in given.items()}
     for key, value in specs.items():
         fault = fault_of(key, value) if call.at(2, 86) else ""

@@ -164,7 +164,7 @@ def _least(call: Call, name: str) -> int:
 
 
 def _number(wish: dict[str, Any], key: str, least: int = 0) -> int:
-    """As a text it has passed no bounds yet."""
+    """Return the value as an integer. Check its bounds: the schema does not check those of a string."""
     value = int(wish.get(key, 0))
     if not least <= value <= MAX_INT:
         raise Refused(400, f"Invalid input received: {key} must be >= {least} and <= {MAX_INT}")

@@ -82,7 +82,7 @@ async def servers(call: Call) -> Response:
 
 
 async def statistics(call: Call) -> Response:
-    """Of all that are enabled."""
+    """Return the sums over all enabled hypervisors."""
     hosts = [host for host in await _hosts(call) if not host.disabled]
     each = await _numbers(call, hosts)
     sums = {name: sum(numbers[name] for numbers in each.values()) for name in SUMS}
@@ -107,7 +107,7 @@ async def _find(call: Call) -> HostRecord:
 
 
 def _like(hosts: Sequence[HostRecord], pattern: str) -> list[HostRecord]:
-    """Those whose name contains it."""
+    """Return the hosts whose name contains the pattern."""
     found = [host for host in hosts if pattern in host.name]
     if not found:
         raise Refused(404, f"No hypervisor matching '{pattern[:80]}' could be found.")
@@ -175,7 +175,7 @@ def _details(call: Call, host: HostRecord, numbers: dict[str, int] | None) -> di
 
 
 async def _numbers(call: Call, hosts: Sequence[HostRecord]) -> dict[str, dict[str, int]]:
-    """Per host, under the names of old: what is reserved for the host itself counts as used."""
+    """Return the numbers of each host under Nova's old names. Resources reserved for the host itself count as used."""
     amounts = await read_amounts(call.db.placement, [host.provider_id for host in hosts])
     counts = await count_servers(call.db, hosts)
     return {host.name: _sizes(amounts.get(host.provider_id, {}), counts.get(host.name, OnHost())) for host in hosts}
@@ -200,7 +200,7 @@ def _sizes(amounts: Mapping[str, Amount], on_host: OnHost) -> dict[str, int]:
 
 
 def _uptime(host: HostRecord) -> str | None:
-    """How long its agent has answered, written as by the command `uptime`; None while it does not."""
+    """Return how long the agent has answered, formatted like the command `uptime`; None if it does not answer."""
     if host.answers_since is None or not host.state.is_up:
         return None
     minutes = max(int(host.now - host.answers_since), 0) // 60

@@ -42,6 +42,6 @@ def _uuid(given: str) -> str | None:
 
 
 def _number(given: str) -> int | None:
-    """One that nothing has, however long or below nothing, is a number all the same."""
+    """Return the number, also if it is very long or negative and no record has it."""
     digits = given.removeprefix("-")
     return int(given[:MOST_DIGITS]) if digits.isascii() and digits.isdigit() else None

@@ -61,7 +61,7 @@ def brief(call: Call, keypair: Keypair) -> dict[str, Any]:
 
 
 def _user(call: Call, rule: str) -> str:
-    """Whose; the first one counts when several are named."""
+    """Return the user whose key pairs are meant; the first one counts if the query names several."""
     named = call.query.getlist("user_id") if call.at(2, 10) else []
     user = next(iter(named), "") or call.caller.user_id
     call.require(RULE + rule, user_id=user)
@@ -69,7 +69,7 @@ def _user(call: Call, rule: str) -> str:
 
 
 def _route(method: str, path: str, handler: Handler, **more: Any) -> Route:
-    """The rule needs to know whose key pair it is: the handler asks for it."""
+    """Return a route whose rule the handler checks: the rule depends on the owner of the key pair."""
     return Route(method=method, path=path, handler=handler, rule=ANY_TOKEN, **more)
 
 

@@ -59,7 +59,7 @@ async def _marker(call: Call) -> Row | None:
 
 
 def _project(call: Call) -> str | None:
-    """Without the rule for all projects, the caller's own."""
+    """Return the project to filter by: the caller's own, unless a rule allows all projects."""
     project = call.query.get("project_id") if call.at(2, 80) else None
     if call.allows(f"{RULE}:all_projects"):
         return project
@@ -97,7 +97,7 @@ def _type_number(flavor: str) -> int:
 
 
 def _view(call: Call, row: Row) -> dict[str, Any]:
-    """Where hosts are not the caller's to know, they are left out."""
+    """Return a migration as shown to the caller. Leave out the hosts if the caller may not see them."""
     known = call.allows(f"{RULE}:host")
     source, destination = (row["source_host"], row["dest_host"]) if known else (None, None)
     shown = {

@@ -23,7 +23,7 @@ def limit_of(call: Call) -> int:
 
 
 def next_links(call: Call, path: str, shown: Sequence[Any], limit: int, marker: str) -> list[dict[str, str]] | None:
-    """When the page was full there may be another."""
+    """Return the link to the next page, or None. A full page may be followed by another."""
     if not shown or len(shown) < limit:
         return None
     query = [(name, value) for name, value in call.query.multi_items() if name != "marker"]

@@ -13,7 +13,7 @@ MOST_MEMORY = 1 << 18  # bytes of a compiled pattern
 
 
 def matcher(pattern: str, name: str) -> Matcher:
-    """Whether a text contains the pattern. Looking ahead or behind and references back are not possible."""
+    """Return a matcher that searches a text for the pattern. Lookaround and backreferences are not supported."""
     compiled = _compiled(pattern)
     if compiled is None:
         raise Refused(400, f"Invalid {name} filter [{pattern[:80]}]")
@@ -21,7 +21,7 @@ def matcher(pattern: str, name: str) -> Matcher:
 
 
 def is_pattern(text: str) -> bool:
-    """For a form. An empty one could be matched, but whoever sends it has forgotten something."""
+    """Check a pattern for a schema. An empty pattern would match, but it is most likely a mistake of the client."""
     return bool(text) and _compiled(text) is not None
 
 

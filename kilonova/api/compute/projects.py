@@ -1,4 +1,4 @@
-"""Whether a project that a request names exists at all."""
+"""Check that a project named in a request exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kilonova.services.identity.projects import PROJECT
 
 
 async def check_project(call: Call, project: str) -> None:
-    """A limit or a right for a misspelt project would be lost without a word."""
+    """Check that the project exists. A limit or a right for a misspelt project would be lost silently."""
     if project == call.caller.project_id:
         return
     found = await call.service.identity.records.find(PROJECT, project)

@@ -29,7 +29,7 @@ async def show(call: Call) -> Response:
 
 
 async def detail(call: Call) -> Response:
-    """Nothing is ever reserved: what is used is counted when it is asked for."""
+    """Show limits and usage. Nothing is ever reserved: usage is counted at the time of the request."""
     project = await _project(call, "detail")
     found = await call.service.quotas.show(project, _user(call), counted=True)
     numbers = {name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in found.items()}
@@ -81,7 +81,7 @@ def _user(call: Call) -> str:
 
 
 def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
-    """As texts they have passed no bounds yet."""
+    """Return the limits as integers. Check their bounds: the schema does not check those of strings."""
     limits = {resource: int(limit) for resource, limit in wish.items()}
     for resource, limit in limits.items():
         if not -1 <= limit <= MAX_INT:
@@ -102,7 +102,7 @@ def _class(call: Call, values: Mapping[str, int], name: str = "") -> Response:
 
 
 def _route(method: str, path: str, handler: Handler, query: Any, **more: Any) -> Route:
-    """The rule needs to know whose quota it is: the handler asks for it."""
+    """Return a route whose rule the handler checks: the rule depends on the owner of the quota."""
     return Route(method=method, path=path, handler=handler, rule=ANY_TOKEN, query=query, **more)
 
 

@@ -19,7 +19,7 @@ KEY_LENGTH = 255
 
 
 def idempotency_key(call: Call) -> IdempotencyKey | None:
-    """With the address as it was asked: the same key on another server is another request."""
+    """Return the key with the requested path: the same key for another server is another request."""
     given = call.request.headers.get("idempotency-key")
     if given is None:
         return None
@@ -37,7 +37,7 @@ async def repeated(call: Call) -> str | None:
 
 
 def repeatable(handler: Handler) -> Handler:
-    """What this request is refused for may be the work of the same request, sent at the same time with the same key."""
+    """Repeat a refused request if a concurrent request with the same key may have caused the refusal."""
 
     @functools.wraps(handler)
     async def handle(call: Call) -> Response:
@@ -52,10 +52,10 @@ def repeatable(handler: Handler) -> Handler:
 
 
 def random_text(call: Call, purpose: str, alphabet: str, length: int) -> str:
-    """Every character is equally likely: bytes above the last whole alphabet are passed over.
+    """Return random text. Every character is equally likely: bytes above the last whole alphabet are skipped.
 
-    Asked again with the same key it is the same text, and nobody had to keep it. Else the kernel is asked, once;
-    secrets.choice asks it for each character, twenty times per create.
+    The same key gives the same text again, so it need not be stored. Without a key, one call to the kernel yields all
+    the bytes; secrets.choice makes one call for each character, twenty per create.
     """
     key, size = idempotency_key(call), len(alphabet)
     usable, text, turn = 256 - 256 % size, "", 0

@@ -79,7 +79,7 @@ MODULES = (
 
 
 def _closed(route: Route) -> Route:
-    """From 2.102 an unknown query parameter is refused everywhere, also where none is known."""
+    """Refuse unknown query parameters (from 2.102 on), also on routes that have no parameters."""
     return route if route.query is not None else replace(route, query=NONE)
 
 

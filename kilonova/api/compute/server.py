@@ -35,7 +35,7 @@ async def server_of(call: Call, *, deleted: bool = False, rule: str = "") -> Ser
 
 
 async def partial_server_of(call: Call) -> ServerRecord:
-    """Its cell does not answer; from 2.69 on what control knows of it is shown."""
+    """Return a server whose cell does not answer, with the data in control; from 2.69 on."""
     record = _allowed(call, await find_partial(call.db, call.path["server"]))
     if not call.at(2, 69):
         raise Unreachable(f"server {record.id}: its cell does not answer")
@@ -50,7 +50,7 @@ def _allowed(call: Call, record: ServerRecord | None, rule: str = "") -> ServerR
 
 
 def owner_of(caller: Caller, record: ServerRecord) -> Caller:
-    """Whose networks and volumes a server has, also when an administrator asks."""
+    """Return the owner of the server's networks and volumes, also if the caller is an administrator."""
     if caller.project_id == record.project_id:
         return caller
     return msgspec.structs.replace(caller, project=IdentityRef(record.project_id, record.project_id))
@@ -62,7 +62,7 @@ def check_unlocked(call: Call, record: ServerRecord) -> None:
 
 
 def check_state(record: ServerRecord, verb: str, states: Iterable[str], *, busy: bool = False) -> None:
-    """`busy`: also while something is under way."""
+    """Refuse the verb unless the server is in one of the states. `busy`: also accept it while an operation runs."""
     text = f"Cannot '{verb}' instance {record.id} while it is in"
     if record.vm_state not in states:
         raise Refused(409, f"{text} vm_state {record.vm_state}")
@@ -82,7 +82,8 @@ async def act(call: Call, operation: str, status: int = 202, *, by: Submit = sub
 
 
 async def placed(call: Call, record: ServerRecord, verb: str) -> ServerRecord:
-    """What only the API writes is in the cell's row; a new server is there in a moment."""
+    """Wait until the server has a cell, and return its record. Attributes that only the API writes are in its cell's
+    row."""
     for _ in range(PATIENCE):
         if record.cell is not None:
             return record
@@ -108,7 +109,7 @@ async def change_details(
 async def _changed(
     call: Call, record: ServerRecord, edit: Callable[[Details], None], columns: dict[str, Any]
 ) -> ServerRecord | None:
-    """None when the server has left the cell, or is about to."""
+    """Return the changed record; None if the server has left the cell, or is about to."""
     assert record.cell is not None
     now = call.now
 
@@ -128,7 +129,8 @@ async def _changed(
 
 
 async def look_at_ports(call: Call, records: Sequence[ServerRecord]) -> None:
-    """A server's row has its ports as an operation left them; those changed through Network since are read there."""
+    """Update the ports of these records. A row has the ports of the last operation; later changes are read from
+    Network."""
     changed = await call.service.networks.changed_vifs([record.id for record in records if record.cell is not None])
     for record in records if changed else ():
         if record.id in changed:
@@ -136,7 +138,7 @@ async def look_at_ports(call: Call, records: Sequence[ServerRecord]) -> None:
 
 
 async def host_states(call: Call, records: Sequence[ServerRecord]) -> dict[str, HostState]:
-    """Of the hosts of these servers; asked only for those who may know."""
+    """Return the states of these servers' hosts. Only called for callers who may see them."""
     down_after = call.engine.limits.service_down_time
     if len(records) == 1:
         return await _host_state(call, records[0], down_after)

@@ -28,7 +28,7 @@ async def stop(call: Call) -> Response:
 
 
 async def force_delete(call: Call) -> Response:
-    """At once, also where a delete can usually be taken back."""
+    """Delete the server at once, even where a delete is usually soft."""
     return await act(call, "delete")
 
 
@@ -54,7 +54,7 @@ async def reset_state(call: Call) -> Response:
 
 
 async def console_output(call: Call) -> Response:
-    """Asked of the host itself."""
+    """Return the console log, read from the host."""
     record = await server_of(call)
     if record.host is None or record.copy is None:
         raise Refused(409, f"Instance {record.id} is not ready")

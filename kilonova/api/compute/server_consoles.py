@@ -90,7 +90,7 @@ def _not_ready(record: ServerRecord) -> Refused:
 
 
 async def show_token(call: Call) -> Response:
-    """Nothing listens on a host, so there is no port to connect to: the token's use is shown, not a way around it."""
+    """Show the server and host of a console token. There is no port to connect to: nothing listens on a host."""
     if not call.at(2, 31):
         raise Refused(400, MALFORMED)
     try:

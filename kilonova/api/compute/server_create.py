@@ -102,10 +102,10 @@ def _answer(call: Call, request: ServerRequest, server: str, operation: str, det
 
 
 def shown_password(call: Call, password: str) -> dict[str, str]:
-    """Where guests do not take the password, showing one would mislead."""
+    """Return the password for the response, or nothing: it would mislead if guests do not take the password."""
     return {"adminPass": password} if call.settings.api.enable_instance_password else {}
 
 
 def new_password(call: Call) -> str:
-    """Nova's alphabet: no two characters look alike."""
+    """Return a password in Nova's alphabet: no two characters look alike."""
     return random_text(call, "password", "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", PASSWORD_LENGTH)

@@ -22,7 +22,7 @@ from kilonova.store.server_records import ServerRecord
 
 
 async def evacuate(call: Call) -> Response:
-    """A locked server, too: its host is dead whatever its owner said."""
+    """Evacuate a server, even if its owner has locked it: its host is dead."""
     wish = call.body["evacuate"]
     password = _password(call, wish)
     if (again := await repeated(call)) is not None:
@@ -73,7 +73,7 @@ async def _check_host(call: Call, record: ServerRecord, host: str) -> None:
 
 
 def _password(call: Call, wish: dict[str, Any]) -> str | None:
-    """None on shared storage: the disk is kept, and with it the password."""
+    """Return the password; None on shared storage: the disk is kept, and with it the password."""
     if not call.at(2, 14) and is_true(wish["onSharedStorage"]):
         if wish.get("adminPass"):
             raise Refused(400, "admin password can't be changed on existing disk")

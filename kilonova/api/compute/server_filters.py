@@ -1,4 +1,4 @@
-"""Which servers a list shows, and in which order: Nova's filters, with those that need a right left out without it."""
+"""The filters and the order of server lists, as in Nova. Filters that need a right are left out without it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _is(getter: Getter) -> Callable[[list[str]], Test]:
 
 
 def _matches(getter: Getter) -> Callable[[list[str]], Test]:
-    """The form has seen to it that it is a pattern. What a server does not have matches none."""
+    """Return a filter by pattern. The schema has checked the pattern. A missing value matches none."""
 
     def make(values: list[str]) -> Test:
         fits = matcher(values[-1], "pattern")
@@ -190,7 +190,8 @@ async def asked(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerO
 
 
 def _allowed(call: Call) -> dict[str, list[str]]:
-    """Without the right to all filters, those of the version; others are passed over (from 2.75 the form refuses)."""
+    """Return the filters that the caller may use: without the right to all of them, those of the version. Others are
+    ignored (from 2.75 the schema refuses them)."""
     given = {name: call.query.getlist(name) for name in call.query if name not in NOT_FILTERS}
     if call.allows(ALL_FILTERS):
         return given
@@ -239,7 +240,8 @@ def _deleted(call: Call, given: dict[str, list[str]], wanted: ServerQuery) -> No
 
 
 def _changes(call: Call, given: dict[str, list[str]], wanted: ServerQuery) -> None:
-    """Changes include deletions. The database looks for them: who asks every minute does not read all that ever was."""
+    """Read the filters on changes. Changes include deletions. The database applies these filters, so that a client that
+    polls every minute does not read all servers that ever existed."""
     since, before = given.get("changes-since"), given.get("changes-before")
     if since:
         wanted.changed_since = time_of(since[-1], "changes-since")

@@ -41,7 +41,7 @@ def _node(wish: HardwareWish, cell: GuestCell, got: CellClaim | None, hosts_too:
 
 
 def _page_kb(wish: HardwareWish, claim: HostClaim | None) -> int | None:
-    """Only where a size was asked for: otherwise the guest does not know of it."""
+    """Return the page size if one was requested. Without a request the guest does not know of it."""
     if wish.rules.page_size.isdigit():
         return int(wish.rules.page_size)
     return claim.cells[0].page_kb if claim is not None and wish.rules.page_size else None

@@ -93,7 +93,7 @@ async def snapshot_of(
 
 
 async def _check_room(call: Call, project_id: str) -> None:
-    """How large the image is, is known when the host has taken the snapshot; a full quota takes no byte."""
+    """Refuse an image if the quota is already full. Its size is known only after the host has taken the snapshot."""
     usage = await call.service.images.quotas.show(project_id)
     if 0 <= usage.limit <= usage.used:
         text = f"Quota exceeded for images: project {project_id} uses {usage.used} of {usage.limit} bytes"
@@ -111,7 +111,7 @@ async def _least_memory(call: Call, record: ServerRecord) -> int:
 
 
 def _image_id(call: Call, key: IdempotencyKey | None) -> str:
-    """The same request, sent again with its key, is answered with the same image."""
+    """Return the id of the image; the same for a request that is repeated with its key."""
     if key is None:
         return call.service.world.ids.uuid()
     words = ("image", call.cause.user_id, call.cause.project_id, key.key, key.route, key.body_hash)

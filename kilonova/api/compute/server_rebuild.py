@@ -1,5 +1,5 @@
-"""POST /servers/{server}/action rebuild: the server is made anew from an image, on its host. One that never had a host
-is tried again (server_unplaced.py)."""
+"""POST /servers/{server}/action rebuild: rebuild the server from an image, on its host. A server that never had a host
+is scheduled again (server_unplaced.py)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _answer(call: Call, record: ServerRecord, password: str, operation: st
 
 
 async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
-    """What the request says of the server beside its image; what it does not name stays."""
+    """Return the attributes to change beside the image. An attribute that the request does not name stays as it is."""
     if wish.get("user_data"):
         check_user_data(wish["user_data"])
     if wish.get("trusted_image_certificates"):

@@ -1,6 +1,6 @@
-"""POST /servers/{server}/action rebuild of a server that never found a host: it is tried again under its id.
+"""POST /servers/{server}/action rebuild of a server that never had a host: schedule it again under its id.
 
-What it once asked for is checked again, as for a new server: networks, ports and volumes may have gone since. The
+The original request is checked again, as for a new server: networks, ports and volumes may be gone by now. The
 microversion is our own; upstream may take the same number for something else.
 """
 
@@ -52,7 +52,7 @@ async def retry(call: Call, record: ServerRecord, details: dict[str, Any], passw
 async def rebuild_params(
     call: Call, record: ServerRecord, wish: dict[str, Any], details: dict[str, Any]
 ) -> dict[str, Any]:
-    """The parameters of the operation, once everything that the server needs was checked. `wish` is the body."""
+    """Return the parameters of the operation after checking everything that the server needs. `wish` is the body."""
     owner = owner_of(call.caller, record)
     spec = from_json((await asked_before(call.engine, record.id))["spec"], {})
     volumes = [msgspec.convert(one, WantedVolume) for one in spec.get("volumes", ())]
@@ -70,7 +70,7 @@ async def rebuild_params(
 
 
 async def _from_image(call: Call, record: ServerRecord, image_id: str) -> dict[str, Any]:
-    """Nothing is there yet, so it may ask for other hardware than the image before."""
+    """Return the new image's parameters. The server has no guest yet, so the image may require other hardware."""
     image = await find_image(call.requester, image_id)
     check_fit(call.requester, record.flavor, image)
     about = image_details(image)

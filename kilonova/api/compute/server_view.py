@@ -55,7 +55,7 @@ def microseconds(at: float | None) -> datetime | str | None:
 
 @lru_cache(maxsize=10_000)
 def host_id(project_id: str, host: str) -> str:
-    """Tells an owner whether two servers share a host, and nobody else anything."""
+    """Return a hash that shows owners whether two of their servers share a host, and nothing else to anyone."""
     return hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
 
 
@@ -93,7 +93,7 @@ async def groups_of(call: Call, record: ServerRecord) -> list[str]:
 
 
 class ServerView:
-    """Made once per answer, so that version and policy are asked once and not for every server of a list."""
+    """The view of servers for one response. Version and policy are checked once per response, not for every server."""
 
     def __init__(
         self, call: Call, hosts: Mapping[str, HostState] | None = None, *, groups: list[str] | None = None
@@ -110,7 +110,7 @@ class ServerView:
         self.is_admin = call.caller.is_admin
 
     def whole(self, record: ServerRecord) -> dict[str, Any]:
-        """As show and detail have it."""
+        """Return the server as in show and detail."""
         if record.is_partial:
             return self.partial(record)
         shown = self.core(record, whole=True)
@@ -119,7 +119,7 @@ class ServerView:
         return shown
 
     def partial(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Any]:
-        """Of a server whose cell does not answer; `whole`: with what was asked for when it was created."""
+        """Return a server whose cell does not answer. `whole`: include the attributes of its create request."""
         shown: dict[str, Any] = {
             "id": record.id,
             "status": UNKNOWN,
@@ -140,7 +140,8 @@ class ServerView:
         return shown | ({"server_groups": self.groups} if self.call.at(2, 71) else {})
 
     def core(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Any]:
-        """What update and rebuild show as well; before 2.75 they show no more, and less of the addresses."""
+        """Return the attributes that update and rebuild show too. Before 2.75 they show no others, and less of the
+        addresses."""
         call, details = self.call, record.details
         status = status_of("deleted" if record.deleted else record.vm_state, record.task_state)
         shown: dict[str, Any] = {
@@ -269,7 +270,7 @@ class ServerView:
 
 
 def zone_of(record: ServerRecord) -> str:
-    """Of its host, as `find_zones` found it; before it has one, what was asked for."""
+    """Return the zone of its host, as `find_zones` found it; without a host, the requested zone."""
     return record.zone if record.host else record.details.pinned_zone or ""
 
 

@@ -57,8 +57,7 @@ async def attach(call: Call) -> Response:
 
 
 async def swap(call: Call) -> Response:
-    """The volume service asks for the copy of a volume that it migrates to take its place. Ours migrates none, and
-    Nova refuses it to everybody else."""
+    """Refuse to swap a volume. Only the volume service may request that, to migrate a volume; ours migrates none."""
     record, volume_id = await server_of(call, rule=SWAP), call.path["volume"]
     _its(record, volume_id)
     text = f"volume {volume_id} is not migrating; this API should only be called by Cinder."
@@ -66,7 +65,7 @@ async def swap(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    """Whether the volume goes with the server."""
+    """Set whether the volume is deleted with the server."""
     wish, volume_id = call.body[schemas.THING], call.path["volume"]
     if wish["volumeId"] != volume_id:
         return await swap(call)
@@ -87,7 +86,7 @@ async def detach(call: Call) -> Response:
 
 
 async def queue(engine: Engine, ask: Ask) -> Accepted:
-    """A server takes one volume after the other. Clients that send several requests at once expect each to be taken."""
+    """Queue a request while the server attaches or detaches another volume; clients expect concurrent ones to work."""
     for _ in range(PATIENCE):
         try:
             return await submit(engine, ask)
@@ -108,7 +107,7 @@ def view(call: Call, record: ServerRecord, one: ServerVolume) -> dict[str, Any]:
 
 
 def _attaching(call: Call, record: ServerRecord, wish: dict[str, Any]) -> dict[str, Any]:
-    """What was accepted. It has its old shape in every version; the device is known from the start."""
+    """Return the accepted attachment. It has its old shape in every version; the device is known from the start."""
     there = next((one for one in record.volumes if one.volume_id == wish["volumeId"]), None)
     device = wish.get("device") if there is None else there.device
     shown = {"id": wish["volumeId"], "serverId": record.id, "volumeId": wish["volumeId"], "device": device}

@@ -138,7 +138,7 @@ def _pin(record: ServerRecord, details: Details, zone: str | None) -> None:
 
 
 async def delete(call: Call) -> Response:
-    """Already deleted by its owner, and kept for a while: as asked."""
+    """Delete the server. A server that is already soft-deleted stays as it is, with the same response."""
     if call.engine.limits.reclaim_instance_interval and (await server_of(call)).vm_state == SOFT_DELETED:
         return nothing()
     return await act(call, "delete", 204, by=remove)
@@ -155,7 +155,7 @@ _ROUTES = [
 
 
 def _of_old_clients(route: Route) -> Route:
-    """Until 2.102 all of it also under the name of an extension that once booted from volumes."""
+    """Return the route under /os-volumes_boot, the name of an old extension that exists until 2.102."""
     return replace(route, path=route.path.replace("/servers", "/os-volumes_boot"), until=(2, 102))
 
 

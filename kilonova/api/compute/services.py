@@ -33,7 +33,7 @@ COMPUTE, CONDUCTOR, SCHEDULER = "nova-compute", "nova-conductor", "nova-schedule
 
 
 class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One service, whatever it stands for."""
+    """One service in the list, of any kind."""
 
     id: str
     binary: str
@@ -56,7 +56,7 @@ async def read_services(call: Call) -> list[ServiceEntry]:
 
 
 def internal_zone(call: Call) -> str:
-    """Where the workers of the control plane are."""
+    """Return the zone of the control plane's workers."""
     return call.settings.default.internal_service_availability_zone
 
 
@@ -114,7 +114,7 @@ async def list_(call: Call) -> Response:
 
 
 def _unknown(host: str) -> dict[str, Any]:
-    """Its cell does not answer."""
+    """Return the service of a host whose cell does not answer."""
     return {"binary": COMPUTE, "host": host, "status": UNKNOWN}
 
 

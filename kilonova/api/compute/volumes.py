@@ -78,7 +78,7 @@ async def delete_snapshot(call: Call) -> Response:
 
 
 def _wanted(call: Call) -> VolumeQuery:
-    """The caller's own, also of an administrator."""
+    """Return the filter for the caller's own project, also for an administrator."""
     return VolumeQuery(call.caller.project_id, limit=limit_of(call), offset=int(call.query.get("offset", 0)))
 
 
@@ -99,7 +99,7 @@ def _volume(volume: Volume) -> dict[str, Any]:
 
 
 def _attachment(volume: Volume) -> dict[str, Any]:
-    """The first, or one that says nothing: a volume had one server then."""
+    """Return the first attachment, or an empty one: this old API knows one server per volume."""
     for one in volume.attachments:
         if one.status == ATTACHED:
             shown = {"id": volume.id, "volumeId": volume.id, "serverId": one.server_id}

@@ -1,7 +1,7 @@
-"""Where a user's connection meets the one that the guest's host makes for it.
+"""The meeting point of a user's connection and the one that the guest's host makes for it.
 
-A user's connection may come in at any API; that one asks the host over the bus, and the host connects to it with a
-token that is good for this one connection.
+A user may connect to any API process. That process asks the host over the bus, and the host connects to it with a token
+that is valid for this one connection.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Arrival:
 
 
 class ConsoleMeeting:
-    """Of one API process. It is the `world.ConsoleDoor` of hosts in the same process."""
+    """The console connections of one API process. It is the `world.ConsoleDoor` of hosts in the same process."""
 
     def __init__(self, world: World, options: ConsoleOptions, url: str) -> None:
         """`url`: of this process, for hosts elsewhere."""
@@ -121,7 +121,8 @@ class ConsoleMeeting:
             raise Refused("host_silent", text) from None
 
     def claim(self, token: str) -> Arrival:
-        """A host has come; one connection for each token. Raises `Refused` when nobody waits for it."""
+        """Claim the connection that waits for a host with this token, once. Raises `Refused` if no connection waits for
+        it."""
         awaited = self._awaited.pop(token, None)
         if awaited is None:
             raise Refused("bad_console_token", "console token of a host: it is unknown, was used, or has expired")

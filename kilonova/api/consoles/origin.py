@@ -1,4 +1,4 @@
-"""Which pages may connect to a console: those of this host and of `[console] allowed_origins`, as in Nova."""
+"""The pages that may connect to a console: those of this host and of `[console] allowed_origins`, as in Nova."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SAME = {"ws": ("ws", "http"), "wss": ("wss", "https")}
 
 
 def check_origin(headers: Headers, allowed: Sequence[str], base_url: str) -> None:
-    """A client without an Origin is not a browser. `base_url`: as users were told it, whose scheme must be the same.
-    Raises `Refused`."""
+    """Check the Origin header. A client without one is not a browser. `base_url`: the URL that users get; the schemes
+    must match. Raises `Refused`."""
     given = headers.get("origin")
     if given is None:
         return

@@ -104,7 +104,7 @@ class ConsoleProxy:
 
 
 def _token_of(websocket: WebSocket) -> str:
-    """In the query; older noVNC sends it as a cookie."""
+    """Return the token from the query, or from a cookie, which older noVNC sends."""
     if token := websocket.query_params.get("token", ""):
         return token
     try:

@@ -12,7 +12,7 @@ PAGE = f"{PAGES_PATH}/vnc_lite.html"
 
 
 def base_url(settings: Settings, public_url: str, kind: str) -> str:
-    """Configured, or that of this API."""
+    """Return the configured URL, or that of this API."""
     if kind == VNC:
         path = f"{urlsplit(public_url).path}{CONNECT_PATH}".lstrip("/")  # noVNC puts the slash
         return settings.vnc.novncproxy_base_url or f"{public_url}{PAGE}?{urlencode({'path': path})}"

@@ -28,7 +28,7 @@ async def run(call: Call) -> Response:
 
 
 async def list_(call: Call) -> Response:
-    """The newest first."""
+    """List the audits, newest first."""
     return answer({"audits": [_view(report) for report in await kept(call.db, limit_of(call.request))]})
 
 

@@ -51,12 +51,12 @@ async def change(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    """Answers with what it was."""
+    """Delete a cell, and show what it was."""
     return answer({"cell": _view(await call.service.cells.delete(call.path["cell"]))})
 
 
 async def take_host(call: Call) -> Response:
-    """A host with nothing on it moves here from the cell where it is."""
+    """Move an empty host to this cell from the one where it is."""
     wish = decode(await read_body(call.request), CellHostBody)
     await move_host(call.engine, wish.host, call.path["cell"])
     return answer({"cell": _view(await call.service.cells.find(call.path["cell"]))})

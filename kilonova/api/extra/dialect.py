@@ -1,4 +1,4 @@
-"""How Kilonova's own REST speaks: no versions, faults with a code for programs and a sentence for people."""
+"""The dialect of Kilonova's own REST: no versions, faults with a code for programs and a sentence for people."""
 
 from __future__ import annotations
 

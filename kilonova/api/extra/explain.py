@@ -28,7 +28,7 @@ async def explain(call: Call) -> Response:
 
 
 async def explain_server(call: Call) -> Response:
-    """The newest decision about a server, with the operation that made it."""
+    """Show the newest decision about a server, with the operation that made it."""
     newest = await newest_of(call.db, call.path["id"], limit=MOST_OPERATIONS)
     for journaled in newest:
         told = await _told(journaled)
@@ -51,7 +51,7 @@ async def _told(journaled: Sequence[Journaled]) -> dict[str, Any]:
 
 
 def _old_disk(row: Row) -> dict[str, str]:
-    """Of a rebuild, once its host has measured."""
+    """Return what a rebuild does with the old disk, once its host has measured the free space."""
     room = from_json(row["facts"], {}).get("room")
     return {"old_disk": OLD_DISK[room]} if row["kind"] == "rebuild" and room in OLD_DISK else {}
 

@@ -14,7 +14,7 @@ from kilonova.store.findings import all_findings, journal_of
 
 
 async def list_(call: Call) -> Response:
-    """Those that nobody has settled; with `?settled=true` the others too."""
+    """List the findings that are not settled; with `?settled=true`, all findings."""
     if unknown := set(call.query) - {"settled"}:
         raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
     settled = call.query.get("settled", "false")
@@ -25,7 +25,7 @@ async def list_(call: Call) -> Response:
 
 
 async def settle_(call: Call) -> Response:
-    """The next audit frees what it left, and its host looks again at what it has."""
+    """Settle a finding. The next audit frees its leftovers, and its host checks its guests again."""
     request, finding_id = decode(await read_body(call.request), ReasonBody), call.path["id"]
     journal = await journal_of(call.db, finding_id)
     if journal is None:

@@ -1,4 +1,4 @@
-"""/hosts: how each host stands, with the sentence that says why; and the administrator's word about it."""
+"""/hosts: the state of each host with the reason for it, and the administrator's declarations about hosts."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class QuarantineBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 async def list_(call: Call) -> Response:
-    """How each host stands, and why."""
+    """List the hosts with their state and the reason for it."""
     return answer({"hosts": await _hosts(call.engine)})
 
 
 async def show(call: Call) -> Response:
-    """How one host stands, and why; what it owes, and which guests it has that the records do not explain."""
+    """Show one host: its state, the reason for it, its debts, and guests that the records do not explain."""
     return answer({"host": await _host(call.engine, call.path["host"])})
 
 
@@ -72,7 +72,7 @@ async def change(call: Call) -> Response:
 
 
 async def _fence(call: Call, host: str) -> None:
-    """A host that answers is emptied first: its servers would all be cut off."""
+    """Fence a host. One that answers is refused, because all its servers would be cut off: drain it first."""
     journal, _ = await find_host(call.engine, host)
     states = await journal.read(lambda tx: judge_all(tx, call.engine.limits.service_down_time))
     if states[host].is_up:
@@ -99,7 +99,7 @@ async def settle_copy(call: Call) -> Response:
 
 
 async def _record(engine: Engine, given: str) -> Row:
-    """By name, or by the id of its service."""
+    """Return the host with this name, or with this service id."""
     if is_uuid(given):
 
         async def read(store: Store) -> list[Row]:
@@ -137,7 +137,7 @@ def _copy(row: Row) -> dict[str, Any]:
 
 
 async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str, Any]]:
-    """Of a cell that does not answer there is nothing to tell; `kilonova cell list` names it."""
+    """Return the hosts of the cells that answer. `kilonova cell list` shows the other cells."""
 
     async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row], Sequence[Row]]:
         states = await judge_all(tx, engine.limits.service_down_time)

@@ -1,4 +1,4 @@
-"""/: what Kilonova's own REST has, for whoever opens its address."""
+"""/: the index of Kilonova's own REST."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kilonova.api.service_app import ServiceApp
 
 
 async def show(call: Call) -> Response:
-    """What there is, and what you may."""
+    """List the routes, and whether the caller may use them."""
     app = call.service.apps["kilonova"]
     assert isinstance(app, ServiceApp)
     return answer({"version": "v1", "routes": [_view(call, route) for route in app.router.routes]})

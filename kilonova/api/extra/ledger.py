@@ -14,7 +14,7 @@ from kilonova.store.operations import operations_by_turn
 
 
 async def show(call: Call) -> Response:
-    """A deleted server's ledger is still there, and so is a migration's under its own id."""
+    """Show the ledger of a server, also of a deleted one, or of a migration by its id."""
     server = call.path["id"]
     lines = await read_history(call.db.placement, server)
     if not lines:

@@ -1,4 +1,4 @@
-"""/openapi/{service}: the routes of a service as OpenAPI, in the newest version or the one asked for."""
+"""/openapi/{service}: the routes of a service as OpenAPI, in the newest or the requested version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kilonova.domain.errors import Refused
 
 
 async def show(call: Call) -> Response:
-    """The routes of a service as OpenAPI."""
+    """Show the routes of a service as OpenAPI."""
     apps = call.service.apps
     name = call.path["service"]
     if name not in apps:

@@ -1,4 +1,4 @@
-"""/operations: what was asked, how far it is, why it went where it went; and asking."""
+"""/operations: requested operations, their progress and the reasons for their decisions; and new requests."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RebuildBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """In its newest form: a volume that a server boots from is re-imaged, a server in cell0 is tried again."""
+    """The newest form of a rebuild: it re-images the volume that a server boots from, and schedules a server in cell0
+    again."""
 
     operation: Literal["rebuild"]
     server: str
@@ -180,7 +181,7 @@ class OperationName(msgspec.Struct, frozen=True):
 
 
 def form_of(body: bytes, forms: dict[str, Any]) -> Any:
-    """By the operation that the body names."""
+    """Return the form of the operation that the body names."""
     kind = decode(body, OperationName).operation
     if kind not in forms:
         raise Refused("bad_request", f"operation {kind[:80]!r}: unknown here; use one of {', '.join(forms)}")
@@ -224,7 +225,7 @@ async def _for_hosts(call: Call, wish: HostOperationBody, key: IdempotencyKey | 
 
 
 async def _refuse_misfits(call: Call, wish: HostOperationBody, key: IdempotencyKey | None) -> None:
-    """Where a server that fits nowhere shall stop everything, nothing begins."""
+    """Refuse the whole request if one server fits nowhere and the request says that this must stop it."""
     engine, hosts, bulk = call.engine, wish.named(), wish.bulk()
     if bulk.on_misfit != REFUSE or await is_asked_already(engine, wish.operation, hosts, call.cause, key):
         return
@@ -235,7 +236,7 @@ async def _refuse_misfits(call: Call, wish: HostOperationBody, key: IdempotencyK
 
 
 def _of_hosts(accepted: dict[str, Accepted]) -> Response:
-    """One operation per cell; `operation` is the first of them."""
+    """Return the accepted operations, one per cell; `operation` is the first of them."""
     found = {cell: one.operation_id for cell, one in accepted.items()}
     first = next(iter(found.values()))
     return answer({"operation": first, "operations": found, "server": None}, 202, {"X-Kilonova-Operation": first})
@@ -290,7 +291,7 @@ async def _accept(
 
 
 async def list_(call: Call) -> Response:
-    """Operations, the newest first. Without the rule `kilonova:operations`: those on one server of the own project."""
+    """List operations, newest first. Without the rule `kilonova:operations`: those on one server of the own project."""
     stores, query, sees_all = call.engine.world.db, call.query, call.allows(owners.SEES_ALL)
     if unknown := set(query) - {"server", "state", "limit", "marker"}:
         raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
@@ -313,7 +314,7 @@ async def list_(call: Call) -> Response:
 
 
 async def _marker(stores: Stores, marker: str, server: str | None) -> tuple[float, str]:
-    """Where the page begins. `server`: the only one whose operations the caller may know of."""
+    """Return the position where the page begins. `server`: the only server whose operations the caller may see."""
     found = await find(stores, marker)
     if not found or server not in (None, found[-1].row["server_id"]):
         raise Refused("bad_request", f"marker {marker[:80]}: not found")
@@ -331,7 +332,7 @@ async def found_by(call: Call) -> list[Journaled]:
 
 
 async def show(call: Call) -> Response:
-    """One operation with its steps, actions and events; for the server's owner, without hosts."""
+    """Show one operation with its steps, actions and events; for the server's owner, without hosts."""
     found = await found_by(call)
     steps = [step for journaled in found for step in await steps_of(journaled)]
     steps.sort(key=lambda step: int(step["ordinal"]))
@@ -357,7 +358,7 @@ async def show(call: Call) -> Response:
 
 
 async def newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[Journaled]]:
-    """Every server has at least been asked for, so one without operations is none."""
+    """Return the newest operations on a server. An id without any is unknown: a server has at least its create."""
     found = await page(stores, by={"server_id": server_id}, before=None, limit=limit)
     if not found:
         raise owners.no_operations(server_id)

@@ -1,7 +1,7 @@
 """The operations on a server as its owners see them: no hosts, and safe words in place of reasons.
 
-Administrators (`kilonova:operations`) see everything. Others see what was done with the servers of their project, and
-cancel what their project asked for; an operation of another project is not found.
+Administrators (`kilonova:operations`) see everything. Others see the operations on the servers of their project, and
+cancel those that their project requested; an operation of another project is not found.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _require_asked(call: Call, row: Row, record: ServerRecord | None) -> None:
 
 
 async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Any]:
-    """The same fields as for administrators; null where the value is not the owner's to know."""
+    """Return the same fields as for administrators; null for values that owners may not see."""
     newest = found[-1].row
     steps = await steps_of(found[-1]) if newest["waiting_for"] else ()
     shown = {**view.operation(found), **dict.fromkeys(HIDDEN)}
@@ -74,7 +74,8 @@ async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Any
 
 
 async def whole(engine: Engine, found: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Any]:
-    """With its steps. Actions and events are in os-instance-actions, the rest is for administrators."""
+    """Return the operation with its steps. Actions and events are in os-instance-actions; the rest is for
+    administrators."""
     hidden: dict[str, Any] = {"decision": None, "progress": None, "actions": [], "interventions": [], "findings": []}
     return {**await operation(engine, found), **hidden, "steps": [_step(step) for step in steps]}
 

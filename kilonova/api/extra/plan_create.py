@@ -1,6 +1,7 @@
 """The dry run of POST /servers: the same body in the same microversion, refused with the same words; nothing is stored.
 
-Whoever may create may ask. Hosts and the reasons for choosing them are the administrator's to see (`kilonova:plans`).
+Callers who may create a server may use it. Only administrators see the hosts and the reasons for choosing them
+(`kilonova:plans`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _for_the_owner(shown: dict[str, Any], safe_words: str) -> dict[str, Any]:
 
 
 async def _quota(call: Call, each: dict[str, int], servers: int) -> dict[str, dict[str, int]]:
-    """Of the project: the limit, what is used now and asked for, and what would be left. A limit of -1 is none."""
+    """Return the project's quota: the limit, the current usage, the requested amount and the rest. -1 is unlimited."""
     quotas, told = await call.service.quotas.show(call.caller.project_id, counted=True), {}
     for name, amount in each.items():
         limit, used, asked = quotas[name].limit, quotas[name].in_use, amount * servers

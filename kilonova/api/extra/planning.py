@@ -6,7 +6,7 @@ from kilonova.engine.core import Engine
 
 
 def with_scheduler(engine: Engine) -> Engine:
-    """The API has none until somebody asks: it costs memory and start-up time."""
+    """Return the engine with a scheduler. The API has none until one is needed: it costs memory and start-up time."""
     if engine.scheduler is None:
         from kilonova.scheduler.service import Scheduler
 

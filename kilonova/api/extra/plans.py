@@ -64,7 +64,7 @@ PLAN_FORMS = {name: _FORMS[name] for name in PLANS}
 
 
 async def plan(call: Call) -> Response:
-    """A dry run: what would happen, with nothing stored."""
+    """Rehearse an operation: show what would happen, and store nothing."""
     body = await read_body(call.request)
     if decode(body, OperationName).operation == "create":
         return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
@@ -91,7 +91,7 @@ async def plan(call: Call) -> Response:
 
 
 async def _rebuild(call: Call, wish: RebuildBody) -> Rehearsal | RetryRehearsal:
-    """In its newest form: a server in cell0 is tried again."""
+    """Rehearse the newest form of a rebuild: a server in cell0 is scheduled again."""
     record = await server_named(call, wish.server)
     if record.cell == CELL0:
         params = await rebuild_params(call, record, {"imageRef": wish.image}, {})

@@ -1,4 +1,4 @@
-"""How far an operation about whole hosts is: its children, and the bytes of their disks."""
+"""The progress of an operation on whole hosts: its children, and the bytes of their disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/servers: where each server is and how it stands."""
+"""/servers: the host and the state of each server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kilonova.world import Stores
 
 
 async def list_(call: Call) -> Response:
-    """Where each server is and how it stands; `?name=`, `?host=` and `?vm_state=` list some of them."""
+    """List the servers with their host and state; `?name=`, `?host=` and `?vm_state=` filter."""
     if unknown := set(call.query) - {"limit", "marker", *FILTERS}:
         raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
     stores: Stores = call.db
@@ -21,7 +21,7 @@ async def list_(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    """Where one server is and how it stands."""
+    """Show the host and the state of one server."""
     return answer({"server": await server_of(call)})
 
 

@@ -68,7 +68,7 @@ async def write(call: Call) -> Response:
 
 
 async def console(call: Call) -> Response:
-    """The console log of a simulated guest."""
+    """Show the console log of a simulated guest."""
     server = await server_of(call)
     now = await _ask(call.engine, _host_of(server), MachineOrder(console=server.id))
     return PlainTextResponse(now.console)

@@ -18,7 +18,7 @@ class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 async def list_(call: Call) -> Response:
-    """The newest first; a retired one counts for nothing from `until` on."""
+    """List the token keys, newest first; a retired key is invalid from `until` on."""
     found = await call.service.identity.keys()
     shown = [{"id": row["id"], "made_at": row["made_at"], "until": row["until"]} for row in found]
     return answer({"token_keys": shown})

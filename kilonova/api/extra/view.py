@@ -13,7 +13,7 @@ SHOWN_AS = {"place": "create", "build": "create", "delete_unplaced": "delete"}
 
 
 def operation(journaled: Sequence[Journaled]) -> dict[str, Any]:
-    """`journaled` has all its rows, oldest first; the newest one says how it stands."""
+    """Return an operation from all its rows, oldest first; the newest row has its state."""
     first, newest = journaled[0].row, journaled[-1].row
     cause = from_json(first["cause"], {})
     return {
@@ -68,7 +68,7 @@ def action(row: Row, events: Sequence[Row]) -> dict[str, Any]:
 
 
 def problem(document: str | None) -> dict[str, Any] | None:
-    """Without its details: those are in the explanation."""
+    """Return an error without its details: those are in the explanation."""
     found = from_json(document)
     return None if found is None else {name: found.get(name) for name in ("code", "message", "step")}
 
@@ -82,7 +82,7 @@ def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, 
 
 
 def _given(row: Row) -> dict[str, Any] | None:
-    """Among the facts: by `place_many`, or by a step that waits and has not ended."""
+    """Return the decision among the facts: from `place_many`, or from a step that waits and has not ended."""
     given: dict[str, Any] | None = from_json(row["facts"], {}).get("decision")
     return given
 
@@ -97,7 +97,7 @@ def decided(step: Row) -> dict[str, Any] | None:
 
 
 def short(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Without the verdict on each host."""
+    """Return a decision without the verdict on each host."""
     return None if found is None else {name: value for name, value in found.items() if name != "verdicts"}
 
 

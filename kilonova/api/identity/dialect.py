@@ -1,4 +1,4 @@
-"""How identity speaks: faults with their number, their title and a sentence."""
+"""The dialect of Identity: faults with their number, their title and a sentence."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kilonova.services.identity.records import Record, missing
 
 
 async def list_credentials(call: Call) -> Response:
-    """Who is no administrator sees their own."""
+    """List credentials; callers who are not administrators see only their own."""
     asked = filters(call, Credentials.kind)
     if not may(call, "get_credential"):
         own = call.caller.user_id

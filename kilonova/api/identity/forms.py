@@ -1,4 +1,4 @@
-"""What bodies must look like. Keystone keeps attributes that it does not know, so what is not named here is allowed."""
+"""Schemas of bodies. Keystone keeps unknown attributes, so attributes that are not named here are allowed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wrapped(word: str, properties: Schema, *required: str, least: int = 0) -> Fo
 
 
 def both(word: str, properties: Schema, *required: str) -> tuple[Forms, Forms]:
-    """To make one and to change one: then nothing is required, but something must change."""
+    """Return the forms of a create and of an update. An update requires no attribute, but must change at least one."""
     return wrapped(word, properties, *required), wrapped(word, properties, least=1)
 
 

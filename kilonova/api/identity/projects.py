@@ -18,7 +18,7 @@ from kilonova.services.identity.users import USER
 
 
 def home_of(call: Call) -> str:
-    """Where something is made when the body names no domain."""
+    """Return the domain for a new record if the body names none."""
     caller = call.caller
     if caller.domain is not None:
         return caller.domain.id

@@ -15,7 +15,7 @@ from kilonova.services.identity.roles import ROLE
 
 
 async def list_(call: Call) -> Response:
-    """Without a domain those that are for all domains."""
+    """List roles; without a domain, those that apply to all domains."""
     require(call, "list_roles", PolicyTarget(domain_id=own_domain(call)))
     asked, page = {"domain_id": "", **filters(call, ROLE)}, page_of(call)
     found = await call.service.identity.records.page(ROLE, asked, page)

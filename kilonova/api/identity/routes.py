@@ -96,7 +96,7 @@ _V3 = [
 
 
 def _with_heads(routes: list[Route]) -> list[Route]:
-    """What can be got can be asked for without its body."""
+    """Add a HEAD route for every GET route that has none."""
     there = {route.path for route in routes if route.method == "HEAD"}
     return [
         *routes,

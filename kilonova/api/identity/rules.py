@@ -1,4 +1,4 @@
-"""Which of Keystone's rules a request asks, by what it is about and how; the checks are in policy/identity.py."""
+"""The Keystone rule for each request, by its target and its method; the checks are in policy/identity.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kilonova.services.identity.records import Record
 
 @dataclass(frozen=True)
 class PolicyTarget:
-    """What is asked for; None where it does not matter or is not known, and then nobody's own."""
+    """The target of a request. None: irrelevant or unknown; an unknown owner matches no caller."""
 
     domain_id: str | None = None  # the domain it is, or is in
     project_id: str | None = None
@@ -21,7 +21,7 @@ class PolicyTarget:
     role: str | None = None  # the name of that role; None for one that belongs to a domain
 
     def attributes(self) -> dict[str, str]:
-        """As the rules call them."""
+        """Return the attributes under the names that the rules use."""
         named = {
             "target.domain_id": self.domain_id,
             "target.project.id": self.project_id,

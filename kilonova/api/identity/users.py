@@ -43,7 +43,7 @@ async def change(call: Call) -> Response:
 
 
 async def change_password(call: Call) -> Response:
-    """Whoever knows the old password may: it is the proof, so no token is needed."""
+    """Change a password. The old password is the proof, so no token is needed."""
     wish = call.body["user"]
     users = call.service.identity.users
     passwords = wish["original_password"], wish["password"]

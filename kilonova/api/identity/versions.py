@@ -1,4 +1,4 @@
-"""Which versions are spoken: asked by every client before anything else, without a token."""
+"""The API versions: requested by every client before anything else, without a token."""
 
 from __future__ import annotations
 

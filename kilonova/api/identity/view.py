@@ -50,7 +50,7 @@ def page_of(call: Call) -> PageRequest:
 
 
 def paged(call: Call, words: str, records: list[Record], page: PageRequest) -> tuple[list[Record], str | None]:
-    """Those of this page, and where the next one is; one more than the page holds was read to know that."""
+    """Return the records of this page and the link to the next one. One extra record was read for that."""
     if page.limit == MOST or len(records) < page.limit:
         return records, None
     records = records[: page.limit - 1]
@@ -59,7 +59,7 @@ def paged(call: Call, words: str, records: list[Record], page: PageRequest) -> t
 
 
 def filters(call: Call, kind: RecordKind) -> dict[str, Any]:
-    """What the query asks for, as values of columns. What no column knows is passed over, as Keystone does."""
+    """Return the filters of the query as column values. Unknown names are ignored, as in Keystone."""
     asked: dict[str, Any] = {}
     for name in kind.filters:
         if name in call.query:
@@ -69,7 +69,7 @@ def filters(call: Call, kind: RecordKind) -> dict[str, Any]:
 
 
 def is_true(value: str | None) -> bool:
-    """Of a query: there and not clearly false."""
+    """Return whether a query parameter is present and not clearly false."""
     return value is not None and value.lower() not in FALSE
 
 

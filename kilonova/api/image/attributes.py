@@ -1,4 +1,4 @@
-"""Which names of an image a client may set, and how it then stands in the record; any other name is a property."""
+"""The attributes of an image that clients may set, and their names in the record; any other name is a property."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def with_attribute(image: Image, name: str, value: Any) -> Image:
 
 
 def new_image(body: dict[str, Any], owner: str) -> Image:
-    """As a client describes it; its own project owns it unless it says otherwise."""
+    """Return a new image from a client's body; the client's project owns it unless the body names another owner."""
     fields = {FIELDS[name]: _stored(value) for name, value in body.items() if name in FIELDS}
     properties = {name: value for name, value in body.items() if name not in FIELDS and name != "id"}
     return Image(**{"owner": owner, **fields}, id=body.get("id", ""), properties=properties)

@@ -1,4 +1,4 @@
-"""How Image speaks: no microversions, faults with a sentence, the status and its name."""
+"""The dialect of Image: no microversions, faults with a sentence, the status and its name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ImageDialect(Dialect):
         return answer({"message": message, "code": f"{status} {title}", "title": title}, status)
 
     def path_of(self, call_path: str) -> tuple[str, str]:
-        """`/images/` with an id left out is no list: clients delete by such an address, too."""
+        """Refuse `/images/`, where an id is missing. It is not the list: clients also delete by such a path."""
         if call_path.endswith("/") and call_path not in ROOTS:
             raise Refused(404, "The resource could not be found.")
         return call_path, ""

@@ -41,7 +41,7 @@ async def download(call: Call) -> Response:
 
 
 async def file_answer(call: Call, image: Image) -> Response:
-    """The bytes of an image, or the range of them that was asked for."""
+    """Return the bytes of an image, or the requested range of them."""
     if not image.has_bytes or image.size is None or (not image.size and image.file is None):
         return nothing()
     headers = {"Content-MD5": image.checksum or "", "Accept-Ranges": "bytes"}

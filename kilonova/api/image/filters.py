@@ -1,4 +1,4 @@
-"""What a list's query asks for. Names that are no attribute are properties, so nothing is unknown here."""
+"""The filters, order and page of an image list. Names that are not attributes are properties, so no name is unknown."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _text(name: str, value: str) -> ImageCondition:
 
 
 def split_values(text: str) -> list[str]:
-    """`a,"b,c"`: a value that has a comma stands in quotes, and a quote in it behind a backslash."""
+    """Split a comma-separated list. In `a,"b,c"` a value with a comma is quoted; a backslash escapes a quote in it."""
     values: list[str] = []
     comma = ","
     while comma:
@@ -118,7 +118,7 @@ def split_values(text: str) -> list[str]:
 
 
 def _times(name: str, value: str) -> Iterator[ImageCondition]:
-    """By the second, as times are shown: what was made within a second equals it."""
+    """Yield the conditions on a time. Times are compared by the second, as they are shown."""
     operator, when = "eq", _time(value)
     if when is None:
         operator, _, rest = value.partition(":")

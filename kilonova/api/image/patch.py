@@ -77,7 +77,7 @@ def _new_writing(raw: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _name_in(pointer: Any) -> str:
-    """A JSON pointer with one part: nothing of an image has parts of its own that could be changed."""
+    """Return the name in a JSON pointer. It has one part: no attribute of an image has members that can be changed."""
     if not isinstance(pointer, str) or not pointer.startswith("/"):
         raise Refused(400, 'A path must be a string that starts with "/".')
     if _BAD_ESCAPE.search(pointer):

@@ -1,6 +1,6 @@
-"""Who may do what with images; the checks are in policy/image.py.
+"""The rules on images; the checks are in policy/image.py.
 
-What the caller may not see does not exist for it; that is judged before (`Images.find`).
+An image that the caller may not see does not exist for it; `Images.find` checks that before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def require(call: Call, rule: str, image: Image | None = None) -> None:
 
 
 def require_visibility(call: Call, image: Image, visibility: str) -> None:
-    """Whether the caller may give the image this visibility."""
+    """Check that the caller may give the image this visibility."""
     rule = _TO_MAKE_IT.get(visibility)
     if rule is not None:
         require(call, rule, image)

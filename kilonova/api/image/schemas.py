@@ -1,4 +1,4 @@
-"""What images look like, as JSON schemas: the forms of requests, and what /v2/schemas tells clients."""
+"""JSON schemas of images: the forms of requests, and the content of /v2/schemas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _maybe(kind: str, description: str, **more: Any) -> dict[str, Any]:
 
 
 def _set(description: str, kind: str = "string", **more: Any) -> dict[str, Any]:
-    """What only the service itself sets."""
+    """Return the schema of an attribute that only the service itself sets."""
     return {"type": kind, "readOnly": True, "description": description, **more}
 
 

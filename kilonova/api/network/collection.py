@@ -17,7 +17,7 @@ from kilonova.services.network.nouns import Noun
 
 
 def viewer_of(call: Call, rule: str) -> str | None:
-    """Whose things this caller meets: only its own project's, or (None) everybody's, as the rule says."""
+    """Return the project whose records the caller may see, by the rule; None: all projects."""
     return None if call.allows(rule, project_id="") else call.caller.project_id
 
 
@@ -40,7 +40,7 @@ class Collection:
         return call.service.networks.nouns[self.kind.name]
 
     async def list_(self, call: Call) -> Response:
-        """What the caller may see, filtered, sorted and paged as asked."""
+        """List the records that the caller may see, with the requested filters, order and page."""
         if self.kind.name == "security_group":
             await call.service.networks.groups.ensure_default(call.caller.project_id)
         hidden = hidden_from(call, self.kind.name)
@@ -51,11 +51,11 @@ class Collection:
         return answer({self.kind.plural: shown, **({f"{self.kind.plural}_links": pages} if pages else {})})
 
     async def show(self, call: Call) -> Response:
-        """One of them, or 404 when the caller may not see it."""
+        """Show one record, or 404 if the caller may not see it."""
         return answer({self.kind.name: only_fields(call, self._shown(call, await self.seen(call)))})
 
     async def create(self, call: Call) -> Response:
-        """One, or all of a list or none of it."""
+        """Create one record, or all of a list or none of it."""
         ((key, told),) = call.body.items()
         several = key == self.kind.plural
         wishes = [self._owned(call, wish) for wish in (told if several else [told])]
@@ -66,14 +66,14 @@ class Collection:
         return answer({key: shown if several else shown[0]}, 201)
 
     async def update(self, call: Call) -> Response:
-        """Only what is named changes."""
+        """Update only the attributes that the body names."""
         thing, wish = await self.seen(call), whole_numbers(call.body[self.kind.name])
         await guard_change(call, self.kind.name, thing, wish)
         viewer = viewer_of(call, call.route.rule)
         return answer({self.kind.name: self._shown(call, await self.noun(call).update(viewer, thing["id"], wish))})
 
     async def delete(self, call: Call) -> Response:
-        """With what goes along; refused while it is in use."""
+        """Delete the record and those that depend on it; refused while it is in use."""
         thing = await self.seen(call)
         await guard_change(call, self.kind.name, thing, {})
         await self.noun(call).delete(viewer_of(call, call.route.rule), thing["id"])
@@ -102,7 +102,7 @@ def _without(hidden: tuple[str, ...], thing: Thing) -> Thing:
 
 
 def whole_numbers(told: Any) -> Any:
-    """JSON's 4.0 is as good as 4, but not to a database."""
+    """Return the value with whole numbers: JSON's 4.0 is as good as 4, but not to a database."""
     if isinstance(told, float) and told.is_integer():
         return int(told)
     if isinstance(told, dict):

@@ -14,7 +14,7 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class ConvertingForms(Forms):
-    """As Neutron does: what does not fit is converted first, then it must fit."""
+    """Forms that convert a value that does not fit, and then check it again, as Neutron does."""
 
     def check(self, value: Any, version: Version, *, what: str = "", strict: bool = True) -> Any:
         try:

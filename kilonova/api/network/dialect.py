@@ -1,4 +1,4 @@
-"""How Network speaks: no microversions, faults with a type for programs and a sentence for people."""
+"""The dialect of Network: no microversions, faults with a type for programs and a sentence for people."""
 
 from __future__ import annotations
 

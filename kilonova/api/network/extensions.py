@@ -1,4 +1,4 @@
-"""What this Network can do beyond the core, by Neutron's names; only what really works."""
+"""The features of Network beyond the core, by Neutron's names; only those that really work."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ EXTENSIONS = {
 
 
 async def list_(call: Call) -> Response:
-    """All of them."""
+    """List all extensions."""
     return answer({"extensions": list(EXTENSIONS.values())})
 
 
 async def show(call: Call) -> Response:
-    """One of them."""
+    """Show one extension."""
     alias = call.path["alias"]
     if alias not in EXTENSIONS:
         raise Refused(404, f"Extension with alias {alias[:80]} does not exist.")

@@ -1,5 +1,5 @@
-"""What bodies and queries of Network must look like. Addresses, ranges and what goes together is checked further in,
-where the sentence can say more."""
+"""Schemas of Network's bodies and queries. Addresses, ranges and combinations are checked in the service, where the
+error can say more."""
 
 from __future__ import annotations
 

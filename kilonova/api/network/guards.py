@@ -1,4 +1,4 @@
-"""Who may set and see which attribute; and whose network counts, where a thing lies inside one."""
+"""Rules on setting and seeing single attributes, and on records inside a network, whose owner counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def guard_new(call: Call, noun: str, wish: dict[str, Any]) -> None:
 
 
 async def guard_change(call: Call, noun: str, thing: Thing, wish: Wish) -> None:
-    """An update, or (without a wish) a delete, of a thing that the caller sees."""
+    """Check an update, or (without a wish) a delete, of a record that the caller sees."""
     is_delete = call.route.rule == f"delete_{noun}"
     if noun == "port" and not call.allows(call.route.rule, project_id=thing["project_id"]):
         network = await _network(call, thing["network_id"])
@@ -63,7 +63,7 @@ def _require_all(call: Call, verb: str, noun: str, names: Iterable[str]) -> None
 
 
 def _attributes(noun: str, wish: Wish, *, changing: bool = False) -> list[str]:
-    """Those of the wish that only administrators may set; `a:b` lies inside of a."""
+    """Return the attributes in the request that only administrators may set; `a:b` is b inside of a."""
     found = []
     for name in BY_ADMINS.get(noun, ()):
         if noun == "router":

@@ -1,4 +1,4 @@
-"""What a list is asked for: filters, order, page, fields; and the addresses of the pages before and after."""
+"""The query of a list: filters, order, page, fields; and the links to the previous and next page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _part(text: str) -> tuple[str, str]:
 
 
 def only_fields(call: Call, thing: Thing) -> Thing:
-    """Those that were asked for; unknown names are passed over, none means all."""
+    """Return only the requested fields; unknown names are ignored, no names means all fields."""
     fields = call.query.getlist("fields")
     if not fields:
         return thing

@@ -1,4 +1,4 @@
-"""How much each project may have."""
+"""The quotas of each project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_PROJECT = 255
 
 
 def _project(call: Call) -> str:
-    """The one of the address; another than the caller's own is for administrators."""
+    """Return the project in the path; only administrators may name another than their own."""
     project_id = call.path["project"]
     if len(project_id) > LONGEST_PROJECT:
         raise Refused(404, "There is no such project.")
@@ -21,7 +21,7 @@ def _project(call: Call) -> str:
 
 
 async def list_(call: Call) -> Response:
-    """Of projects whose limits an administrator has set."""
+    """List the projects whose limits an administrator has set."""
     call.require(project_id="")
     found = await call.service.networks.quotas.all()
     return answer(
@@ -30,18 +30,18 @@ async def list_(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    """As they count now."""
+    """Show the limits that apply now."""
     return answer({"quota": await call.service.networks.quotas.show(_project(call))})
 
 
 async def default(call: Call) -> Response:
-    """What a project has of which nobody said anything else."""
+    """Show the default quotas."""
     _project(call)
     return answer({"quota": call.service.networks.quotas.defaults})
 
 
 async def details(call: Call) -> Response:
-    """With what is used."""
+    """Show the limits and the usage."""
     project_id, quotas = _project(call), call.service.networks.quotas
     limits, used = await quotas.show(project_id), await quotas.usage(project_id)
     told = {name: {"limit": limit, "used": used[name], "reserved": 0} for name, limit in limits.items()}
@@ -49,7 +49,7 @@ async def details(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    """With `check_limit`, no limit goes below what is used."""
+    """Set limits. With `check_limit`, no limit goes below the usage."""
     project_id, quotas = _project(call), call.service.networks.quotas
     wanted = whole_numbers(call.body["quota"])
     check, force = wanted.pop("check_limit", False), wanted.pop("force", False)
@@ -60,6 +60,6 @@ async def update(call: Call) -> Response:
 
 
 async def reset(call: Call) -> Response:
-    """To the defaults."""
+    """Reset the limits to the defaults."""
     await call.service.networks.quotas.reset(_project(call))
     return nothing()

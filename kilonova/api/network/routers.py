@@ -10,7 +10,7 @@ from kilonova.domain.errors import Refused
 
 
 async def _router(call: Call) -> str:
-    """Its id; the caller must see it, and it must be the caller's to change."""
+    """Return the router's id; the caller must be able to see and to change it."""
     router = await call.service.networks.routers.show(viewer_of(call, "get_router"), call.path["id"])
     call.require(project_id=router["project_id"])
     router_id: str = router["id"]
@@ -18,7 +18,7 @@ async def _router(call: Call) -> str:
 
 
 async def add_interface(call: Call) -> Response:
-    """By a subnet, whose gateway the router becomes, or by a port."""
+    """Add an interface by a subnet, whose gateway the router becomes, or by a port."""
     if len(call.body) != 1:
         raise Refused("BadRequest", "Bad router request: give either subnet_id or port_id, not both.", status=400)
     interfaces = call.service.networks.interfaces
@@ -27,7 +27,7 @@ async def add_interface(call: Call) -> Response:
 
 
 async def remove_interface(call: Call) -> Response:
-    """By a subnet, a port, or both, which must then belong together."""
+    """Remove an interface by a subnet, a port, or both, which must then belong together."""
     interfaces = call.service.networks.interfaces
     viewer = viewer_of(call, call.route.rule)
     return answer(await interfaces.remove(viewer, await _router(call), **call.body))

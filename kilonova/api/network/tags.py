@@ -36,28 +36,28 @@ class Tags:
         return thing
 
     async def list_(self, call: Call) -> Response:
-        """All its tags."""
+        """List the tags."""
         return answer({"tags": (await self._collection.seen(call))["tags"]})
 
     async def replace(self, call: Call) -> Response:
-        """Exactly these."""
+        """Replace all tags by these."""
         thing = await self._changeable(call)
         return answer({"tags": await self._collection.noun(call).set_tags(thing["id"], call.body["tags"])})
 
     async def clear(self, call: Call) -> Response:
-        """None any more."""
+        """Remove all tags."""
         thing = await self._changeable(call)
         await self._collection.noun(call).set_tags(thing["id"], [])
         return nothing()
 
     async def has(self, call: Call) -> Response:
-        """204, or 404 without this tag."""
+        """Return 204 if the tag exists, else 404."""
         if call.path["tag"] not in (await self._collection.seen(call))["tags"]:
             raise _no_tag(call)
         return nothing()
 
     async def add(self, call: Call) -> Response:
-        """One more."""
+        """Add a tag."""
         tag = call.path["tag"]
         if not tag or len(tag) > LONGEST or "," in tag:
             raise Refused("InvalidInput", f"A tag has 1 to {LONGEST} characters and no comma.", status=400)
@@ -67,7 +67,7 @@ class Tags:
         return nothing(201)
 
     async def remove(self, call: Call) -> Response:
-        """One less."""
+        """Remove a tag."""
         thing = await self._changeable(call)
         if not await self._collection.noun(call).remove_tag(thing["id"], call.path["tag"]):
             raise _no_tag(call)

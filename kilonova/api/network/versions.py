@@ -1,4 +1,4 @@
-"""Where to find what: the versions, and the collections of the one there is."""
+"""The API versions, and the collections of the only one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ COLLECTIONS = {
 
 
 async def versions(call: Call) -> Response:
-    """The versions."""
+    """List the versions."""
     links = [{"rel": "self", "href": call.url("/v2.0/")}]
     return answer({"versions": [{"id": "v2.0", "status": "CURRENT", "links": links}]})
 
 
 async def resources(call: Call) -> Response:
-    """The collections."""
+    """List the collections."""
     found = [*COLLECTIONS.items(), ("extension", "extensions"), ("quota", "quotas")]
     return answer({"resources": [_resource(call, name, path) for name, path in found]})
 

@@ -9,11 +9,11 @@ from kilonova.services.network.networks import ZONE
 
 
 async def zones(call: Call) -> Response:
-    """One, for networks and for routers."""
+    """List the only zone, for networks and for routers."""
     found = [{"name": ZONE, "resource": kind, "state": "available"} for kind in ("network", "router")]
     return answer({"availability_zones": found})
 
 
 async def agents(call: Call) -> Response:
-    """None."""
+    """List agents; there are none."""
     return answer({"agents": []})

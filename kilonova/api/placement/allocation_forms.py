@@ -1,4 +1,4 @@
-"""What a body of allocations looks like, by version; the reshaper has the same within its own."""
+"""Schemas of allocation bodies, by version; the reshaper's body contains the same."""
 
 from __future__ import annotations
 

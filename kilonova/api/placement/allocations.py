@@ -54,7 +54,7 @@ async def of_provider(call: Call) -> Response:
 
 
 def _add(resources: dict[str, int], row: Row) -> None:
-    """An evacuated server may hold a class twice at one provider: once for itself, once for the evacuation."""
+    """Add the amount. An evacuated server may hold a class twice at one provider: for itself and for the evacuation."""
     resources[row["name"]] = resources.get(row["name"], 0) + row["used"]
 
 
@@ -96,12 +96,12 @@ def wish(call: Call, consumer: str, body: Mapping[str, Any]) -> Wish:
 
 
 def _whole(resources: dict[str, int]) -> dict[str, int]:
-    """In JSON 8.0 is as whole as 8."""
+    """Return the amounts as integers: in JSON 8.0 is as whole as 8."""
     return {name: int(amount) for name, amount in resources.items()}
 
 
 def refused(why: ClaimRefused) -> Refused:
-    """What is not to be had is 409 without a code of its own."""
+    """Return the error of a refused claim. Insufficient capacity is a 409 without a dedicated error code."""
     more = " The requested amount would exceed the capacity." if why.code == "over_capacity" else ""
     return Refused(409, f"Unable to allocate inventory: {why.message}.{more}")
 

@@ -1,4 +1,4 @@
-"""How Placement speaks: 1.0 to 1.39, errors as a list with a code, JSON or nothing."""
+"""The dialect of Placement: 1.0 to 1.39, errors as a list with a code, JSON or nothing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PlacementApp(ServiceApp):
     max_body = MAX_BODY
 
     async def _answer(self, request: Request, request_id: str, version: Version) -> Response:
-        """A provider that is not there is told before anything that is wrong with the body."""
+        """Report an unknown provider before any error in the body."""
         try:
             return await super()._answer(request, request_id, version)
         except Misshapen:
@@ -121,7 +121,7 @@ def accepts_json(accept: str) -> bool:
 
 
 def _page(response: Response) -> Response:
-    """For whoever wants a page and nothing else."""
+    """Return the error as HTML, for a client that accepts nothing else."""
     told = parsed(bytes(response.body))["errors"][0]
     page = HTMLResponse(f"<html><h1>{told['title']}</h1><p>{escape(told['detail'])}</p></html>", response.status_code)
     page.headers.update({name: value for name, value in response.headers.items() if name not in page.headers})

@@ -1,4 +1,4 @@
-"""Forms of Placement's bodies and queries: what they share, and how a wrong one is told.
+"""Forms of Placement's bodies and queries: their common members, and the texts of errors.
 
 Clients and Placement's own tests look for the words of its schema library, so they are kept.
 """
@@ -36,7 +36,7 @@ def keyed(pattern: str, value: Schema, **more: Any) -> Schema:
 
 
 class Misshapen(Refused):
-    """The form of a body or query is wrong; who asks and what for was fine."""
+    """The form of a body or query is wrong; caller and path are valid."""
 
 
 class BodyForms(Forms):
@@ -65,6 +65,6 @@ class QueryForms(BodyForms):
 
 
 def query(properties: Schema, required: tuple[str, ...] = ()) -> Schema:
-    """From forms of single values."""
+    """Return the schema of a query from the schemas of its single values."""
     lists = {name: {"type": "array", "items": form} for name, form in properties.items()}
     return closed(lists, required)

@@ -97,7 +97,7 @@ def offered_all(given: Mapping[str, Mapping[str, Any]], uuid: str, version: Vers
 
 
 def offered(given: Mapping[str, Any], name: str, uuid: str, version: Version, verb: str) -> Offer:
-    """With its defaults. Until 1.25 something had to be left beside what is reserved."""
+    """Return the inventory with its defaults. Until 1.25 something had to be left beside the reserved amount."""
     offer = offers.offer(given)
     left = (offer["total"] - offer["reserved"]) * offer["allocation_ratio"]  # what is less than one is none
     may_be_none = version >= (1, 26)

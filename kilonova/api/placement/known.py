@@ -14,8 +14,8 @@ from kilonova.world import Tx
 async def check_known(
     call: Call, snapshot: PlacementSnapshot, classes: AnySet[str], traits: AnySet[str], *, opening: str = ""
 ) -> None:
-    """What some provider has surely exists; only names beyond that and the standard ones are looked up. `opening`:
-    how the sentence about a trait begins."""
+    """Refuse unknown classes and traits. Those of some provider exist; only names beyond these and the standard ones
+    are looked up. `opening`: the start of the error about a trait."""
     open_classes = [name for name in classes if name not in snapshot.classes and not is_standard_class(name)]
     open_traits = [name for name in traits if name not in snapshot.with_trait and not is_standard_trait(name)]
     if not open_classes and not open_traits:

@@ -1,4 +1,4 @@
-"""`noauth2`: headers say who asks, and they are believed. For tests; served on loopback only."""
+"""`noauth2`: headers name the caller, and they are trusted. For tests; served on loopback only."""
 
 from __future__ import annotations
 

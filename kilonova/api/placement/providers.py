@@ -56,7 +56,7 @@ async def show(call: Call) -> Response:
 
 
 async def change(call: Call) -> Response:
-    """Without a parent in the body it keeps the one it has."""
+    """Update a provider. Without a parent in the body it keeps its parent."""
     parent: tree.NewParent = call.body.get("parent_provider_uuid", tree.AS_IT_IS)
     uuid, may_move = call.path["provider"], call.at(1, 37)
     try:

@@ -148,7 +148,7 @@ def _resources(text: str) -> dict[str, int]:
 
 
 def _traits(values: Sequence[str], version: Version) -> tuple[tuple[Names, ...], Names]:
-    """Before repeating was allowed the last one counted."""
+    """Return the required and the forbidden traits. Before repetition was allowed, only the last value counted."""
     required: list[Names] = []
     forbidden: set[str] = set()
     for text in values if version >= ANY_TRAITS else values[-1:]:

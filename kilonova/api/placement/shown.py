@@ -1,4 +1,4 @@
-"""What several answers have in common: addresses, and from 1.15 on when the thing was changed last."""
+"""Common members of responses: links, and from 1.15 on the time of the last change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROVIDER = "/resource_providers/{provider}"
 
 
 def dated(call: Call, content: Any, at: float | None = None, status: int = 200) -> Response:
-    """`at`: when it was changed; what is no record of its own is of this moment."""
+    """Return a response with the time of its last change (`at`); now, if it is not a single record."""
     return _date(call, answer(content, status), at)
 
 

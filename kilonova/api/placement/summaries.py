@@ -23,7 +23,7 @@ _KEPT: WeakKeyDictionary[PlacementSnapshot, Kept] = WeakKeyDictionary()
 def summary_texts(
     snapshot: PlacementSnapshot, places: list[int], classes: Collection[str], version: Version
 ) -> list[bytes]:
-    """To be joined. `classes`: those asked for; before 1.27 only they are shown."""
+    """Return the texts to be joined. `classes`: the requested ones; before 1.27 only these are shown."""
     if version < WITH_TREES or len(places) > MOST_KEPT:
         shown = None if version >= ALL_CLASSES else classes
         return [",".join(_written(snapshot, places, shown, version)).encode()]
@@ -78,7 +78,7 @@ def _family(snapshot: PlacementSnapshot, places: list[int]) -> Iterator[str]:
 
 
 def _amounts(snapshot: PlacementSnapshot, places: list[int], classes: Collection[str] | None) -> Iterator[str]:
-    """For each place, its inventories."""
+    """Return the inventories of each place."""
     columns = [
         _of_class(name, found, places) for name, found in snapshot.classes.items() if classes is None or name in classes
     ]

@@ -32,7 +32,7 @@ async def of_provider(call: Call) -> Response:
 
 
 async def of_project(call: Call) -> Response:
-    """A reader sees its own project's."""
+    """Show the usage of a project; a reader sees only that of its own project."""
     project = call.query["project_id"]
     call.require(RULE, project_id=project)
     found = await usages.of_project(call.db.placement, project, call.query.get("user_id", ""))

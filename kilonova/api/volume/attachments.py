@@ -78,7 +78,7 @@ async def complete(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    """Those of the volume that remain."""
+    """Delete an attachment, and return the remaining ones of the volume."""
     await _find(call)
     left = await call.service.volumes.attachments.delete(call.caller, call.path["attachment"])
     return answer({"attachments": [summary(one) for one in left]})
@@ -89,7 +89,7 @@ def summary(one: Attachment) -> dict[str, Any]:
 
 
 def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = False) -> dict[str, Any]:
-    """Who only looks sees the secret if it is a service, or administers the cloud."""
+    """Return an attachment. Without `with_secret`, only services and administrators see the secret."""
     told = with_secret or call.caller.is_admin or "service" in call.caller.roles
     return {
         **summary(one),

@@ -1,4 +1,4 @@
-"""How Volume speaks: microversions 3.0 to 3.71, Cinder's names for faults, the project in the path or not."""
+"""The dialect of Volume: microversions 3.0 to 3.71, Cinder's names for faults, the project in the path or not."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class VolumeDialect(Dialect):
         headers["Vary"] = HEADER
 
     def path_of(self, call_path: str) -> tuple[str, str]:
-        """`/volumes/` with an id left out is no list: clients delete by such an address, too."""
+        """Refuse `/volumes/`, where an id is missing. It is not the list: clients also delete by such a path."""
         path, project = without_project(call_path)
         if path.endswith("/") and path != "/":
             raise Refused(404, "The resource could not be found.")

@@ -1,4 +1,4 @@
-"""What requests must look like, per microversion."""
+"""Schemas of requests, per microversion."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What lists are asked for: page, order and filters, as Cinder takes them in each version; and the link to the next
-page."""
+"""The query of a list: page, order and filters, as in each version of Cinder; and the link to the next page."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ class QueryFilter(NamedTuple):
 
 
 class ListOptions(NamedTuple):
-    """How one noun can be listed: by the words of the API."""
+    """The filters and orders of one kind of list, by their names in the API."""
 
     filters: Mapping[str, QueryFilter]
     orders: Mapping[str, str]
@@ -64,7 +63,7 @@ def number(call: Call, given: str) -> int:
 
 
 def flag(call: Call, given: str) -> int:
-    """Before 3.2 anything but a clear no meant yes."""
+    """Return a boolean parameter as 0 or 1. Before 3.2 anything but a clear no means yes."""
     word = given.lower()
     if word in TRUE or word in FALSE:
         return int(word in TRUE)
@@ -181,7 +180,7 @@ async def listed(
     find: Callable[..., Awaitable[tuple[list[T], int]]],
     view: Callable[[Call, T], dict[str, Any]],
 ) -> Response:
-    """A page, the link to the next one, and (since 3.45, if asked for) how many there are in all."""
+    """Return a page, the link to the next one, and (since 3.45, if requested) the total count."""
     wanted = wanted_of(call, by)
     counted = call.version >= COUNT_KNOWN and is_asked(call, "with_count")
     found, total = await find(wanted, counted=counted)
@@ -193,7 +192,7 @@ async def listed(
 
 
 def page_of(call: Call, found: Sequence[T], orders: Sequence[str], *, missing: str) -> tuple[list[T], int]:
-    """Of the few things that are read whole: sorted, after the marker; and how many were asked for."""
+    """Return a page of a short list that is read whole: sorted, after the marker; and the limit."""
     order = _order(call, {name: name for name in orders})
     limit, marker = min(_count(call, "limit", MOST), MOST), call.query.get("marker", "")
     whole = sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
@@ -209,12 +208,12 @@ def page_of(call: Call, found: Sequence[T], orders: Sequence[str], *, missing: s
 
 
 def _attribute(name: str) -> Callable[[Any], tuple[bool, Any]]:
-    """What is not set comes first."""
+    """Return a sort key for the attribute; unset values come first."""
     return lambda one: (getattr(one, name) is not None, getattr(one, name) or 0)
 
 
 def next_links(call: Call, path: str, shown: Sequence[Any], limit: int) -> list[dict[str, str]]:
-    """When the page was full there may be another."""
+    """Return the link to the next page, if any. A full page may be followed by another."""
     if not shown or len(shown) < limit:
         return []
     query = [(name, value) for name, value in call.query.multi_items() if name not in ("marker", "offset")]
@@ -223,6 +222,6 @@ def next_links(call: Call, path: str, shown: Sequence[Any], limit: int) -> list[
 
 
 def as_asked(call: Call) -> str:
-    """The project stands in addresses that are told if it stood in the one that was asked."""
+    """Put the project id into links only if the request URL had it."""
     project = f"/{call.caller.project_id}"
     return project if call.request.scope["service_path"].startswith(project) else ""

@@ -36,7 +36,7 @@ USED = {
 
 
 async def show(call: Call) -> Response:
-    """With `usage`, what is used too. Nothing is ever reserved: it is used, or not."""
+    """Show the limits; with `usage`, the usage too. Nothing is ever reserved."""
     project = _project(call, "show")
     found = await call.service.volumes.quotas.show(project)
     if is_asked(call, "usage"):
@@ -80,7 +80,7 @@ async def update_class(call: Call) -> Response:
 
 
 async def limits(call: Call) -> Response:
-    """Of the caller's project; from 3.39 on an administrator may ask for another."""
+    """Show the limits of the caller's project; from 3.39 on an administrator may name another."""
     project = call.caller.project_id
     if call.at(3, 39) and call.caller.is_admin:
         project = call.query.get("project_id") or call.query.get("tenant_id") or project
@@ -99,7 +99,7 @@ def _project(call: Call, rule: str) -> str:
 
 
 def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
-    """As texts they have passed no bounds yet."""
+    """Return the limits as integers. Check their bounds: the schema does not check those of strings."""
     found = {resource: int(limit) for resource, limit in wish.items() if resource != "tenant_id"}
     for resource, limit in found.items():
         if not -1 <= limit <= MAX_INT:

@@ -1,4 +1,4 @@
-"""Who keeps volumes, as administrators see it: /os-services, /os-hosts, the pools; and the one zone, for everybody."""
+"""The services of Volume for administrators: /os-services, /os-hosts, the pools; and the only zone, for everybody."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def read_services(call: Call) -> list[VolumeServiceEntry]:
 
 
 async def list_(call: Call) -> Response:
-    """A host without its backend means all that it has."""
+    """List the services. A host without a backend in its name matches all its backends."""
     host, binary = call.query.get("host", ""), call.query.get("binary", "")
     found = [
         one
@@ -132,7 +132,7 @@ async def hosts(call: Call) -> Response:
 
 
 async def host(call: Call) -> Response:
-    """What lies there, in all and by project."""
+    """Show the usage of a host, in total and by project."""
     found = [one for one in await call.service.volumes.backends.all() if one.host == call.path["host"]]
     if not found:
         raise Refused(404, f"Host {call.path['host'][:80]} could not be found.")
@@ -162,7 +162,7 @@ async def pools(call: Call) -> Response:
 
 
 async def capabilities(call: Call) -> Response:
-    """Of a backend, or of its pool: what a type could ask for."""
+    """Show the capabilities of a backend or of its pool that a type can require."""
     wanted = call.path["host"].partition("#")[0]
     if wanted not in {one.host for one in await call.service.volumes.backends.all()}:
         raise Refused(404, f"Host {wanted[:80]} could not be found.")

@@ -45,7 +45,8 @@ async def snapshot_of(call: Call) -> Snapshot:
 
 
 async def create(call: Call) -> Response:
-    """Of an attached volume with `force`; from 3.66 on without, and saying no to it is refused."""
+    """Create a snapshot. That of an attached volume needs `force`; from 3.66 on it does not, and force=false is
+    refused."""
     wish = call.body["snapshot"]
     force = wish.get("force")
     if force is not None and call.at(3, 66) and not is_true(force):
@@ -93,7 +94,8 @@ async def force_delete(call: Call) -> Response:
 
 
 async def set_status(call: Call) -> Response:
-    """`os-reset_status` of an administrator, `os-update_snapshot_status` of who works on it."""
+    """Set the status: `os-reset_status` for administrators, `os-update_snapshot_status` for the service that works on
+    it."""
     snapshot, wish = await snapshot_of(call), call.body[call.route.action]
     status = wish["status"].lower()
     if status not in SNAPSHOT_STATES:
@@ -118,7 +120,7 @@ def summary(call: Call, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def made(call: Call, snapshot: Snapshot) -> dict[str, Any]:
-    """What the answer to a create or a change tells: not all."""
+    """Return the attributes that create and update show, not all of them."""
     shown = summary(call, snapshot)
     if call.at(3, 41):
         shown["user_id"] = snapshot.user_id

@@ -1,4 +1,4 @@
-"""Which projects may use a type that is not for all, and which type a project's volumes have unless they say."""
+"""The projects that may use a private type, and the default type of a project's volumes."""
 
 from __future__ import annotations
 

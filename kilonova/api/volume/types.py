@@ -20,7 +20,7 @@ ORDERS = ("created_at", "id", "name", "updated_at")
 
 
 async def type_of(call: Call) -> VolumeType:
-    """By its id alone: a name that looks like another's id would be found."""
+    """Return the type with this id. A name does not count: it may look like another type's id."""
     found = await call.service.volumes.types.find(call.caller, call.path["type"])
     if found.id != call.path["type"]:
         raise Refused(404, f"Volume type {call.path['type'][:80]} could not be found.")

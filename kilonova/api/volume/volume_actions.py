@@ -97,7 +97,7 @@ async def force_delete(call: Call) -> Response:
 
 
 async def upload(call: Call) -> Response:
-    """The image is recorded first, so that its id can be told; its bytes follow."""
+    """Upload a volume as an image. The image is recorded first, so that the response has its id; its bytes follow."""
     volume, wish = await volume_of(call), call.body["os-volume_upload_image"]
     if wish.get("disk_format", RAW) not in (RAW, QCOW2) or (wish.get("container_format") or "bare") != "bare":
         raise Refused(400, "Use disk_format raw or qcow2, and container_format bare.")

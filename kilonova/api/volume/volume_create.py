@@ -42,7 +42,7 @@ async def new_volume(call: Call) -> NewVolume:
 
 
 async def require_type(call: Call, name_or_id: str) -> None:
-    """The caller may have volumes of that type."""
+    """Check that the caller may have volumes of that type."""
     if (await call.service.volumes.types.find(call.caller, name_or_id)).is_multiattach:
         call.require("volume:multiattach")
 
@@ -56,7 +56,7 @@ def _size(given: Any) -> int | None:
 
 
 async def find_image(call: Call, reference: str) -> Image:
-    """By its id, or the end of its address; else by its name."""
+    """Return the image with this id, URL (its last part is the id) or name."""
     try:
         return await call.service.images.find(call.caller, reference.rpartition("/")[2])
     except Refused:

@@ -26,7 +26,7 @@ def detail(call: Call, volume: Volume) -> dict[str, Any]:
 
 
 def made(call: Call, volume: Volume) -> dict[str, Any]:
-    """What the answer to a create or a change tells: not all."""
+    """Return the attributes that create and update show, not all of them."""
     shown: dict[str, Any] = {
         "id": volume.id,
         "status": volume.status,
@@ -53,7 +53,7 @@ def made(call: Call, volume: Volume) -> dict[str, Any]:
 
 
 def _set_by_others(volume: Volume) -> dict[str, str]:
-    """What is told among the owner's words, though the owner did not say it."""
+    """Return the values shown among the owner's metadata that the owner did not set."""
     modes = [one.mode for one in volume.attachments if one.status == ATTACHED]
     told = {"attached_mode": modes[0]} if modes else {}
     return told if volume.readonly is None else told | {"readonly": str(volume.readonly)}
@@ -77,7 +77,7 @@ def _attachments(call: Call, volume: Volume) -> list[dict[str, Any]]:
 
 
 def _extended(call: Call, volume: Volume) -> dict[str, Any]:
-    """What not everybody may know."""
+    """Return the attributes that need a right of their own."""
     shown: dict[str, Any] = {}
     target = volume.project_id
     if call.allows(f"{EXTENSION}volume_host_attribute", project_id=target):

@@ -56,7 +56,7 @@ LISTED = ListOptions(
 
 
 async def volume_of(call: Call) -> Volume:
-    """The volume of the address, if the caller may see it and the route's rule allows what it wants."""
+    """Return the volume in the path, if the caller may see it and the route's rule allows the request."""
     volume = await call.service.volumes.volumes.find(call.caller, call.path["volume"])
     call.require(project_id=volume.project_id)
     return volume
@@ -77,7 +77,7 @@ async def list_detail(call: Call) -> Response:
 
 
 async def totals(call: Call) -> Response:
-    """How many, how large."""
+    """Show the number and the total size of volumes."""
     everybody = call.caller.is_admin and is_asked(call, "all_tenants")
     project = None if everybody else call.caller.project_id
     count, size, metadata = await call.service.volumes.volumes.summary(project)

@@ -1,4 +1,4 @@
-"""What bodies of volumes and snapshots have in common."""
+"""Common members of the bodies of volumes and snapshots."""
 
 from __future__ import annotations
 

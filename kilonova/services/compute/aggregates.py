@@ -1,7 +1,7 @@
 """Host aggregates and the zones they make: records in the control database.
 
 A host may be in many aggregates, but all that name a zone must name the same one. Every change raises one number, by
-which whoever keeps a copy (aggregate_book.py) sees that it is old.
+which the holder of a copy (aggregate_book.py) sees that the copy is old.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Aggregates:
     async def change(
         self, aggregate_id: int, *, name: str | None = None, metadata: Mapping[str, str | None] | None = None
     ) -> Aggregate:
-        """A key whose value is None goes."""
+        """Change the aggregate. A metadata key whose value is None is removed."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> Aggregate:
@@ -123,7 +123,7 @@ class Aggregates:
         return await self._control.write(body)
 
     async def check_host(self, aggregate_id: int, host: str) -> None:
-        """Whether it may be added, before placement hears of it."""
+        """Check that the host may be added, before placement hears of it."""
 
         async def body(tx: Tx) -> None:
             found = await _find(tx, aggregate_id)
@@ -146,7 +146,7 @@ class Aggregates:
 
 
 async def read_all(tx: Tx) -> list[Aggregate]:
-    """By id."""
+    """Return all aggregates, sorted by id."""
     hosts: dict[int, list[str]] = {}
     for row in await tx.all(_HOSTS):
         hosts.setdefault(row["aggregate_id"], []).append(row["host"])
@@ -154,7 +154,7 @@ async def read_all(tx: Tx) -> list[Aggregate]:
 
 
 async def forget_host(tx: Tx, host: str) -> None:
-    """A host that leaves the cloud leaves its aggregates."""
+    """Remove a host that leaves the cloud from its aggregates."""
     if await rows.remove(tx, aggregate_hosts, host=host):
         await tx.run(_RAISE_VERSION)
 
@@ -189,7 +189,7 @@ async def _refuse_same_name(tx: Tx, name: str) -> None:
 
 
 async def _refuse_two_zones(tx: Tx, of: Aggregate, zone: str | None, hosts: Sequence[str]) -> None:
-    """None of the hosts may be in an aggregate of another zone."""
+    """Refuse if one of the hosts is in an aggregate of another zone."""
     if not zone or not hosts:
         return
     wanted = set(hosts)

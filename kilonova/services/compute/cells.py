@@ -44,7 +44,8 @@ _SERVERS = Sql(
 
 
 async def keep_cell(tx: Tx, stores: Stores, name: str) -> None:
-    """Nobody deletes it before this transaction of control ends; raises `Refused` when somebody has."""
+    """Keep the cell from being deleted before this transaction of control ends. Raises `Refused` if it is deleted
+    already."""
     if await rows.fetch(tx, cells, lock=True, name=name) is None and stores.may_go(name):
         raise Refused(
             "no_such_cell", f"cell {name}: it was deleted concurrently; `kilonova cell list` shows the others"
@@ -80,7 +81,7 @@ class Cells:
     spare: Mapping[str, str] = field(default_factory=dict)  # addresses that new cells may be given, by name
 
     async def prepare(self) -> None:
-        """Those of the configuration get their rows; they may be new."""
+        """Add rows for the cells of the configuration; they may be new."""
         for name in self.stores.cells():
             await self._put(name, "", "")
         await self.stores.learn()
@@ -98,7 +99,7 @@ class Cells:
         await self.stores.control.write(body)
 
     async def keep_learning(self, seconds: float) -> None:
-        """For ever: on a wake-up, and now and then since that may get lost."""
+        """Read the cells for ever: on each wake-up, and periodically, because a wake-up may get lost."""
 
         async def on_change(message: bytes) -> bytes:
             await self.stores.learn()
@@ -115,7 +116,8 @@ class Cells:
     # -- reading ------------------------------------------------------------------------------------------------
 
     async def all(self) -> list[Cell]:
-        """By name, cell0 first. What is counted is in control: it is known of a cell that is away, too."""
+        """Return the cells by name, cell0 first. The counts come from control, so cells that do not answer have them
+        too."""
 
         async def body(tx: Tx) -> tuple[list[Row], dict[str, int], dict[str, int]]:
             hosts = {row["cell"]: row["n"] for row in await tx.all(_HOSTS)}
@@ -154,9 +156,9 @@ class Cells:
     # -- changing -----------------------------------------------------------------------------------------------
 
     async def create(self, name: str, database: str = "", prefix: str = "") -> Cell:
-        """`database` is a name of the configuration: whoever may make cells shall not make this process open any file
-        and connect anywhere. An empty database gets its tables first: what is left when this is cut off is still empty,
-        so it can be repeated."""
+        """Create a cell. `database` is a name in the configuration: callers must not make this process open any file or
+        connect anywhere. An empty database gets its tables first; if this is interrupted it is still empty, so the call
+        can be repeated."""
         await self.stores.learn()
         self._check_names(name, prefix)
         url = self._spare(database)
@@ -212,7 +214,7 @@ class Cells:
                 raise Refused("cell_database", f"{place} is the database of {other}; a cell needs its own database")
 
     async def set_disabled(self, name: str, disabled: bool) -> Cell:
-        """A disabled cell takes no new servers; what is there goes on."""
+        """Disable or enable a cell. A disabled cell takes no new servers; its existing servers go on."""
         await self.find(name)
         if name == CELL0:
             raise Refused("bad_request", f"{CELL0}: it has no hosts and cannot be disabled")
@@ -225,7 +227,7 @@ class Cells:
         return await self.find(name)
 
     async def delete(self, name: str) -> Cell:
-        """Only an empty one. Its database is left as it is, for whoever owns it."""
+        """Delete an empty cell. Its database is left as it is, for its owner."""
         cell = await self.find(name)
         if cell.configured:
             advice = "remove it from the configuration of every process first, then retry"

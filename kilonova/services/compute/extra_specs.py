@@ -1,6 +1,6 @@
-"""What values the known extra specs may have (asked for from 2.86 on): a misspelt one would silently do nothing.
+"""The valid values of known extra specs (checked from 2.86 on): a misspelt one would silently do nothing.
 
-Keys without a namespace and those of namespaces nobody knows are the operator's own and are not looked at.
+Keys without a namespace, or in an unknown one, are the operator's own and are not checked.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ PATTERNS: list[tuple[re.Pattern[str], Check]] = [
 
 
 def fault_of(key: str, value: str) -> str:
-    """A sentence, or nothing when the value is well or nobody knows better."""
+    """Return an error; empty if the value is valid or the key's namespace is unknown."""
     check = KNOWN.get(key) or next((found for pattern, found in PATTERNS if pattern.fullmatch(key)), None)
     if check is not None:
         wrong = check(value)

@@ -89,7 +89,7 @@ class Flavors:
         self._control, self._clock, self._ids = control, clock, ids
 
     async def prepare(self) -> None:
-        """The classic sizes, once in the life of a cloud: one that was deleted is not there again after a restart."""
+        """Create the classic sizes, once in the life of a cloud: a deleted one does not return after a restart."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> None:
@@ -102,7 +102,7 @@ class Flavors:
         await self._control.write(body)
 
     async def find(self, flavor_id: str, *, caller: Caller) -> FlavorRecord:
-        """One that the caller may see."""
+        """Return a flavor that the caller may see."""
 
         async def body(tx: Tx) -> FlavorRecord:
             return await _visible(tx, flavor_id, caller)
@@ -110,7 +110,7 @@ class Flavors:
         return await self._control.read(body, few=True)
 
     async def all(self, *, caller: Caller) -> list[FlavorRecord]:
-        """Those that the caller may see; an administrator sees every one."""
+        """Return the flavors that the caller may see; an administrator sees all."""
 
         async def body(tx: Tx) -> Sequence[Row]:
             return await tx.all(_ALL, project_id=caller.project_id)
@@ -181,7 +181,7 @@ class Flavors:
     # -- who may use it -----------------------------------------------------------------------------------------
 
     async def projects(self, flavor_id: str, *, caller: Caller) -> list[str]:
-        """Those on its access list; a public flavor has none."""
+        """Return the projects on the flavor's access list; a public flavor has none."""
 
         async def body(tx: Tx) -> list[str]:
             flavor = await _visible(tx, flavor_id, caller)

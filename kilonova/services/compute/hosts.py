@@ -1,4 +1,4 @@
-"""What Compute tells of hosts: services and hypervisors, gathered from all cells; and of the workers behind them."""
+"""The hosts in Compute: services and hypervisors, gathered from all cells; and the workers behind them."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def number_of(record_id: str) -> int:
 
 
 def service_id(worker: Worker, binary: str) -> str:
-    """One worker is listed under the names of several of Nova's services, each with an id of its own."""
+    """Return the id of a service. One worker is listed as several of Nova's services, each with a different id."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{binary}/{worker.id}"))
 
 
 async def read_hosts(stores: Stores, down_after: float) -> list[HostRecord]:
-    """By name; all of those whose cell answers."""
+    """Return the hosts by name, of all cells that answer."""
     found = await read_by_cell(stores, partial(_in_cell, down_after=down_after))
     return sorted((host for hosts in found.values() for host in hosts or ()), key=lambda host: host.name)
 
@@ -101,8 +101,8 @@ async def read_away(stores: Stores) -> list[str]:
 
 
 async def read_by_cell(stores: Stores, read: Callable[[Store], Awaitable[T]]) -> dict[str, T | None]:
-    """What each cell with hosts says, all asked at the same time; None of one that does not answer or cannot be
-    opened."""
+    """Read from each cell with hosts, concurrently. The result of a cell that does not answer or cannot be opened is
+    None."""
 
     async def one(name: str) -> T | None:
         try:
@@ -144,7 +144,7 @@ def _record(cell: str, row: Row, state: HostState, now: float) -> HostRecord:
 
 
 async def read_workers(stores: Stores, lease_seconds: float) -> list[Worker]:
-    """The living first; the others are down."""
+    """Return the workers; those that are up come first."""
 
     async def body(tx: Tx) -> tuple[Sequence[Row], float]:
         return await tx.all(_WORKERS), await tx.now()
@@ -172,7 +172,7 @@ async def forget_worker(stores: Stores, worker: str) -> bool:
 
 
 async def count_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str, OnHost]:
-    """By host; one that has none is not in it."""
+    """Return the counts by host; a host without servers is left out."""
     found: dict[str, OnHost] = {}
     for cell, names in _by_cell(hosts).items():
 

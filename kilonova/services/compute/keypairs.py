@@ -43,7 +43,7 @@ class Keypairs:
         self._control, self._clock = control, clock
 
     async def take(self, user_id: str, name: str, public_key: str, kind: str = SSH, *, most: int = -1) -> Keypair:
-        """One that the user has already; `most` is how many a user may have."""
+        """Import a key pair of the user; `most`: the number that a user may have."""
         return await self._keep(user_id, name, kind, public_key, fingerprint_of(public_key, kind), most)
 
     async def make(self, user_id: str, name: str, kind: str = SSH, *, most: int = -1) -> Keypair:
@@ -87,7 +87,7 @@ class Keypairs:
         return _keypair(row)
 
     async def list(self, user_id: str, *, marker: str | None = None, limit: int = ALL) -> Sequence[Keypair]:
-        """By name; `marker` is the last one seen."""
+        """Return the key pairs by name; `marker` is the last one of the previous page."""
 
         async def body(tx: Tx) -> Sequence[Row]:
             if marker is not None and await rows.fetch(tx, keypairs, user_id=user_id, name=marker) is None:

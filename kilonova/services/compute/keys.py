@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 
 def fingerprint_of(public_key: str, kind: str) -> str:
-    """Raises `Refused` for what is no key of this kind."""
+    """Return the fingerprint. Raises `Refused` if it is not a key of this kind."""
     return _of_certificate(public_key) if kind == X509 else _of_ssh(public_key)
 
 
@@ -104,7 +104,7 @@ def _certified(key: RSAPrivateKey, user_id: str, now: float) -> Pair:
 
 
 def _utf8_string(text: str) -> bytes:
-    """In DER, which `OtherName` wants ready-made."""
+    """Return the text as a DER string, as `OtherName` expects it."""
     body = text.encode()[:255]
     length = bytes([len(body)]) if len(body) < 128 else bytes([0x81, len(body)])
     return b"\x0c" + length + body

@@ -33,7 +33,7 @@ _BY_ID = Sql(select(migrations).where(_MOVES.id == bindparam("id")))
 
 
 class MigrationFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which moves; None asks for all."""
+    """A filter on moves. None: any."""
 
     server: str | None = None
     status: str | None = None
@@ -56,7 +56,7 @@ def _page(names: tuple[str, ...], limited: bool) -> Sql:
 async def read_moves(
     stores: Stores, asked: MigrationFilter, *, limit: int | None = None, after: Row | None = None
 ) -> list[Row]:
-    """The page behind the move `after`, of the cells that answer."""
+    """Return the page after the move `after`, of the cells that answer."""
     given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
     if after is not None:
         given |= {"at": after["created_at"]}

@@ -78,7 +78,7 @@ class ServerGroups:
         max_server_per_host: int | None = None,
         most: tuple[int, int] = (-1, -1),
     ) -> ServerGroup:
-        """`most`: how many the project, and this user in it, may have."""
+        """Create a group. `most`: the numbers that the project, and this user in it, may have."""
         group = ServerGroup(
             id=self._ids.uuid(),
             project_id=project_id,
@@ -112,7 +112,7 @@ class ServerGroups:
         return await self._control.read(body, few=True)
 
     async def list(self, project_id: str, *, limit: int, offset: int = 0) -> Sequence[ServerGroup]:
-        """The oldest first; `ALL_PROJECTS` for everybody's."""
+        """List the groups, oldest first; `ALL_PROJECTS` for those of all projects."""
 
         async def body(tx: Tx) -> Sequence[ServerGroup]:
             return await _with_members(tx, await tx.all(_PAGE, project=project_id, limit=limit, offset=offset))
@@ -120,7 +120,7 @@ class ServerGroups:
         return await self._control.read(body)
 
     async def delete(self, group_id: str) -> None:
-        """Its servers stay where they are; from now on nothing binds them."""
+        """Delete the group. Its servers stay where they are; its policy no longer applies to them."""
 
         async def body(tx: Tx) -> int:
             await tx.run(_FORGET_MEMBERS, group_id=group_id)
@@ -134,14 +134,14 @@ class ServerGroups:
 
 
 async def join(tx: Tx, group_id: str, servers: Sequence[str], user_id: str, most: int, now: float) -> None:
-    """In the transaction that accepts the servers."""
+    """Add servers to the group, in the transaction that accepts them."""
     await check_room(tx, group_id, len(servers), user_id, most, lock=True)
     for server in servers:
         await rows.put(tx, server_group_members, group_id=group_id, server_id=server, user_id=user_id, created_at=now)
 
 
 async def check_room(tx: Tx, group_id: str, more: int, user_id: str, most: int, *, lock: bool = False) -> None:
-    """`most` is how many of one user's servers a group may have."""
+    """Check that the group can take more servers; `most`: the number of one user's servers that it may have."""
     if await rows.fetch(tx, server_groups, lock=lock, id=group_id) is None:
         raise Refused("bad_request", f"Instance group {group_id} could not be found.")
     row = await tx.one(_MEMBERS_BY, group_id=group_id, user_id=user_id)
@@ -152,12 +152,12 @@ async def check_room(tx: Tx, group_id: str, more: int, user_id: str, most: int, 
 
 
 async def leave(tx: Tx, server_id: str) -> None:
-    """The server is gone; again is harmless."""
+    """Remove a deleted server from its group; may be repeated."""
     await rows.remove(tx, server_group_members, server_id=server_id)
 
 
 async def group_named(control: Store, group_id: str) -> ServerGroup | None:
-    """None when it was deleted; members are left out."""
+    """Return the group without its members; None if it was deleted."""
     row = await control.ask(_BY_ID, id=group_id)
     return None if row is None else _group(row)
 

@@ -47,7 +47,7 @@ _OWN_IN_CELLS = Sql(_THERE.where(control.server_mappings.c.project_id == bindpar
 
 @dataclass
 class ServerQuery:
-    """What a list shall have. What is not a column is asked of `matches`, record by record."""
+    """The filters of a list. Filters that are not on columns are in `matches`, called for each record."""
 
     project_id: str | None = None
     host: str | None = None
@@ -83,9 +83,10 @@ async def page(stores: Stores, wanted: ServerQuery, order: ServerOrder, page: Se
 async def _gathered(
     stores: Stores, wanted: ServerQuery, order: ServerOrder, page: ServerPage
 ) -> tuple[list[ServerRecord], list[str]]:
-    """Those that are known, and the cells that do not answer.
+    """Return the known records, and the cells that do not answer.
 
-    Requests are read first: one that gets its cell meanwhile is then seen twice, never missed."""
+    Requests are read first: one that gets its cell meanwhile is then seen twice, never missed.
+    """
     if page.after is not None and page.after.is_partial and not order.is_of_mappings:
         return [], [name for name in stores.cells() if stores.outage(name) is not None]  # all others came before
     found = {record.id: record for record in await _requested(stores, wanted)}
@@ -101,7 +102,7 @@ async def _gathered(
 async def _listed_by_cell(
     stores: Stores, wanted: ServerQuery, order: ServerOrder, page: ServerPage
 ) -> dict[str, list[ServerRecord] | None]:
-    """None of a cell that does not answer. All are asked at the same time."""
+    """Read the lists of all cells concurrently. The result of a cell that does not answer is None."""
 
     async def listed(name: str) -> list[ServerRecord] | None:
         try:
@@ -138,7 +139,8 @@ async def _requested(stores: Stores, wanted: ServerQuery) -> list[ServerRecord]:
 async def _listed(
     stores: Stores, store: Store, wanted: ServerQuery, order: ServerOrder, page: ServerPage, prune: Prune | None = None
 ) -> list[ServerRecord]:
-    """`prune` keeps what can still be on the page, where the cell cannot sort as it is asked to."""
+    """Return the matching records of a cell. `prune` keeps those that can still be on the page, if the cell cannot
+    sort."""
     found: list[ServerRecord] = []
     size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
     place = order.place(page.after) if page.after is not None else None
@@ -158,8 +160,9 @@ async def _listed(
 
 
 async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
-    """Of those on their way: mapped here since their request is gone, or about to leave for cell0. They stay so for as
-    long as a conductor may take to come back; the others are still a request, or were deleted as one."""
+    """Return the hidden servers that belong in the list: those mapped to this cell, whose request is gone, and those
+    about to move to cell0. They stay hidden until a conductor is back; the others are still requests, or were deleted
+    as such."""
     if not hidden:
         return set()
 

@@ -1,8 +1,8 @@
-"""In which order servers are listed.
+"""The order of server lists.
 
-By columns of the servers' table: each cell sorts, and gives one page. By what is inside a JSON document of the row
-(flavor, description, hostname, key, lock, zone, addresses and so on): all that may match is read piece by
-piece and sorted here, and no more is kept than one page and one piece.
+By columns of the servers' table: each cell sorts, and returns one page. By values inside a JSON document of the row
+(flavor, description, hostname, key, lock, zone, addresses and so on): all rows that may match are read in pieces and
+sorted here, and no more than one page and one piece is kept.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class SortKey(NamedTuple):
 
     @property
     def comparable(self) -> Callable[[ServerRecord], Any]:
-        """None before everything else."""
+        """Return a sort key; None sorts before everything else."""
         if self.column and not servers.c[self.column].nullable:
             return self.value
         return lambda record: ((value := self.value(record)) is not None, value)
 
 
 def column_key(name: str, descending: bool) -> SortKey:
-    """A record calls its values as the table does."""
+    """Return the key of a column; records have the same names as the table."""
     return SortKey(attrgetter(name), descending, name)
 
 
@@ -75,13 +75,13 @@ class ServerOrder:
 
     @property
     def is_of_mappings(self) -> bool:
-        """Then it can be said where a server stands whose cell does not answer."""
+        """Return whether a server has a position in the order even if its cell does not answer."""
         return all(key.column in OF_MAPPINGS for key in self.keys)
 
     def merged(
         self, records: list[ServerRecord], partial: list[ServerRecord], marker: ServerRecord | None
     ) -> list[ServerRecord]:
-        """What comes after the marker. Partial ones that cannot be sorted come last, the newest of them first."""
+        """Return the records after the marker. Partial ones that cannot be sorted come last, newest first."""
         if not partial or self.is_of_mappings:
             return self._from([*records, *partial], marker)
         if marker is not None and marker.is_partial:
@@ -101,7 +101,7 @@ class ServerOrder:
         return records
 
     def after(self, records: list[ServerRecord], marker: ServerRecord) -> list[ServerRecord]:
-        """A marker that is gone, or filtered out, still has its place."""
+        """Return the records after the marker. A marker that is gone, or filtered out, still has its position."""
         arranged = self.arrange([*(record for record in records if record.id != marker.id), marker])
         return arranged[next(n for n, record in enumerate(arranged, 1) if record is marker) :]
 
@@ -132,6 +132,7 @@ def _chunk(
 
 
 def _sortable(name: str) -> Any:
-    """As Python sorts, since pages of several cells are merged. Ids are all of one form, and sort alike anyhow."""
+    """Return the column, sorted as Python sorts, because pages of several cells are merged. Ids have one form and sort
+    alike anyway."""
     column = servers.c[name]
     return by_bytes(column) if isinstance(column.type, Text) and name != "id" else column

@@ -65,8 +65,8 @@ def _filtered(names: tuple[str, ...]) -> Sql:
 async def list_servers(
     stores: Stores, *, marker: str, limit: int, by: Mapping[str, str] | None = None
 ) -> list[ServerSummary]:
-    """By id. Requests are read first: one that gets its cell meanwhile is then seen twice, never missed. `by`: values
-    of FILTERS; those of a request are inside a document and compared here."""
+    """Return the servers by id. Requests are read first: one that gets its cell meanwhile is then seen twice, never
+    missed. `by`: values of FILTERS; those of a request are inside a document and compared here."""
     wanted = dict(by or {})
 
     async def requested(tx: Tx) -> Sequence[Row]:

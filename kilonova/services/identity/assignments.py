@@ -1,4 +1,4 @@
-"""Who has which role where: an actor (user or group), a target (project, domain or the system), a role."""
+"""Role assignments: an actor (user or group), a target (project, domain or the system), a role."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class AssignmentFilter:
-    """What a list of assignments is asked for; empty: any."""
+    """The filters of a list of assignments; empty: any."""
 
     user_id: str = ""
     group_id: str = ""
@@ -113,7 +113,7 @@ class Assignments:
         return [to_record(ROLE, row) for row in await self._records.read(body)]
 
     async def projects_of(self, user_id: str) -> list[Record]:
-        """Where the user may go."""
+        """Return the projects in which the user has a role."""
 
         async def body(tx: Tx) -> Sequence[Row]:
             return await tx.all(_PLACES, user_id=user_id, kind=ON_PROJECT)
@@ -176,7 +176,7 @@ def _not_granted(wish: Grant) -> Refused:
 
 
 async def _refuse_foreign_role(tx: Tx, role: Row, target: Scope) -> None:
-    """A role of a domain is only for what is in that domain."""
+    """Refuse a domain's role for a target outside of that domain."""
     place = await fetch_target(tx, target)
     if not role["domain_id"]:
         return
@@ -210,7 +210,7 @@ async def _fetch(tx: Tx, wanted: AssignmentFilter) -> Sequence[Row]:
 
 
 def _by_members(grants: Iterable[Grant], members: Iterable[Row], only_user: str) -> list[Grant]:
-    """Each group's grant as one of each of its members."""
+    """Return each group's grant as one grant per member."""
     users_of: dict[str, list[str]] = {}
     for row in members:
         if only_user in ("", row["user_id"]):
@@ -226,7 +226,7 @@ def _by_members(grants: Iterable[Grant], members: Iterable[Row], only_user: str)
 
 
 def _with_implied(grants: Iterable[Grant], snapshot: IdentitySnapshot) -> list[Grant]:
-    """All that a token would show, each once."""
+    """Return all roles that a token would show, each once."""
     found: dict[tuple[str, Scope, str], Grant] = {}
     for grant in grants:
         for role in snapshot.effective([grant.role_id]):

@@ -1,4 +1,4 @@
-"""How a user stands in a scope right now: enabled, with roles, by the current records. Every token check asks this."""
+"""A user's standing in a scope now: enabled, with roles, by the current records. Every token check needs it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Authorization:
 
 
 async def stand(tx: Tx, snapshot: IdentitySnapshot, user_id: str, scope: Scope) -> Authorization | None:
-    """None when the user or the place is gone or disabled, or the user has no role there."""
+    """Return the user's standing; None if the user or scope is gone or disabled, or the user has no role there."""
     user = await tx.one(USER, id=user_id)
     if user is None or not user["enabled"] or not user["domain_enabled"]:
         return None
@@ -92,7 +92,7 @@ def _is_open(place: Row, kind: str) -> bool:
 
 
 async def stands_by(tx: Tx, snapshot: IdentitySnapshot, claims: TokenClaims) -> Authorization | None:
-    """What the claims of a token are worth now; None: nothing. Whether it has expired is the caller's to ask."""
+    """Return the standing that a token's claims give now, or None. The caller checks whether the token has expired."""
     if await tx.one(REVOKED, audit_id=claims.audit_id) is not None:
         return None
     standing = await stand(tx, snapshot, claims.user_id, claims.scope)

@@ -56,7 +56,7 @@ def own_regions() -> tuple[Record, ...]:
 
 
 def catalog(snapshot: IdentitySnapshot, public_url: str, project_id: str = "") -> list[dict[str, Any]]:
-    """As it stands in a token. A service without an endpoint is of no use to anybody and left out."""
+    """Return the catalog for a token. A service without an endpoint is useless and left out."""
     by_service: dict[str, list[dict[str, Any]]] = {}
     for endpoint in (*own_endpoints(public_url), *snapshot.endpoints):
         url = filled(endpoint["url"], project_id)
@@ -75,7 +75,7 @@ _OLD_SIGNS = {"$(project_id)s": "%(project_id)s", "$(tenant_id)s": "%(project_id
 
 
 def filled(url: str, project_id: str) -> str | None:
-    """With the project put in where the operator left a place for it; None when there is none to put in."""
+    """Return the URL with the project id in the operator's placeholder; None if it has one and there is no project."""
     for old, sign in _OLD_SIGNS.items():
         url = url.replace(old, sign)
     if "%(project_id)s" not in url:

@@ -1,4 +1,4 @@
-"""What identity keeps for others without a meaning of its own: credentials of users, and policies of old services."""
+"""Records that identity stores for others and does not interpret: users' credentials, and policies of old services."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Policies(RecordService):
 
 
 class Credentials(RecordService):
-    """The blob is encrypted in the database: it is somebody's secret."""
+    """The credentials of users. The blob is a secret, so it is encrypted in the database."""
 
     kind = RecordKind(
         "credential",
@@ -54,7 +54,7 @@ class Credentials(RecordService):
         return await super().create(wish, new_id or _id_by_access_key(wish))
 
     def opened(self, record: Record) -> Record:
-        """With its blob readable."""
+        """Return the record with its decrypted blob."""
         shown = {name: value for name, value in record.items() if name != "sealed"}
         try:
             return {**shown, "blob": self._seal.open_text(record["sealed"])}

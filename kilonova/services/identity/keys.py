@@ -1,7 +1,7 @@
 """The keys that tokens are signed with: the newest signs, retired ones check until their last token has expired.
 
-Whoever has read a key signs what he likes with it. So a key is believed within bounds only: no token lives longer than
-ours do, and nothing that a retired key has signed outlives that key.
+An attacker who has read a key can sign any token with it. So a key is trusted within limits only: no token lives longer
+than ours do, and no token signed by a retired key outlives that key.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def add_key(tx: Tx, seal: Sealing, *, uuid: str, secret: str, expiration: 
 
 
 async def forget_keys(tx: Tx) -> None:
-    """Those past their time: they count no more, so nobody need be told."""
+    """Delete the expired keys. They are not valid any more, so no process need be notified."""
     await tx.run(_FORGET, now=await tx.now())
 
 
@@ -79,7 +79,7 @@ class SigningKey:
         return self.until is not None and self.until <= now
 
     def may_have_signed(self, claims: TokenClaims, now: float, longest: float) -> bool:
-        """Whether these claims can be ours; `longest` is how long our tokens live."""
+        """Return whether these claims can be ours; `longest` is the lifetime of our tokens."""
         if self.is_over(now) or (self.until is not None and claims.expires_at > self.until):
             return False
         return claims.issued_at <= now + SLACK_SECONDS and claims.expires_at <= claims.issued_at + longest

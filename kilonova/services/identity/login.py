@@ -1,4 +1,4 @@
-"""Logging in: who somebody claims to be and where they want to work, found in the records."""
+"""Logging in: find the user and the scope of a login in the records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Which:
 
     @property
     def key(self) -> str:
-        """Tells one that is in no record from others; of bounded length, as strangers choose the names."""
+        """Return an identifier for a user without a record; of bounded length, as strangers choose the names."""
         return sha256("\0".join((self.id, self.name, self.domain_id, self.domain_name)).encode()).hexdigest()
 
 
@@ -60,7 +60,7 @@ _PROJECT_BY_NAMES = Sql(
 
 
 def unauthorized() -> Refused:
-    """The same for everything that is wrong with a login: which of it, is nobody's business."""
+    """Return the error for every failed login; it does not say what was wrong."""
     return Refused("unauthorized", "The request you have made requires authentication.")
 
 
@@ -69,7 +69,7 @@ def void_token() -> Refused:
 
 
 async def has_password(tx: Tx, user_id: str, kept: str) -> bool:
-    """Still: it was not changed meanwhile."""
+    """Return whether the password is still the same: it may have changed meanwhile."""
     return await rows.fetch(tx, users, id=user_id, password=kept) is not None
 
 
@@ -82,7 +82,7 @@ async def find_user(tx: Tx, which: Which) -> Row | None:
 
 
 async def find_scope(tx: Tx, kind: str, which: Which) -> Scope:
-    """Raises `Refused` when there is no such place."""
+    """Return the scope. Raises `Refused` if it does not exist."""
     row: Row | None
     if kind == SYSTEM:
         return Scope(SYSTEM, ALL)
@@ -102,7 +102,8 @@ async def find_scope(tx: Tx, kind: str, which: Which) -> Scope:
 
 
 async def settle(tx: Tx, snapshot: IdentitySnapshot, user_id: str, login: Login) -> Authorization:
-    """How the user will stand. Without a wish: in the default project if that is possible, else unscoped."""
+    """Return the user's standing in the requested scope; without one, in the default project if possible, else
+    unscoped."""
     standing: Authorization | None = None
     if login.scope is not None:
         standing = await stand(tx, snapshot, user_id, await find_scope(tx, login.scope, login.place))

@@ -1,4 +1,4 @@
-"""From ids to names, many at once."""
+"""Names of records by id, many at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ALL = [_named(table) for table in (users, user_groups, projects, roles)]
 
 
 async def names_of(records: IdentityRecords, ids: Iterable[str]) -> dict[str, IdentityRef]:
-    """Of users, groups, projects, domains and roles alike: an id is of one kind only."""
+    """Return the names of users, groups, projects, domains and roles: an id belongs to one kind only."""
     wanted = sorted(set(ids))
 
     async def body(tx: Tx) -> list[Sequence[Row]]:

@@ -41,8 +41,8 @@ class Passwords:
             return str(await PASSWORDS.run(hasher.hash, password))
 
     async def matches(self, password: str, kept: str | None, guess: Guess | None = None) -> bool:
-        """`kept` is None when there is no such user, or one without a password. Raises `Refused` for a `guess` of a
-        user and address that had too many wrong ones; then nothing is compared."""
+        """Compare a password. `kept` is None if the user does not exist or has no password. Raises `Refused`, without
+        comparing, for a `guess` of a user and address that had too many wrong ones."""
         refuse_long(password)
         self._guesses.refuse_blocked(guess)
         hasher = self._loaded()
@@ -65,7 +65,7 @@ class Passwords:
         return is_right
 
     def _loaded(self) -> Any:
-        """argon2 costs 80 ms to import: only once somebody has a password to check."""
+        """Import argon2 on first use: it takes 80 ms."""
         if self._hasher is None:
             from argon2 import PasswordHasher
 

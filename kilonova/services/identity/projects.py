@@ -63,7 +63,7 @@ class Projects:
         self.records = records
 
     async def create(self, wish: Mapping[str, Any], domain_id: str, *, given_id: str = "") -> Record:
-        """In the domain, at its top or below `wish["parent_id"]`; with `wish["is_domain"]` a domain."""
+        """Create a project in the domain, at its top or below `wish["parent_id"]`; a domain if `wish["is_domain"]`."""
         new_id, is_domain = given_id or self.records.new_id(), bool(wish.get("is_domain"))
         kind = DOMAIN if is_domain else PROJECT
 
@@ -121,7 +121,7 @@ class Projects:
 
 
 async def fetch_as(tx: Tx, kind: RecordKind, project_id: str) -> Row:
-    """As a domain only what is one; as a project both."""
+    """Return the row. As a domain only a domain is found; as a project both are."""
     row = await fetch(tx, kind, project_id)
     if kind is DOMAIN and not row["is_domain"]:
         raise Refused("not_found", f"Could not find domain: {project_id[:255]}.")

@@ -26,11 +26,11 @@ class RecordService:
         self.records = records
 
     async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
-        """What is to be written. Raises `Refused` when that cannot be."""
+        """Return the values to write. Raises `Refused` if they are invalid."""
         return wish
 
     async def leave(self, tx: Tx, row: Row) -> None:
-        """Before it is deleted. Raises `Refused` when something still needs it."""
+        """Prepare to delete the record. Raises `Refused` if it is still needed."""
 
     async def create(self, wish: Mapping[str, Any], new_id: str = "") -> Record:
         new_id = new_id or self.records.new_id()

@@ -42,7 +42,7 @@ class RecordKind:
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Which part of a list; ids grow."""
+    """A page of a list; ids grow."""
 
     marker: str = ""
     limit: int = MOST
@@ -50,7 +50,7 @@ class PageRequest:
 
 class IdentityRecords:
     def __init__(self, control: Store, ids: Ids, changed: Callable[[int | None], None]) -> None:
-        """`changed` is told the new version after each write, or None when it is not known whether it is in."""
+        """`changed` is called with the new version after a write, or None if the commit's outcome is unknown."""
         self._store, self._ids, self._changed = control, ids, changed
 
     def new_id(self) -> str:
@@ -131,8 +131,8 @@ def to_record(kind: RecordKind, row: Row) -> Record:
 
 
 def to_columns(kind: RecordKind, record: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a client gave, as columns; `extra` is what was kept beside them before. A column that is not the client's to
-    set (an id, say) is passed over."""
+    """Return a client's attributes as columns; `extra`: the attributes stored beside them before. A column that clients
+    may not set (an id, say) is ignored."""
     known, beside = {}, dict(extra or {})
     for name, value in record.items():
         if name in kind.settable:
@@ -152,7 +152,7 @@ def extra_of(row: Row) -> dict[str, Any]:
 
 
 def refuse_immutable(word: str, row: Row, change: Mapping[str, Any] | None = None) -> None:
-    """What is marked so can be changed or deleted only once the mark is taken away, by a change of nothing else."""
+    """Refuse to change or delete an immutable record. The mark must be removed first, by a change of nothing else."""
     if not msgspec.json.decode(row["options"]).get("immutable"):
         return
     if change is not None and set(change) == {"options"} and not change["options"].get("immutable", True):

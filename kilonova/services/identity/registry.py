@@ -20,7 +20,7 @@ class CatalogRecords(RecordService, ABC):
 
     @abstractmethod
     def own(self, public_url: str) -> Sequence[Record]:
-        """What the cloud itself offers, recorded nowhere."""
+        """Return the cloud's own records, which are not in the database."""
 
     async def list(self, by: Mapping[str, Any], public_url: str) -> list[Record]:
         own = [one for one in self.own(public_url) if all(one[name] == value for name, value in by.items())]

@@ -15,6 +15,6 @@ _FORGET = Sql(delete(revoked_tokens).where(revoked_tokens.c.expires_at < bindpar
 
 
 async def revoke(tx: Tx, claims: TokenClaims) -> None:
-    """Those that have expired anyway are forgotten on the way."""
+    """Revoke a token, and delete the revocations that have expired."""
     await tx.run(_FORGET, before=await tx.now() - KEPT_SECONDS)
     await rows.put(tx, revoked_tokens, unless_there=True, audit_id=claims.audit_id, expires_at=claims.expires_at)

@@ -93,7 +93,7 @@ class Roles:
         await self.records.write(body)
 
     async def inferences(self, prior_id: str = "") -> list[tuple[Record, list[Record]]]:
-        """Each role that implies others directly, with those; or the one that was asked for, whatever it implies."""
+        """Return each role that directly implies others, with those; or only the given role, even without any."""
 
         async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row]]:
             if prior_id:

@@ -94,7 +94,7 @@ class Identity:
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     async def check(self, token: str) -> Caller | None:
-        """Who this token speaks for; None when it is unknown, expired or revoked."""
+        """Return the caller of this token; None if it is unknown, expired or revoked."""
         if self._is_stale or self._clock.monotonic() - self._looked >= LOOK_SECONDS:
             await self.look()
         now = self._now()
@@ -118,7 +118,8 @@ class Identity:
         return caller
 
     async def authenticate(self, login: Login) -> Issued:
-        """Raises `Refused`: unauthorized, too_many_logins, or not_found for a token that is no longer good."""
+        """Issue a token. Raises `Refused`: unauthorized, too_many_logins, or not_found for a token that is no longer
+        valid."""
         try:
             return await self._authenticate(login)
         except Refused as why:
@@ -164,7 +165,7 @@ class Identity:
         return Issued(self._sign(claims, snapshot), claims, standing)
 
     async def inspect(self, token: str) -> Issued | None:
-        """What a token is worth, for those who ask about it; None: nothing."""
+        """Return what a token is valid for, to those who validate it; None if it is invalid."""
         await self.look()
         return (await self._weigh(token, self._now()))[1]
 
@@ -177,12 +178,13 @@ class Identity:
     # -- the first cloud, keys ----------------------------------------------------------------------------------------
 
     async def is_prepared(self) -> bool:
-        """The first cloud is there."""
+        """Return whether the first cloud exists."""
         await self.look()
         return self._snapshot.version > 0
 
     async def prepare(self, first: FirstCloud | None = None) -> bool:
-        """Makes the first cloud unless somebody has; True if we did. In any case there is a key to sign with then."""
+        """Create the first cloud unless it exists; True if this call did. In any case there is a signing key
+        afterwards."""
         made = False
         if first is not None and not await self.is_prepared():
             key = FirstKey(self._seal, self._new_secret(), self._expiration)
@@ -194,13 +196,13 @@ class Identity:
         return made
 
     async def project_named(self, name: str, domain_id: str = DEFAULT_DOMAIN) -> str:
-        """Its id; empty when there is none (any more)."""
+        """Return the project's id; empty if it does not exist (any more)."""
         found = await self.records.page(PROJECT, {"name": name, "domain_id": domain_id})
         return str(found[0]["id"]) if found else ""
 
     async def rotate_keys(self, *, revoke: bool = False) -> str:
-        """A new key signs from now on. The old ones check until their last token has expired; with `revoke` they are
-        gone at once, for a key that somebody else may have."""
+        """Sign with a new key from now on. The old ones check until their last token has expired; with `revoke` they
+        are removed at once, for a key that may be compromised."""
         uuid, secret = self._ids.uuid(), self._new_secret()
 
         async def body(tx: Tx) -> str:
@@ -233,11 +235,11 @@ class Identity:
             await self._drop_old_keys(self._now())
 
     def _now(self) -> float:
-        """The control database's time: tokens and keys are dated by it, on whichever machine they are checked."""
+        """Return the control database's time: tokens and keys are dated by it, on whatever machine checks them."""
         return self._clock.monotonic() + self._ahead
 
     async def _in_step(self, body: Callable[[Tx, IdentitySnapshot], Awaitable[T]]) -> tuple[IdentitySnapshot, T]:
-        """Reads with the snapshot of the same version, which is taken anew in the same transaction if need be."""
+        """Read with the snapshot of the same version; if it is outdated, take a new one in the same transaction."""
         known, seal = self._snapshot, self._seal
 
         async def whole(tx: Tx) -> tuple[float, IdentitySnapshot, T]:
@@ -275,7 +277,7 @@ class Identity:
         return await self._in_step(lambda tx, snapshot: self._worth(tx, snapshot, token, now))
 
     async def _worth(self, tx: Tx, snapshot: IdentitySnapshot, token: str, now: float) -> Issued | None:
-        """By the keys of this very moment: what is in memory may still hold one that was revoked within the second."""
+        """Check a token by the current keys: those in memory may include one that was revoked within a second."""
         claims = snapshot.read(token, now, self._expiration)
         standing = None if claims is None else await stands_by(tx, snapshot, claims)
         return None if claims is None or standing is None else Issued(token, claims, standing)
@@ -287,7 +289,7 @@ class Identity:
         return tokens.sign(claims, key.id, key.secret)
 
     async def _proven(self, user: Which, password: str, address: str = "") -> Row | None:
-        """The user, if the password is right."""
+        """Return the user if the password is right."""
         row = await self._control.read(lambda tx: find_user(tx, user))
         kept = row["password"] if row is not None and row["enabled"] else None
         guess = Guess(str(row["id"]) if row is not None else user.key, address) if address else None

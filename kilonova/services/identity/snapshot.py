@@ -1,6 +1,6 @@
-"""What every token check needs and what seldom changes: keys, roles with what they imply, and the operator's catalog.
+"""Data that every token check needs and that seldom changes: keys, roles with those they imply, the operator's catalog.
 
-Read whole, in one transaction, whenever the version in the database is another one.
+Read whole, in one transaction, whenever the version in the database differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def version_of(tx: Tx) -> int:
 
 
 async def version_and_time(tx: Tx) -> tuple[int, float]:
-    """With the database's time, which tokens are issued by (law 16)."""
+    """Return the version, and the database's time, which tokens are issued by (law 16)."""
     row = await tx.one(VERSION)
     return (0, await tx.now()) if row is None else (int(row["version"]), float(row["now"]))
 
@@ -56,7 +56,7 @@ class IdentitySnapshot:
     endpoints: Sequence[Row] = ()
 
     def read(self, token: str, now: float, longest: float) -> TokenClaims | None:
-        """What it claims; None when no key vouches for that now. Our own tokens live for `longest` seconds."""
+        """Return the claims of a token; None if no key vouches for them now. Our tokens live for `longest` seconds."""
         found = tokens.read(token, self.secrets)
         if found is None:
             return None
@@ -72,7 +72,8 @@ class IdentitySnapshot:
         return replace(self, keys=left, secrets={key.id: key.secret for key in left})
 
     def effective(self, role_ids: Iterable[str]) -> list[Role]:
-        """What a token shows for these assignments. A domain's own roles are not shown, only what they imply."""
+        """Return the roles that a token shows for these assignments. A domain's own roles are not shown, only those
+        they imply."""
         reached = {each for role_id in role_ids for each in self.implied.get(role_id, ())}
         return sorted((self.roles[each] for each in reached if not self.roles[each].domain_id), key=_name)
 
@@ -100,7 +101,7 @@ async def take(tx: Tx, seal: Sealing) -> IdentitySnapshot:
 
 
 def reach(role_id: str, steps: Mapping[str, set[str]]) -> frozenset[str]:
-    """The role and all that it implies, directly or not; a circle does no harm."""
+    """Return the role and all that it implies, directly or not; a cycle does no harm."""
     found, waiting = {role_id}, [role_id]
     while waiting:
         for implied in steps.get(waiting.pop(), set()) - found:

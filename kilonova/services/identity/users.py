@@ -52,7 +52,7 @@ class Users:
         return to_record(USER, await self.records.write(body))
 
     async def change(self, user_id: str, change: Mapping[str, Any]) -> Record:
-        """An administrator's change: another password needs no old one. Either voids the user's tokens."""
+        """Change a user as an administrator: a new password needs no old one. Either voids the user's tokens."""
         hashed = await self._hashed(change.get(PASSWORD))
 
         async def body(tx: Tx) -> Row:
@@ -73,7 +73,7 @@ class Users:
         return to_record(USER, await self.records.write(body))
 
     async def change_own_password(self, user_id: str, old: str, new: str, address: str = "") -> None:
-        """By the user, who proves to be it with the old one."""
+        """Change the user's own password; the old password is the proof."""
 
         async def look(tx: Tx) -> Row | None:
             return await rows.fetch(tx, users, id=user_id)

@@ -33,13 +33,13 @@ _ZEROS = bytes(8 * BATCH)
 
 
 class Runs(Protocol):
-    """Where blocking work is done."""
+    """A pool of threads for blocking work."""
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T: ...
 
 
 class Facts(NamedTuple):
-    """What is known of a file once it was written."""
+    """The size and the hashes of a written file."""
 
     size: int
     md5: str
@@ -78,7 +78,7 @@ class ImageFiles:
             raise Refused("image_storage", "The image's data cannot be read.") from None
 
     async def names(self) -> list[str]:
-        """Of all files, also of unfinished ones."""
+        """Return the names of all files, including unfinished ones."""
         return await self._threads.run(file_names, self.folder)
 
     async def set_aside(self, name: str, now: float, why: str = "not in the records") -> None:
@@ -90,7 +90,7 @@ class ImageFiles:
         await self._threads.run(remove_expired, self.folder, now)
 
     async def is_held(self, name: str) -> bool:
-        """Whether an upload has it open, at any API that shares the folder."""
+        """Return whether an upload has the file open, in any API process that shares the folder."""
         return await self._threads.run(self._is_held, name)
 
     def _is_held(self, name: str) -> bool:
@@ -104,7 +104,7 @@ class ImageFiles:
         return False
 
     async def remove(self, name: str) -> bool:
-        """Whether it is gone: one that stays behind costs room until the next start, nothing else."""
+        """Remove the file; return whether it is gone. One that stays behind only costs space until the next start."""
         try:
             await self._threads.run(self.path(name).unlink, True)
         except OSError as error:
@@ -155,14 +155,14 @@ class Draft:
                     rest = rest[self._file.write(rest) :]
 
     async def judge(self, inspect: Callable[[Path], T]) -> T:
-        """What `inspect` says of the file with all that came until now."""
+        """Return the result of `inspect` for the file with all bytes received so far."""
         await self._write_waiting()
         with _storage():
             await self._threads.run(os.ftruncate, self._file.fileno(), self.size)  # a hole at the end counts, too
             return await self._threads.run(inspect, self._path)
 
     async def finish(self) -> Facts:
-        """On the disk and under its final name, for good; still held, until `close`."""
+        """Write the file to disk under its final name, for good; it stays locked until `close`."""
         await self._write_waiting()
         with _storage():
             await self._threads.run(self._finish)
@@ -176,7 +176,7 @@ class Draft:
             sync_directory(self._final.parent)
 
     def close(self) -> None:
-        """Its record tells the rest."""
+        """Close the file; its record says what becomes of it."""
         with self._busy:
             self._file.close()
 
@@ -184,7 +184,7 @@ class Draft:
         await self._threads.run(self._abandon)
 
     def _abandon(self) -> None:
-        """Also of one that was finished; what cannot be removed is removed by the next start."""
+        """Remove the file, also if it was finished; if that fails, the next start removes it."""
         with self._busy:
             self._file.close()
             for path in (self._path, self._final):
@@ -196,7 +196,7 @@ class Draft:
 
 @contextlib.contextmanager
 def _storage() -> Iterator[None]:
-    """The disk's troubles in words fit for a caller; the log has the rest."""
+    """Translate the disk's errors into words for a caller; the log has the rest."""
     try:
         yield
     except OSError as error:

@@ -58,12 +58,12 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def disk_bytes(self) -> int:
-        """How large a disk must be to hold it."""
+        """Return the size that a disk needs to hold the image."""
         return (self.size or 0) if self.virtual_size is None else self.virtual_size
 
     @property
     def content(self) -> str:
-        """What simulated guests find on it."""
+        """Return the content that simulated guests find on the image."""
         return self.marker or f"image:{self.id}"
 
     @property

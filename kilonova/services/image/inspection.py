@@ -1,8 +1,8 @@
-"""What an uploaded file must be to count as an image of its disk format.
+"""The check that an uploaded file is an image of its disk format.
 
 Only the declared format decides: nothing here or elsewhere guesses a format from the content. A raw image is bytes,
-even if those bytes are a qcow2. An image of another format must begin as that format does. Of these, only qcow2 is
-ever opened, by our own reader; the others are kept and handed out as they are.
+even if those bytes are a qcow2. An image of another format must begin as that format does. Of these, only qcow2 is ever
+opened, by our own reader; the others are kept and handed out as they are.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MARKS: dict[str, tuple[tuple[int, bytes], ...]] = {
 
 
 def inspect(path: Path, disk_format: str | None, most: int) -> int | None:
-    """The size of the disk, where the format tells it. Raises `Refused` with the reason. It reads less than 1 MB,
-    whatever the file holds; `most`: bytes that a disk may have."""
+    """Return the size of the disk if the format has it. Raises `Refused` with the reason. It reads less than 1 MB of
+    any file; `most`: bytes that a disk may have."""
     with path.open("rb", buffering=0) as file:
         length = file.seek(0, 2)
         try:

@@ -121,8 +121,8 @@ def _statement(shape: _ImageQueryShape) -> Sql:
 
 
 def _scope(shape: _ImageQueryShape) -> list[Any]:
-    """Whose images the caller sees: as `Image.is_visible_to`, but of shared ones only those it accepted, or asks for,
-    and of other projects' community images none unless it asks for them."""
+    """Return the conditions for images that the caller sees: as `Image.is_visible_to`, but only those shared images
+    that it accepted or filters for, and other projects' community images only if it filters for them."""
     own = images.c.owner == bindparam("project")
     where: list[Any] = []
     if not shape.admin:

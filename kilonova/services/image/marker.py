@@ -1,5 +1,5 @@
-"""What simulated guests find on an image. The bytes of a simulated disk begin with a line that tells it, so a server
-that is made from a snapshot has the content of the snapshot, whoever moved its bytes in between."""
+"""The content that simulated guests find on an image. The bytes of a simulated disk begin with a line that names it, so
+a server made from a snapshot has the content of the snapshot, however its bytes were moved in between."""
 
 from __future__ import annotations
 

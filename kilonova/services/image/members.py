@@ -57,7 +57,7 @@ class Members:
         return member
 
     async def answer(self, image_id: str, member_id: str, status: str) -> Member:
-        """The member accepts or rejects the image."""
+        """Accept or reject the image as the member."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> Member:

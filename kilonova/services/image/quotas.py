@@ -1,7 +1,7 @@
-"""How many bytes of images a project may have; -1 means without limit.
+"""The limit on the bytes of a project's images; -1 is unlimited.
 
-What is used is the sum of its images, read while the project's row is locked: uploads that end together see each other.
-Bytes on their way count too, so that many uploads at once cannot fill the disk first and be refused afterwards.
+The usage is the sum of its images, read while the project's row is locked: uploads that end together see each other.
+Bytes in transfer count too, so that many uploads at once cannot fill the disk first and be refused afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ImageQuotas:
         return await self._control.read(body)
 
     async def set(self, project_id: str, limit: int | None) -> ImageUsage:
-        """None: the default again. A limit below what is used refuses only what comes."""
+        """Set the limit; None: the default again. A limit below the usage refuses only new images."""
 
         async def body(tx: Tx) -> ImageUsage:
             if limit is None:
@@ -70,7 +70,7 @@ class ImageQuotas:
             self._coming[project_id] -= amount
 
     async def check(self, tx: Tx, project_id: str | None, more: int) -> None:
-        """In the transaction that makes an image active; others of the project wait for it."""
+        """Check the quota in the transaction that makes an image active; others of the project wait for it."""
         if not project_id:
             return
         await rows.put(tx, image_limits, unless_there=True, project_id=project_id, hard_limit=None)

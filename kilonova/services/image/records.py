@@ -82,7 +82,7 @@ async def insert_image(tx: Tx, image: Image) -> None:
 
 
 async def insert_unless_known(tx: Tx, image: Image) -> bool:
-    """False: an image has or ever had this id."""
+    """Insert the image. False: an image has or ever had this id."""
     _check_limits(image)
     if not await rows.put(tx, image_ids, unless_there=True, id=image.id):
         return False
@@ -107,7 +107,7 @@ async def save_image(tx: Tx, old: Image, new: Image) -> None:
 
 
 async def remove_image(tx: Tx, image_id: str, file: str | None) -> None:
-    """All but its id, which stays taken; its file is still to be removed."""
+    """Remove the image except its id, which stays taken; its file must still be removed."""
     if file is not None:
         await rows.put(tx, image_files_to_remove, unless_there=True, file=file)
     for table in (image_properties, image_tags, image_members):

@@ -29,7 +29,8 @@ IDS = frozenset(id_of(name) for name in NAMES)
 
 
 async def plant(control: Store, clock: Clock, files: ImageFiles, owner: str) -> None:
-    """At every start. Their bytes follow from their names, so each API host of a fleet has the files."""
+    """Create the seed images, at every start. Their bytes follow from their names, so each API host of a fleet has the
+    files."""
     for name in NAMES:
         if await _is_needed(control, files, name):
             facts = await _write(files, id_of(name), [disk_of(name)])
@@ -37,7 +38,7 @@ async def plant(control: Store, clock: Clock, files: ImageFiles, owner: str) -> 
 
 
 async def plant_file(control: Store, clock: Clock, files: ImageFiles, owner: str, path: Path) -> None:
-    """An image that real guests boot from, if its file is there; named as the file."""
+    """Create an image that real guests boot from, if its file exists; it has the file's name."""
     name = path.stem
     if not await FILES.run(path.is_file) or not await _is_needed(control, files, name):
         return
@@ -108,6 +109,6 @@ async def _write(files: ImageFiles, name: str, content: Iterable[bytes]) -> Fact
 
 
 def disk_of(name: str) -> bytes:
-    """A raw disk that says what it is: a boot sector with a sentence and its signature, then empty sectors."""
+    """Return a raw disk that says what it is: a boot sector with a sentence and its signature, then empty sectors."""
     sentence = f"{name}: a disk of Kilonova's simulated guests\n".encode()
     return sentence.ljust(SECTOR - 2, b"\0") + b"\x55\xaa" + bytes(SECTOR * (SECTORS - 1))

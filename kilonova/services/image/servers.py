@@ -1,7 +1,7 @@
 """The images that operations make of servers. They have no bytes yet: a host sends those (uploads.py).
 
-The id of such an image belongs to one operation and is never used again, which fences every write here: an image that
-was discarded cannot be created by somebody who comes late, and one that is active belongs to its owner alone.
+The id of such an image belongs to one operation and is never used again, which fences every write here: a late writer
+cannot create a discarded image, and an active image belongs to its owner alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ServerImages:
         await self._control.write(lambda tx: insert_unless_known(tx, new))
 
     async def status(self, image_id: str) -> str | None:
-        """None: somebody deleted it."""
+        """Return the status of the image; None if it was deleted."""
 
         async def body(tx: Tx) -> str | None:
             image = await fetch_image(tx, image_id)
@@ -62,7 +62,7 @@ class ServerImages:
         return await self._control.read(body, few=True)
 
     async def content(self, image_id: str) -> ImageContent | None:
-        """What a host must find when it fetches the image. None: it was deleted, or has no bytes."""
+        """Return what a host must find when it fetches the image. None: it was deleted, or has no bytes."""
 
         async def body(tx: Tx) -> Image | None:
             return await fetch_image(tx, image_id)
@@ -71,7 +71,7 @@ class ServerImages:
         return None if image is None else content_of(image)
 
     async def discard(self, image_id: str) -> bool:
-        """Delete the image, whatever of its bytes has come. False: it is active, and stays."""
+        """Delete the image with the bytes received so far. False: it is active, and stays."""
 
         async def body(tx: Tx) -> bool:
             await rows.put(tx, image_ids, unless_there=True, id=image_id)  # nobody creates it after this
@@ -85,7 +85,7 @@ class ServerImages:
         return await self._control.write(body)
 
     async def activate_empty(self, image_id: str, properties: Mapping[str, str]) -> bool:
-        """Make a queued image active without bytes: it names the snapshots of volumes. False: somebody deleted it."""
+        """Make a queued image active without bytes: it names the snapshots of volumes. False: it was deleted."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> bool:

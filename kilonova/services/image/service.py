@@ -44,7 +44,7 @@ class Images:
         self.members = Members(control, clock)
 
     async def prepare(self, owner: str, guest_image: str = "") -> None:
-        """At every start, before the first request: clears up after a crash; a new cloud gets its images.
+        """Clean up after a crash and create a new cloud's images: at every start, before the first request.
 
         `owner` is the project that owns those. `guest_image`: the file of one more, a qcow2 that real guests boot from.
         """
@@ -58,7 +58,7 @@ class Images:
         await self._files.remove_expired(self._clock.now())
 
     async def find(self, caller: Caller, image_id: str) -> Image:
-        """An image that the caller may see; others do not exist for it."""
+        """Return an image that the caller may see; others do not exist for it."""
 
         async def body(tx: Tx) -> Image:
             return await _visible(tx, caller, image_id)
@@ -72,7 +72,7 @@ class Images:
         return await self._control.read(body)
 
     async def create(self, image: Image) -> Image:
-        """`image` as it shall be; without an id it gets one. Its times are set here."""
+        """Create `image`; without an id it gets one. Its times are set here."""
         now = self._clock.now()
         image_id = image.id or self._ids.uuid()
         image = msgspec.structs.replace(image, id=image_id, created_at=now, updated_at=now)
@@ -84,7 +84,7 @@ class Images:
         return image
 
     async def change(self, caller: Caller, image_id: str, edit: Callable[[Image], Image]) -> Image:
-        """`edit` says what the image shall be like, or raises; it may be asked twice."""
+        """Change an image. `edit` returns the new image, or raises; it may be called twice."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> Image:
@@ -99,7 +99,7 @@ class Images:
         return await self._control.write(body)
 
     async def delete(self, caller: Caller, image_id: str, check: Callable[[Image], None]) -> None:
-        """`check` raises when the caller may not. The bytes go once the record is gone for good."""
+        """Delete an image. `check` raises if the caller may not. The bytes go once the record is gone for good."""
 
         async def body(tx: Tx) -> str | None:
             image = await _visible(tx, caller, image_id, lock=True)
@@ -134,7 +134,7 @@ class Images:
         return await self._files.open(_file_of(image))
 
     async def record(self, image_id: str) -> Image | None:
-        """An image, whoever may see it."""
+        """Return an image, without a check of its visibility."""
 
         async def body(tx: Tx) -> Image | None:
             return await fetch_image(tx, image_id)
@@ -142,7 +142,7 @@ class Images:
         return await self._control.read(body)
 
     async def file(self, image_id: str) -> ImageFile:
-        """The bytes of an active image on this machine."""
+        """Return the file of an active image on this machine."""
         image = await self.record(image_id)
         if image is None:
             raise no_such_image(image_id)

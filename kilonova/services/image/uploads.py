@@ -43,7 +43,7 @@ CAPS = Caps()
 
 
 class _Counted:
-    """What one upload counts for while it is under way."""
+    """The bytes that one upload counts for while it is under way."""
 
     def __init__(self, quotas: ImageQuotas, project_id: str | None) -> None:
         self._quotas, self._project_id, self._amount = quotas, project_id, 0
@@ -117,7 +117,7 @@ class Uploads:
         await self._control.write(body)
 
     async def _take_over(self, image: Image, name: str) -> None:
-        """The earlier upload finds another file's name in the record and gives up."""
+        """Take over an upload. The earlier one finds another file's name in the record and gives up."""
         values = {"status": SAVING, "file": name, "updated_at": self._clock.now()}
         values |= {"disk_format": image.disk_format, "container_format": image.container_format}
 

@@ -163,7 +163,7 @@ def is_in_pools(address: Address, pools: Iterable[Pool]) -> bool:
 
 
 def ranges_of(pools: Iterable[Pool], taken: Iterable[Address] = ()) -> list[Range]:
-    """What is free: the pools without what is taken."""
+    """Return the free ranges: the pools without the addresses in use."""
     used = sorted(key_of(address) for address in taken)
     free: list[Range] = []
     for pool in pools:

@@ -1,8 +1,9 @@
-"""Whose record is out of date: servers whose ports, addresses, groups or names changed through this service.
+"""Servers whose record is out of date: their ports, addresses, groups or names changed through this service.
 
-An operation writes a server's ports into the server's own row, so that showing it asks nobody. A change made here marks
-the server in the same transaction; whoever shows it then looks at the ports themselves, until they are released.
-Callers hold the lock that an allocation needs too (the network's, or a group's project's), so no port is missed.
+An operation writes a server's ports into the server's own row, so that showing it needs no other query. A change made
+here marks the server in the same transaction; a reader of the server then reads the ports themselves, until they are
+released. Callers hold the lock that an allocation needs too (the network's, or a group's project's), so no port is
+missed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _AMONG = Sql(select(changed_ports.c.server_id).where(in_list(changed_ports.c.ser
 
 
 def _mark(having: Select[Any]) -> Sql:
-    """In the order of their ids: two that mark the same servers wait for each other, not both for ever."""
+    """Return the statement that marks servers in the order of their ids, so that two writers cannot deadlock."""
     chosen = having.where(ports.c.slot >= 0).order_by(ports.c.device_id)
     return Sql(insert_unless_there(changed_ports).from_select(["server_id"], chosen).on_conflict_do_nothing())
 
@@ -37,7 +38,7 @@ _OF_GROUP = _mark(
 
 
 async def mark_ports(tx: Tx, port_ids: Sequence[str]) -> None:
-    """Before they leave their server. "" is no port, and one of no server marks none."""
+    """Mark the servers of these ports before these leave them. "" is not a port. Ports without a server mark none."""
     found = [port_id for port_id in port_ids if port_id]
     if found:
         await tx.run(_OF_PORTS, ids=found)

@@ -1,4 +1,4 @@
-"""What a new server's wish for networks means, checked before anything is stored."""
+"""The check of a new server's requested networks, before anything is stored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class PortChooser:
         return await self._context.control.read(body, few=True)
 
     async def room(self, caller: Caller, ports: Sequence[WantedPort], least: int, most: int) -> int:
-        """Not promised: others may be faster. What is surely too much is said now, not by a server in ERROR."""
+        """Return how many servers fit the quota. This is not a promise: others may be faster. A request that is surely
+        too large is refused now, not by a server in ERROR."""
         each = sum(not want.port_id for want in ports)
         if not each:
             return most
@@ -131,8 +132,8 @@ class PortChooser:
             raise Refused("port_needs_address", f"Port {want.port_id} requires a fixed IP in order to be used.")
 
     async def check_groups(self, caller: Caller, words: Sequence[str], *, may_make: bool = True) -> list[str]:
-        """Names or ids, of the caller's own project, as ids. Its default group is made when it is first asked for,
-        unless nothing may be made: then it needs no id."""
+        """Return the ids of the groups (names or ids) of the caller's own project. Its default group is created when it
+        is first needed, unless `may_make` is false: then it needs no id."""
         if DEFAULT in words and may_make:
             await self._groups.ensure_default(caller.project_id)
         wanted = [word for word in dict.fromkeys(words) if may_make or word != DEFAULT]

@@ -55,7 +55,7 @@ class Addressing:
         self._given: list[Fixed] = []
 
     async def give(self, wanted: Sequence[Mapping[str, Any]] | None, *, to_router: bool = False) -> list[Fixed]:
-        """As wanted, or, when nothing was said, one of each IP version that the network has."""
+        """Allocate the requested addresses or, without a request, one of each IP version that the network has."""
         if wanted is None:
             await self._one_of_each()
             return self._given
@@ -128,7 +128,8 @@ class Addressing:
 
 
 def refuse_gateways(inside: Sequence[Row], wanted: Sequence[Mapping[str, Any]]) -> None:
-    """For all but a router's interface: whoever has a subnet's gateway address gets everything that leaves it."""
+    """Refuse a subnet's gateway address to all but a router's interface: its owner gets all traffic that leaves the
+    subnet."""
     gateways = {subnet["gateway_ip"]: subnet["id"] for subnet in inside if subnet["gateway_ip"]}
     for wish in wanted:
         address = str(address_of(wish["ip_address"])) if wish.get("ip_address") else ""

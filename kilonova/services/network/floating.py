@@ -1,4 +1,4 @@
-"""Floating ips: an address of an external network that stands for the fixed address of a port behind a router."""
+"""Floating ips: an address of an external network that maps to the fixed address of a port behind a router."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class FloatingIps(Noun):
         return await find_one(tx, PORT, viewer, port_id) if port_id else None
 
     async def _take_address(self, tx: Tx, external: Row, own_id: str, thing_id: str, wish: Wish, now: float) -> str:
-        """By a port of the external network that belongs to no project."""
+        """Allocate the address by a port of the external network that belongs to no project."""
         wanted: dict[str, str] = {}
         if wish.get("subnet_id"):
             wanted["subnet_id"] = wish["subnet_id"]
@@ -116,7 +116,7 @@ class FloatingIps(Noun):
     async def _standing_for(
         self, tx: Tx, network_id: str, port: Row | None, address: str, owner: tuple[str, str]
     ) -> dict[str, Any]:
-        """The columns that say what it stands for; nothing without a port. `owner`: the floating ip and its project."""
+        """Return the columns of the association; empty without a port. `owner`: the floating ip and its project."""
         thing_id, project_id = owner
         if port is None:
             if address:

@@ -48,7 +48,7 @@ class SecurityGroups(Noun):
             thing["security_group_rules"] = by_group[thing["id"]]
 
     async def ensure_default(self, project_id: str) -> str:
-        """Its id."""
+        """Create the project's default group if it is missing, and return its id."""
 
         async def look(tx: Tx) -> str:
             row = await rows.fetch(tx, projects, project_id=project_id)
@@ -96,7 +96,7 @@ class SecurityGroups(Noun):
         await tx.many(_ADD_RULE, added)
 
     async def locked(self, tx: Tx, thing_id: str) -> Row:
-        """Under the lock of its project: nobody begins to use it while it goes."""
+        """Return the row under the lock of its project: no port begins to use the group while it is deleted."""
         row = await rows.fetch(tx, security_groups, id=thing_id)
         if row is None:
             raise GROUP.missing(thing_id)
@@ -152,7 +152,7 @@ def _beside(thing_id: str, number: int) -> str:
 
 
 async def groups_of(tx: Tx, viewer: str | None, ids: Sequence[str]) -> list[str]:
-    """The ids, checked: each must be there and the project's own."""
+    """Return the ids after a check: each group must exist and belong to the project."""
     wanted = list(dict.fromkeys(ids))
     found = {row["id"]: row for row in await tx.all(_BY_IDS, ids=wanted)} if wanted else {}
     for group_id in wanted:

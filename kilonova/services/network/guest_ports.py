@@ -83,7 +83,7 @@ class GuestPorts:
         self._members: dict[str, tuple[float, list[str]]] = {}  # by group: until when they are kept, prefixes
 
     async def of_servers(self, server_ids: Sequence[str], *, members: bool) -> dict[str, list[GuestPort]]:
-        """By server, in the order of its network devices; those without ports are not in it."""
+        """Return the ports by server, in the order of its network devices; servers without ports are left out."""
 
         async def body(tx: Tx) -> dict[str, list[GuestPort]]:
             by_port: dict[str, list[Row]] = defaultdict(list)
@@ -99,7 +99,7 @@ class GuestPorts:
         return await self._context.control.read(body, few=len(server_ids) == 1) if server_ids else {}
 
     async def _groups(self, tx: Tx, port_ids: list[str], told: bool) -> dict[str, tuple[list[str], list[PortRule]]]:
-        """By port: the names of its groups, and their rules."""
+        """Return the names of the groups, and their rules, by port."""
         found = sorted(
             await tx.all(_RULES, port_ids=port_ids), key=lambda row: (row["created_at"] or 0, row["id"] or "")
         )
@@ -128,7 +128,7 @@ class GuestPorts:
 
 
 async def read_members(tx: Tx, group_ids: list[str]) -> dict[str, list[str]]:
-    """The addresses of the ports in each group, and those that their owners allow besides."""
+    """Return the addresses of the ports in each group, and those that their owners allow besides."""
     addresses: dict[str, list[str]] = {one: [] for one in group_ids}
     for row in await tx.all(_MEMBERS, group_ids=group_ids):
         addresses[row["group_id"]].append(row["address"])

@@ -1,5 +1,5 @@
-"""What each host shall know of networks: its ports with their rules, the peers of its tunnels, and on the network node
-the routers. A host learns nothing else."""
+"""The network data of each host: its ports with their rules, the peers of its tunnels, and on the network node the
+routers. A host gets nothing else."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class HostDocuments:
 
 
 async def _peers(tx: Tx, network_ids: set[str], node: Row | None) -> dict[str, list[str]]:
-    """By network. The network node has a part in those that have a router."""
+    """Return the tunnel peers by network. The network node is a peer in networks that have a router."""
     if not network_ids:
         return {}
     found: dict[str, set[str]] = defaultdict(set)

@@ -109,7 +109,7 @@ class Interfaces:
                     raise Refused("bad_request", text)
 
     async def remove(self, viewer: str | None, router_id: str, *, subnet_id: str = "", port_id: str = "") -> Thing:
-        """By port, by subnet, or by both, which must then belong together."""
+        """Remove an interface by port, by subnet, or by both, which must then belong together."""
 
         async def body(tx: Tx) -> Thing:
             router = await self._routers.locked(tx, router_id)
@@ -131,7 +131,7 @@ class Interfaces:
         return await self._write(body)
 
     async def _take_out(self, tx: Tx, found: Sequence[Row], mine: Sequence[Row]) -> None:
-        """The port, or only one of its addresses while it has others."""
+        """Remove the port, or only one of its addresses while it has others."""
         port_id = found[0]["port_id"]
         if len(found) < sum(each["port_id"] == port_id for each in mine):
             gone = {each["subnet_id"] for each in found}

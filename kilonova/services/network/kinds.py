@@ -38,7 +38,7 @@ def _number(text: str) -> int:
 
 @dataclass(frozen=True)
 class Form:
-    """How a column's value is shown, and how a filter's text becomes one. None: it cannot be asked for."""
+    """The conversions of a column's value: to show it, and to read it from a filter. None: no filter is possible."""
 
     show: Callable[[Any], Any] | None = None  # None: as it is
     read: Callable[[str], Any] | None = str

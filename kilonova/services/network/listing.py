@@ -58,7 +58,7 @@ async def find(tx: Tx, kind: Kind, viewer: str | None, search: Search = ALL) -> 
 
 
 async def find_one(tx: Tx, kind: Kind, viewer: str | None, thing_id: str) -> Row:
-    """Raises `Refused` when there is no such thing, or none that this project may see."""
+    """Return the row. Raises `Refused` if it does not exist, or this project may not see it."""
     params = {"id": thing_id} if viewer is None else {"id": thing_id, VIEWER: viewer}
     row = await tx.one(_by_id(kind.name, viewer is None), **params)
     if row is None:
@@ -67,7 +67,7 @@ async def find_one(tx: Tx, kind: Kind, viewer: str | None, thing_id: str) -> Row
 
 
 async def find_by_ids(tx: Tx, kind: Kind, ids: Sequence[str]) -> list[Row]:
-    """In the order of the ids."""
+    """Return the rows in the order of the ids."""
     found = {row["id"]: row for row in await tx.all(_by_ids(kind.name), ids=list(ids))}
     return [found[thing_id] for thing_id in ids if thing_id in found]
 
@@ -100,7 +100,7 @@ def _read(kind: Kind, name: str, texts: list[str]) -> list[Any]:
 
 
 def _sorts(kind: Kind, wanted: Sorts) -> Sorts:
-    """As wanted, then by id, so that the order is one and a page has a definite end."""
+    """Return the requested order, then by id, so that it is unique and a page has a definite end."""
     sorts: list[tuple[str, bool]] = []
     for name, ascending in wanted:
         column, form = kind.attributes.get(name, ("", None))

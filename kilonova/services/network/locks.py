@@ -1,5 +1,5 @@
 """Two kinds of locks keep writers apart: a project's row guards its quota and security groups, a network's row guards
-everything inside it. Whoever takes several takes projects first, then networks in the order of their ids."""
+everything inside it. A writer that takes several takes projects first, then networks in the order of their ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOCK_PROJECT = Sql(
 
 
 async def lock_project(tx: Tx, project_id: str) -> str:
-    """The id of its default security group; "" when it has none yet."""
+    """Lock the project, and return the id of its default security group; "" if it has none yet."""
     row = await tx.one(_LOCK_PROJECT, project_id=project_id)
     if row is None:
         raise RuntimeError("an upsert gives its row back")
@@ -33,7 +33,7 @@ async def lock_project(tx: Tx, project_id: str) -> str:
 
 
 async def lock_networks(tx: Tx, ids: Iterable[str]) -> dict[str, Row]:
-    """Those that exist."""
+    """Lock the networks that exist, and return their rows."""
     found = {}
     for network_id in sorted(set(ids)):
         row = await rows.fetch(tx, networks, lock=True, id=network_id)

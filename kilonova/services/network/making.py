@@ -1,4 +1,4 @@
-"""Making ports and taking them away, for whoever needs one: the API, servers, routers, floating ips.
+"""Creating and deleting ports, for all that need one: the API, servers, routers, floating ips.
 
 Callers hold the lock of the network's row, and of the project's when security groups are named.
 """
@@ -54,7 +54,7 @@ class NewPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make_port(tx: Tx, network: Row, new: NewPort, now: float) -> tuple[dict[str, Any], list[Fixed]]:
-    """Its row and its addresses."""
+    """Create a port; return its row and its addresses."""
     row = {
         "id": new.id,
         "project_id": new.project_id,
@@ -100,7 +100,8 @@ async def replace_groups(tx: Tx, port_id: str, groups: Sequence[str]) -> None:
 
 
 async def replace_addresses(tx: Tx, port: Row, wanted: Sequence[Mapping[str, Any]], *, to_router: bool) -> None:
-    """What is wished as it was stays: an address, or just one of a subnet that it has one of."""
+    """Replace the addresses of a port. It keeps those that fit the request: the same address, or any in the same
+    subnet."""
     before = list(await taken_by(tx, [port["id"]]))
     kept: list[dict[str, Any]] = []
     fresh: list[Mapping[str, Any]] = []
@@ -137,7 +138,8 @@ async def _refuse_lost_floating(tx: Tx, port_id: str, addresses: set[str]) -> No
 
 
 async def drop_ports(tx: Tx, going: Sequence[Row]) -> None:
-    """With all that hangs on them; addresses return to their pools, floating ips stand for nothing any more."""
+    """Delete ports with everything that belongs to them; addresses return to their pools, floating ips are
+    disassociated."""
     ids = [port["id"] for port in going]
     if not ids:
         return

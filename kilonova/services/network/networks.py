@@ -130,8 +130,8 @@ class NetworkRecords(Noun):
         return await lock_network(tx, thing_id)
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
-        """Ports that nobody asked for (DHCP's, and of floating ips that stand for nothing) go along; others stay, and
-        the network with them."""
+        """Delete the network. Ports that no user created (DHCP's, and of unassociated floating ips) are deleted too;
+        with any other port the network stays."""
         idle = {
             floating["own_port_id"]: floating["id"]
             for floating in await rows.fetch_all(tx, floating_ips, network_id=row["id"], port_id="")

@@ -1,4 +1,4 @@
-"""What all nouns have in common: list, show, create, update; each says for itself what a create or a change means."""
+"""The common verbs of all nouns: list, show, create, update; each noun defines what a create or a change means."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NetworkContext:
     wakeups: Wakeups | None = None
 
     def touched(self, kind: str, things: Iterable[Mapping[str, Any]]) -> None:
-        """After the commit."""
+        """Wake the hosts that these changes concern, after the commit."""
         if self.wakeups is not None:
             for thing in things:
                 self.wakeups.touch_thing(kind, thing)
@@ -75,7 +75,7 @@ class Noun(ABC):
     # -- changing -----------------------------------------------------------------------------------------------------
 
     async def create(self, viewer: str | None, wishes: Sequence[Wish]) -> Sequence[Thing]:
-        """All of them or none; each wish says its project."""
+        """Create all or none of the records; each request names its project."""
         ids, now = [self.context.ids.uuid() for _ in wishes], self.context.clock.now()
 
         async def body(tx: Tx) -> Sequence[Thing]:
@@ -160,7 +160,7 @@ class Noun(ABC):
         return sorted(set(wanted))
 
     async def add_tag(self, thing_id: str, tag: str, most: int) -> bool:
-        """False: it would be more than `most`."""
+        """Add a tag. False: there would be more than `most`."""
         now = self.context.clock.now()
 
         async def body(tx: Tx) -> bool:
@@ -177,7 +177,7 @@ class Noun(ABC):
         return await self.control.write(body)
 
     async def remove_tag(self, thing_id: str, tag: str) -> bool:
-        """False: it had no such tag."""
+        """Remove a tag. False: it does not exist."""
         now = self.context.clock.now()
 
         async def body(tx: Tx) -> bool:

@@ -1,4 +1,4 @@
-"""What `device_owner` says a port is for."""
+"""The values of a port's `device_owner`, which name its purpose."""
 
 DHCP = "network:dhcp"
 ROUTER_INTERFACE = "network:router_interface"

@@ -93,7 +93,7 @@ class Ports(Noun):
         return [default]
 
     def _columns(self, wish: Wish) -> dict[str, Any]:
-        """Those of the wish, with what follows from them."""
+        """Return the columns of the request, with those that follow from them."""
         told = {key: value for key, value in wish.items() if value is not None and key != "mac_address"}
         if "allowed_address_pairs" in told:
             told["allowed_address_pairs"] = [_pair(pair) for pair in told["allowed_address_pairs"]]

@@ -1,5 +1,5 @@
-"""How many things a project may have; -1 means without limit. Used things are counted, never kept as a number that
-could drift, and no further than the limit: the cost of a create does not grow with what is there."""
+"""The limits on a project's records; -1 is unlimited. Usage is counted, never stored as a number that could drift, and
+no further than the limit: the cost of a create does not grow with the number of records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NetworkQuotas:
             raise Refused("over_quota", f"Quota exceeded for resources: ['{kind}']. {limit} are allowed.")
 
     async def room(self, tx: Tx, project_id: str, kind: str, most: int) -> int:
-        """For how many more, `most` at the most, as it is now; nothing is locked."""
+        """Return how many more fit now, `most` at the most; nothing is locked."""
         limit = await self._limit(tx, project_id, kind)
         return most if limit < 0 else min(most, max(0, limit - await self._counted(tx, project_id, kind, limit)))
 
@@ -71,7 +71,7 @@ class NetworkQuotas:
         return self.defaults | {row["resource"]: row["hard_limit"] for row in await self._control.read(body)}
 
     async def all(self) -> dict[str, dict[str, int]]:
-        """By project: those that an administrator has set."""
+        """Return the limits that an administrator has set, by project."""
 
         async def body(tx: Tx) -> Sequence[Row]:
             return await rows.fetch_all(tx, limits)
@@ -88,7 +88,7 @@ class NetworkQuotas:
         return await self._control.read(body)
 
     async def set(self, project_id: str, wanted: Mapping[str, int], *, check: bool = False) -> None:
-        """With `check`, a limit below what is used is refused."""
+        """Set limits. With `check`, a limit below the usage is refused."""
 
         async def body(tx: Tx) -> None:
             await lock_project(tx, project_id)

@@ -31,7 +31,7 @@ async def fill(tx: Tx, subnet_id: str, ranges: Iterable[Range]) -> None:
 
 
 async def take_lowest(tx: Tx, subnet_id: str) -> Address | None:
-    """None: there is no free one."""
+    """Take the lowest free address. None: there is no free one."""
     row = await tx.one(_LOWEST, subnet_id=subnet_id)
     if row is None:
         return None
@@ -44,7 +44,7 @@ async def take_lowest(tx: Tx, subnet_id: str) -> Address | None:
 
 
 async def take(tx: Tx, subnet_id: str, address: Address) -> None:
-    """Out of the free ones, if it is among them: an address outside of the pools may be asked for too."""
+    """Remove the address from the free ranges, if it is in one: requests may name one outside of the pools too."""
     key = key_of(address)
     row = await tx.one(_AT_OR_BELOW, subnet_id=subnet_id, key=key)
     if row is None or row["last"] < key:
@@ -59,7 +59,7 @@ async def take(tx: Tx, subnet_id: str, address: Address) -> None:
 
 
 async def give_back(tx: Tx, subnet_id: str, address: Address) -> None:
-    """One of a pool. It joins its neighbours, so that ranges do not crumble."""
+    """Return an address to its pool. It joins its neighbours, so that ranges do not fragment."""
     key = key_of(address)
     below = await tx.one(_AT_OR_BELOW, subnet_id=subnet_id, key=key)
     if below is not None and below["last"] >= key:

@@ -43,7 +43,7 @@ _CONNECTED = Sql(
 
 
 async def connected(tx: Tx, router_id: str) -> list[Row]:
-    """Each address that the router has, with its subnet."""
+    """Return each address of the router, with its subnet."""
     found = await tx.all(_CONNECTED, router_id=router_id)
     return [row for row in found if row["device_owner"] in (ROUTER_INTERFACE, ROUTER_GATEWAY)]
 

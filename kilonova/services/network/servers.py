@@ -125,7 +125,7 @@ class ServerPorts:
         return found
 
     def _touch(self, changed: Sequence[Mapping[str, Any]]) -> None:
-        """Other hosts learn of new members of groups and of new peers; this one is told by its orders."""
+        """Wake other hosts for new members of groups and new peers; this host learns of them from its orders."""
         self._context.touched(PORT.name, changed)
 
     async def _with_default_group(self, project_id: str, body: Body[list[Vif]]) -> list[Vif]:
@@ -246,7 +246,7 @@ class ServerPorts:
 
 
 async def vifs_of(tx: Tx, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
-    """By server; those without ports are not in it. Two statements, however many servers."""
+    """Return the ports by server; servers without ports are left out. Two statements for any number of servers."""
     found: dict[str, list[Row]] = {}  # by port
     for row in await tx.all(_VIFS, server_ids=list(server_ids)):
         found.setdefault(row["id"], []).append(row)

@@ -56,7 +56,7 @@ class Networks:
         self._choice = PortChooser(self._context, self.groups)
 
     async def prepare(self, *, owner: str) -> None:
-        """The first networks, once in a cloud's life. `owner` is the administrators' project."""
+        """Create the first networks, once in a cloud's life. `owner` is the administrators' project."""
         await prepare(self._context, self.networks, self.subnets, owner)
 
     # -- for servers --------------------------------------------------------------------------------------------------
@@ -64,13 +64,13 @@ class Networks:
     async def choose(
         self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False, external: bool = False
     ) -> list[WantedPort]:
-        """What a wish for networks means. None: the one that the project has, if any. `external`: also on those that
-        lead out of the cloud. Raises `Refused`."""
+        """Return the ports for the requested networks. None: the project's only network, if any. `external`: also on
+        external networks. Raises `Refused`."""
         return await self._choice.choose(caller, wanted, auto, external)
 
     async def room(self, caller: Caller, ports: Sequence[WantedPort], least: int, most: int) -> int:
-        """How many servers with such ports the project's quota has room for, `most` at the most. Raises `Refused` when
-        that is fewer than `least`."""
+        """Return how many servers with such ports fit the project's quota, `most` at the most. Raises `Refused` if that
+        is fewer than `least`."""
         return await self._choice.room(caller, ports, least, most)
 
     async def check_security_groups(
@@ -110,11 +110,11 @@ class Networks:
         return await self._servers.vifs(server_ids)
 
     async def port_states(self, server_id: str) -> dict[str, str]:
-        """The status of a server's ports, by their ids."""
+        """Return the status of a server's ports, by their ids."""
         return await self._servers.port_states(server_id)
 
     async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
-        """Only of those among them whose record is out of date (changed.py); one may have no ports left."""
+        """Return the ports of those servers whose record is out of date (changed.py); one may have no ports left."""
         return await self._servers.changed_vifs(server_ids)
 
     async def guest_ports(self, server_ids: Sequence[str], *, members: bool = True) -> dict[str, list[GuestPort]]:

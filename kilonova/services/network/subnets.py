@@ -102,7 +102,7 @@ class Subnets(Noun):
                 raise Refused("gateway_in_use", text)
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
-        """DHCP's ports go along; an automatic address just ends with its subnet, unless a router has it."""
+        """Delete the subnet with DHCP's ports. Automatic addresses end with their subnet, unless a router has one."""
         holders = await tx.all(_HOLDERS, subnet_id=row["id"])
         for holder in holders:
             may_go = holder["device_owner"] == DHCP or (is_automatic(row) and holder["device_owner"] not in OF_ROUTERS)
@@ -119,7 +119,7 @@ class Subnets(Noun):
 
 
 def _planned(wish: Wish) -> dict[str, Any]:
-    """Every attribute of a new subnet, checked."""
+    """Return every attribute of a new subnet, checked."""
     net = net_of(wish["cidr"])
     version = wish.get("ip_version") or net.version
     same_version(net, version, "cidr")

@@ -1,5 +1,5 @@
-"""Tells hosts that something they know of networks has changed. What was touched is collected for a moment after its
-commit; then each host that may know it is told to ask. A lost message costs a host one heartbeat interval."""
+"""Wake-ups for hosts whose network data has changed. Changes are collected for a moment after their commit; then each
+host that may have the data is told to read it again. A lost message costs a host one heartbeat interval."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Wakeups:
         self._task: asyncio.Task[None] | None = None
 
     def touch(self, *, projects: Iterable[str] = (), networks: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
-        """After the commit: these have changed for all that have ports there. The network node is always told."""
+        """Note, after the commit, that these have changed for all that have ports there. The network node is always
+        woken."""
         self._touched.projects.update(projects)
         self._touched.networks.update(networks)
         self._touched.groups.update(groups)

@@ -1,5 +1,5 @@
-"""How a volume comes to be attached, inside a transaction whose volume row is locked: reserved, connected, complete,
-detached. Clients ask through attachments.py, compute through servers.py; the rules are the same."""
+"""The steps of attaching a volume, inside a transaction that has locked its row: reserved, connected, complete,
+detached. Clients use attachments.py, compute servers.py; the rules are the same."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def check_reservable(volume: Volume, server_id: str | None, mode: str, *, by_com
 async def connect(
     tx: Tx, volume: Volume, attachment: Attachment, host: str, connector: Mapping[str, Any], now: float
 ) -> Attachment:
-    """Connected anew, also elsewhere, it gets another secret, and the old one is worth nothing from then on. A volume
-    that is not for several servers is connected once. One that is broken by now is connected again where its server is:
-    a move that is undone, or an evacuation, must not fail because of it (law 17)."""
+    """Connect an attachment. Each connect, also elsewhere, makes a new secret and voids the old one. A volume without
+    multiattach is connected once. A volume that is in error by now is connected again where its server is: a move that
+    is undone, or an evacuation, must not fail because of it (law 17)."""
     if "error" in volume.status and not (attachment.is_computes and attachment.connected_at is not None):
         raise Refused("attachment_conflict", f"Volume {volume.id} is {volume.status}; its attachments cannot change.")
     for other in volume.attachments:
@@ -137,7 +137,7 @@ def status_by(there: Sequence[Attachment]) -> str:
 def connection_of(
     seal: KeyDeriver, volume: Volume, attachment: Attachment, *, with_secret: bool = True
 ) -> dict[str, Any]:
-    """What a host needs to reach the volume; empty before it is connected."""
+    """Return the data that a host needs to reach the volume; empty before it is connected."""
     if not attachment.is_connected:
         return {}
     data: dict[str, Any] = {

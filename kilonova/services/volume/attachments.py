@@ -60,7 +60,7 @@ class Attachments:
         mode: str = READ_WRITE,
         connector: Mapping[str, Any] | None = None,
     ) -> Both:
-        """Reserved; with a connector, connected."""
+        """Reserve the volume; with a connector, connect it."""
         attachment_id, now = self._context.ids.uuid(), self._context.clock.now()
 
         async def body(tx: Tx) -> Both:
@@ -99,7 +99,7 @@ class Attachments:
         await self._context.control.write(body)
 
     async def delete(self, caller: Caller, attachment_id: str) -> list[Attachment]:
-        """Those of the volume that remain."""
+        """Delete an attachment, and return the remaining ones of the volume."""
 
         left: list[Attachment] = []
 
@@ -154,7 +154,7 @@ class Attachments:
         await self._context.control.write(body)
 
     async def initialize(self, caller: Caller, volume_id: str, connector: Mapping[str, Any]) -> dict[str, Any]:
-        """A connection for whoever attaches afterwards; the same host again finds its own."""
+        """Connect a host that attaches later; the same host gets its existing connection again."""
         attachment_id, now, host = self._context.ids.uuid(), self._context.clock.now(), host_of(connector)
 
         async def body(tx: Tx) -> Both:
@@ -190,7 +190,7 @@ class Attachments:
         await self._context.detach(self._context.control.write, body)
 
     async def attach(self, caller: Caller, volume_id: str, told: Mapping[str, Any]) -> None:
-        """`told`: server_id or host, device, mode. What was connected before is what gets attached."""
+        """Attach the volume through the connection made before, if any. `told`: server_id or host, device, mode."""
         now, attachment_id = self._context.clock.now(), self._context.ids.uuid()
 
         async def body(tx: Tx) -> None:
@@ -213,7 +213,8 @@ class Attachments:
         await self._context.control.write(body)
 
     async def detach(self, caller: Caller, volume_id: str, attachment_id: str | None, *, force: bool = False) -> None:
-        """Without an id: the only one there is. `force`: an administrator knows that nobody has it open."""
+        """Detach the volume; without an id, its only attachment. `force`: an administrator knows that it is not open
+        anywhere."""
 
         async def body(tx: Tx) -> list[tuple[str, str]]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
@@ -250,14 +251,14 @@ def _refuse_maintenance(volume: Volume) -> None:
 
 
 async def _check_server(tx: Tx, volume: Volume, server_id: str | None) -> None:
-    """A volume is attached only to servers of its own project. An id that nobody has is the client's own affair."""
+    """Refuse a server of another project. An id that no server has is the client's own affair."""
     row = await rows.fetch(tx, server_mappings, server_id=server_id) if server_id else None
     if row is not None and row["project_id"] != volume.project_id:
         raise bad_input(f"Instance {server_id} could not be found in the project of volume {volume.id}.")
 
 
 def _check_unused(volume: Volume) -> None:
-    """A second connection beside compute's would keep compute from moving the server."""
+    """Refuse a second connection beside compute's: it would keep compute from moving the server."""
     for attachment in volume.attachments:
         if attachment.is_computes and not volume.multiattach:
             text = f"Volume {volume.id} belongs to instance {attachment.server_id}; attach it using the Compute API"
@@ -265,14 +266,14 @@ def _check_unused(volume: Volume) -> None:
 
 
 def _check_changeable(caller: Caller, attachment: Attachment) -> None:
-    """Connected anew, an attachment has another secret, and the guest that has the volume open loses it."""
+    """Refuse clients' changes to compute's attachments: a new connect makes a new secret, and the guest loses it."""
     if attachment.is_computes and "service" not in caller.roles:
         text = f"Volume attachment {attachment.id} belongs to instance {attachment.server_id}; use the Compute API"
         raise Refused("attachment_of_compute", text)
 
 
 def _check_free(caller: Caller, gone: tuple[Attachment, ...] | list[Attachment]) -> None:
-    """A guest may have it open, or is about to: then only compute may end it."""
+    """Refuse to end compute's attachment: a guest may have the volume open, or soon will; only compute may end it."""
     for attachment in gone:
         if attachment.is_computes and "service" not in caller.roles:
             text = f"Detach volume from instance {attachment.server_id} using the Compute API"

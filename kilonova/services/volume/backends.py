@@ -1,5 +1,5 @@
-"""Who keeps the files of volumes: one backend per data directory. Each says that it is there while it is; a new volume
-goes to one that was heard lately and is not disabled."""
+"""The backends that store the files of volumes: one per data directory. Each sends a heartbeat; a new volume goes to
+one that was heard lately and is not disabled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """As services are listed."""
+        """Return the host name as in the list of services."""
         return host_of(self.id)
 
     @property
@@ -92,7 +92,7 @@ class Backends:
         return sorted(found, key=lambda one: one.id)
 
     async def held(self, backend_id: str) -> list[dict[str, str]]:
-        """What lies there: in all, then by project."""
+        """Return the usage of a backend: the total, then by project."""
 
         async def body(tx: Tx) -> list[dict[str, str]]:
             numbers: dict[str, dict[str, int]] = {"(total)": {}}

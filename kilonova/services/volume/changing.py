@@ -1,5 +1,5 @@
-"""What can be done with a volume besides making and attaching it: grow, change its type, become an image, go back to a
-snapshot, and what administrators say about it."""
+"""Changes of a volume besides creating and attaching it: extend, retype, upload as an image, revert to a snapshot, and
+those of administrators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from kilonova.world import Body, Tx
 
 
 async def begin_reimage(tx: Tx, volume: Volume, image: Image, work: dict[str, Any]) -> Volume:
-    """Its row is locked. The old content stays until the new one is whole."""
+    """Begin a reimage; the volume's row is locked. The old content stays until the new one is complete."""
     check_image(image, volume.size)
     return await change_volume(
         tx, volume, {"status": DOWNLOADING, "previous_status": volume.status, "reason": "", **work}
@@ -97,7 +97,7 @@ class VolumeChanges:
         return await self._accepted(body), image
 
     async def revert(self, caller: Caller, volume_id: str, snapshot_id: str) -> Volume:
-        """To its latest snapshot."""
+        """Revert the volume to its latest snapshot."""
         work = self._context.work(REVERT, snapshot_id)
 
         async def body(tx: Tx) -> Volume:
@@ -134,7 +134,7 @@ class VolumeChanges:
         return await self._accepted(body)
 
     async def retype(self, caller: Caller, volume_id: str, name_or_id: str) -> Volume:
-        """Every type lies on the same kind of storage here, so only the record changes."""
+        """Change the type. Every type is on the same kind of storage here, so only the record changes."""
         now = self._context.clock.now()
 
         async def body(tx: Tx) -> Volume:
@@ -173,7 +173,7 @@ class VolumeChanges:
         await self._context.control.write(body)
 
     async def reset(self, caller: Caller, volume_id: str, said: Said) -> None:
-        """An administrator's word. It changes what is shown; work under way goes on."""
+        """Apply an administrator's declaration. It changes what is shown; running work goes on."""
         now = self._context.clock.now()
 
         async def body(tx: Tx) -> list[tuple[str, str]]:

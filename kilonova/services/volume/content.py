@@ -1,8 +1,8 @@
-"""What simulated guests find on a volume and write to it. A real one has bytes; a simulated one has a marker, which
-goes with every copy of the volume.
+"""The content that simulated guests find on a volume and write to it. A real one has bytes; a simulated one has a
+marker, which goes with every copy of the volume.
 
-Whoever has the secret of a connected attachment may read and write. The secret is worth nothing once the attachment is
-gone or connected elsewhere: a host that lost its place cannot write any more, whatever it still believes.
+The holder of a connected attachment's secret may read and write. The secret is void once the attachment is gone or
+connected elsewhere: its former host cannot write any more, whatever it still believes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Contents:
         return await self._do(Content(attachment=attachment_id, secret=secret))
 
     async def write(self, attachment_id: str, secret: str, text: str) -> str:
-        """Adds to what is there; the whole of it then."""
+        """Append to the content, and return all of it."""
         return await self._do(Content(attachment=attachment_id, secret=secret, text=text))
 
     async def _do(self, asked: Content) -> str:
@@ -71,7 +71,7 @@ class Contents:
 
 
 async def ask(bus: Bus, asked: Content) -> str:
-    """As a host does it: the marker, or `Refused`."""
+    """Read or write the content as a host does it: return the marker, or raise `Refused`."""
     told = msgspec.json.decode(await bus.call(SUBJECT, msgspec.json.encode(asked)))
     if "code" in told:
         raise Refused(told["code"], told["message"])

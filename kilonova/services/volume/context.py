@@ -1,4 +1,4 @@
-"""What every noun of the volume service works with."""
+"""The dependencies of every noun of the volume service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Body = Callable[[Tx], Awaitable[Closing]]
 
 class KeyDeriver(Protocol):
     def derive(self, purpose: str) -> bytes:
-        """32 bytes that look random, the same whenever they are asked for with the same words."""
+        """Return 32 bytes that look random, the same for the same purpose."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,8 @@ class VolumeContext:
     close: Close  # drops connections of these (backend, volume) that the records do not have any more
 
     async def detach(self, write: Callable[[Body], Awaitable[Closing]], body: Body) -> None:
-        """Let attachments go: `body` voids their connections first (`attaching.cut`) and is called again once those are
-        dropped. Whoever sees the volume free finds nobody else writing to it. After a crash in between the same request
-        goes on."""
+        """Remove attachments: `body` voids their connections first (`attaching.cut`) and is called again once those are
+        dropped. Once the volume is free, no other writes to it. After a crash in between the same request goes on."""
         while closing := await write(body):
             await self.close(closing)
 

@@ -1,7 +1,7 @@
-"""Writing a qcow2 image to a volume's file, in a process of its own.
+"""Writing a qcow2 image to a volume's file, in a separate process.
 
-Unpacking is Python all the way, so in a thread it would take the interpreter away from every request. A process can be
-ended at any time, runs at low priority, and the kernel bounds what it writes and how much memory it takes.
+Unpacking is pure Python, so in a thread it would take the interpreter away from every request. A process can be ended
+at any time, runs at low priority, and the kernel limits what it writes and how much memory it takes.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _HOLD_TYPE = Sql(select(volume_types.c.id).where(volume_types.c.id == bindparam(
 
 
 class NewVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asks for. At most one of the sources."""
+    """The request for a new volume. At most one source."""
 
     size: int | None = None  # GB; None: as large as its source
     name: str | None = None
@@ -55,7 +55,7 @@ class NewVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _VolumeSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What the record of a new volume takes from where it comes from."""
+    """The values that the record of a new volume takes from its source."""
 
     size: int | None = None
     type_id: str = ""
@@ -159,7 +159,7 @@ def _from_image(image: Image) -> _VolumeSource:
 
 
 def image_facts(image: Image) -> dict[str, str]:
-    """What a volume remembers of the image it was made from."""
+    """Return the image's attributes that a volume made from it keeps."""
     told = {
         "image_id": image.id,
         "image_name": image.name,

@@ -20,7 +20,7 @@ OPEN_SECONDS, CLOSE_SECONDS = 30.0, 12.0
 
 
 def name_of(attachment: str, secret: str) -> str:
-    """Of an export: another one for every connection, and short, for it is part of a socket's path."""
+    """Return the name of an export: different for each connection, and short: it is part of a socket's path."""
     return hashlib.blake2b(f"{attachment} {secret}".encode(), digest_size=8).hexdigest()
 
 
@@ -38,7 +38,7 @@ async def ask_to_close(bus: Bus, closing: Iterable[tuple[str, str]]) -> None:
 
 
 async def ask_to_open(bus: Bus, backend: str, asked: VolumeOpening) -> OpenedVolume:
-    """As a host does it. Raises `Failed`."""
+    """Request a volume as a host does it. Raises `Failed`."""
     try:
         body = await bus.call(f"{OPEN}.{backend}", msgspec.json.encode(asked), timeout=OPEN_SECONDS)
     except NoAnswer as why:
@@ -51,12 +51,12 @@ async def ask_to_open(bus: Bus, backend: str, asked: VolumeOpening) -> OpenedVol
 
 
 def escaped(path: Path) -> str:
-    """As a value among QEMU's options."""
+    """Return the path as a value among QEMU's options."""
     return str(path).replace(",", ",,")
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """For the owner alone from its first moment; whole or not there."""
+    """Write a file atomically, readable by its owner alone from the start."""
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)

@@ -56,7 +56,7 @@ _OF_BACKEND = Sql(
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is served, as its directory remembers it; the key is in a file beside it."""
+    """An export as its directory stores it; the key is in a file beside it."""
 
     attachment: str
     volume: str
@@ -69,7 +69,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Listening:
-    """Where hosts other than `local` reach the exports."""
+    """The address for hosts other than `local`."""
 
     address: str = "127.0.0.1"
     ports: tuple[int, int] = (10809, 11832)
@@ -99,7 +99,7 @@ class Exports:
         self._bus: Bus | None = None
 
     async def start(self, bus: Bus) -> None:
-        """What a former process left is served on, or ended, as the records say now."""
+        """Start. Exports of a former process are served on, or ended, by the current records."""
         self._bus = bus
         if not self._halted:
             await self.settle()
@@ -107,7 +107,7 @@ class Exports:
         await bus.serve(f"{CLOSE}.{self._backend}", self._on_close)
 
     async def stop(self) -> None:
-        """What is served is served on: guests do not end with this process."""
+        """Stop this process only. Exports are served on: guests do not end with this process."""
         for task in self._telling.values():
             task.cancel()
         await self._nbd.stop()
@@ -120,7 +120,7 @@ class Exports:
     # -- verbs --------------------------------------------------------------------------------------------------------
 
     async def open(self, asked: VolumeOpening) -> OpenedVolume:
-        """Serve the volume to whoever has the secret of its connection, and to nobody of an earlier one."""
+        """Serve the volume to the holder of the secret of its connection, and to nobody of an earlier one."""
         if self._halted:
             raise Failed("halted", self._halted)
         volume_id = await self._volume_of(asked.attachment)
@@ -166,8 +166,7 @@ class Exports:
 
     @contextlib.asynccontextmanager
     async def held(self, volume_id: str) -> AsyncIterator[None]:
-        """While its file grows or is replaced, nobody copies it or has the volume open; afterwards who had it finds it
-        again."""
+        """Keep the volume closed and uncopied while its file grows or is replaced; then its users find it again."""
         await self._recall()
         while self._copies[volume_id]:
             await self._released.wait()
@@ -185,7 +184,7 @@ class Exports:
 
     @contextlib.asynccontextmanager
     async def still(self, volume_id: str) -> AsyncIterator[None]:
-        """While its file is copied, nothing is written to the volume: writes wait until the last copy has ended."""
+        """Stop writes to the volume while its file is copied: they wait until the last copy has ended."""
         while volume_id in self._held:
             await self._released.wait()
         self._copies[volume_id] += 1
@@ -238,7 +237,7 @@ class Exports:
         return found
 
     async def _live(self, volume_id: str) -> tuple[Volume | None, dict[str, Attachment]]:
-        """The volume, and its connected attachments by the names of their exports."""
+        """Return the volume, and its connected attachments by the names of their exports."""
 
         async def body(tx: Tx) -> Volume | None:
             return (await fetch_volumes(tx, [volume_id])).get(volume_id)
@@ -315,7 +314,7 @@ class Exports:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     async def _recall(self) -> None:
-        """What directories remember, of this process or of a former one."""
+        """Load the exports that directories store, of this process or of a former one."""
         for name in await FILES.run(self._nbd.names):
             if name in self._known:
                 continue

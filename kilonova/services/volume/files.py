@@ -41,7 +41,7 @@ class DiskCapacity(NamedTuple):
 
 
 class Backing(Protocol):
-    """Where bytes are kept. All verbs say what shall be and may be done twice; they raise `Failed`."""
+    """The storage of bytes. All verbs state the result and may be repeated; they raise `Failed`."""
 
     async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
         """A file of that size, empty or with the bytes of another one, or of an image."""
@@ -49,7 +49,7 @@ class Backing(Protocol):
     async def grow(self, name: str, size_gb: int) -> None: ...
 
     async def remove(self, name: str) -> bool:
-        """Whether it is gone."""
+        """Remove the file; return whether it is gone."""
 
     async def set_aside(self, name: str, now: float) -> None:
         """Move a file that no record knows out of the way, for an operator to look at."""
@@ -58,7 +58,7 @@ class Backing(Protocol):
         """Remove what was set aside long ago."""
 
     async def names(self) -> list[str]:
-        """Of all files, also of unfinished ones."""
+        """Return the names of all files, including unfinished ones."""
 
     def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
         """All of it, as a raw disk or as a qcow2."""
@@ -70,7 +70,7 @@ class Backing(Protocol):
 
 
 class NoBytes:
-    """For simulated clouds: there are names and sizes, and nothing else to be kept."""
+    """The storage of simulated clouds: names and sizes, no bytes."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
@@ -184,7 +184,7 @@ class VolumeFiles:
             os.close(source)
 
     def _copy(self, source: int, target: int, stop: threading.Event) -> None:
-        """Shared blocks where the file system can; else only what is no hole."""
+        """Copy by shared blocks if the file system can; else copy everything but holes."""
         with contextlib.suppress(OSError):
             fcntl.ioctl(target, _FICLONE, source)
             return
@@ -224,7 +224,7 @@ class VolumeFiles:
             os.close(file)
 
     async def remove(self, name: str) -> bool:
-        """One that stays behind costs room until the next start, nothing else."""
+        """Remove the file. One that stays behind only costs space until the next start."""
         try:
             await FILES.run((self.folder / name).unlink, True)
         except OSError as error:
@@ -286,7 +286,7 @@ def _chunks(file: BinaryIO, disk_format: str) -> Iterator[bytes]:
 
 
 def _raw_chunks(file: int) -> Iterator[bytes]:
-    """All bytes; those of holes are not read."""
+    """Yield all bytes; those of holes are not read."""
     size, at = os.fstat(file).st_size, 0
     for start, end in (*data_extents(file, size), (size, size)):
         while at < start:
@@ -311,7 +311,7 @@ def _copy_piece(source: int, target: int, at: int, length: int) -> int:
 
 
 def data_extents(file: int, size: int) -> Iterator[tuple[int, int]]:
-    """The parts of a file that are no holes."""
+    """Yield the parts of a file that are not holes."""
     at = 0
     while at < size:
         try:
@@ -338,7 +338,7 @@ def _missing(name: str) -> Failed:
 
 @contextlib.contextmanager
 def _storage() -> Iterator[None]:
-    """The disk's troubles in words fit for an owner; the log has the rest."""
+    """Translate the disk's errors into words for an owner; the log has the rest."""
     try:
         yield
     except OSError as error:

@@ -70,7 +70,7 @@ async def find(tx: Tx, noun: str, wanted: VolumeQuery, *, counted: bool = False)
 
 
 async def summary(tx: Tx, project_id: str | None) -> tuple[int, int, dict[str, list[str]]]:
-    """How many volumes, of how many GB, and which values each name of their metadata has."""
+    """Return the number of volumes, their GB, and the values of each name in their metadata."""
     shape, values = (
         _VolumeQueryShape("volume", project_id is not None, ()),
         {} if project_id is None else {"project": project_id},
@@ -106,7 +106,7 @@ async def _count(tx: Tx, shape: _VolumeQueryShape, values: dict[str, Any]) -> in
 
 
 def _none(column: str, value: Any) -> Any:
-    """What stands for "none" when two are compared: engines differ in where they sort NULL."""
+    """Return the value that replaces NULL in comparisons: engines differ in where they sort NULL."""
     return ("" if column in _TEXTS else 0) if value is None else value
 
 

@@ -1,7 +1,7 @@
-"""qemu-nbd processes, each in a directory of its own: started, watched, started again when they die, ended for sure.
+"""qemu-nbd processes, each in its own directory: started, watched, started again when they die, ended for sure.
 
 They outlive this process: guests go on while the program that started them is restarted, and the next one finds them.
-Each holds the lock of its directory open. Whoever can take that lock knows that the process is gone with all its
+Each holds the lock of its directory open. A process that can take that lock knows that the other is gone with all its
 threads, and that nothing it had begun is still being written.
 """
 
@@ -39,7 +39,7 @@ PASSED, FIRST_FREE = 3, 4  # the number of that socket in the process
 
 
 class Served(NamedTuple):
-    """What a process serves. No secret is in its words: everybody may read the arguments of a process."""
+    """The arguments of a process. They have no secret in them: every user may read the arguments of a process."""
 
     words: tuple[str, ...]
     address: tuple[str, int] | None = None  # None: a socket in its directory
@@ -59,18 +59,18 @@ class Nbd:
 
     @property
     def watched(self) -> set[str]:
-        """Those that are started again when they die."""
+        """Return the names of the processes that are started again when they die."""
         return {name for name, task in self._watching.items() if not task.done()}
 
     def place(self, name: str) -> Path:
         return self.folder / name
 
     def names(self) -> list[str]:
-        """Of all that have a directory."""
+        """Return the names of all processes that have a directory."""
         return sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
 
     def prepare(self, name: str) -> Path:
-        """Its directory, made where it is missing."""
+        """Return the directory of the process; create it if it is missing."""
         place = self.place(name)
         if len(os.fsencode(place / SOCKET)) > LONGEST_PATH:
             text = f"socket {place / SOCKET}: its path is longer than {LONGEST_PATH} bytes; use a shorter directory"
@@ -99,7 +99,7 @@ class Nbd:
         await FILES.run(shutil.rmtree, self.place(name), True)
 
     async def kill(self, name: str) -> None:
-        """As `end`; its directory stays."""
+        """End the process as `end` does, but keep its directory."""
         self._wanted.pop(name, None)
         self._stopped.discard(name)
         if (watching := self._watching.pop(name, None)) is not None:
@@ -118,7 +118,8 @@ class Nbd:
         return name in self._stopped
 
     async def set_stopped(self, name: str, stopped: bool) -> None:
-        """While it is stopped, requests to it wait. One that dies then is started again when it may go on."""
+        """Stop or continue the process. Requests wait while it is stopped. If it dies then, it is started again on
+        continue."""
         if stopped == (name in self._stopped):
             return
         (self._stopped.add if stopped else self._stopped.discard)(name)
@@ -255,7 +256,7 @@ class Nbd:
         return f"--pid-file={self.place(name) / 'pid'}"
 
     def _find(self, name: str) -> int | None:
-        """By its arguments: the number in a file may be another process' by now."""
+        """Find the process by its arguments: the number in a file may belong to another process by now."""
         marker = self._marker(name).encode()
         return next((pid for pid, words in _processes() if marker in words), None)
 
@@ -282,7 +283,7 @@ async def _until_gone(pid: int) -> None:
 
 
 def _opened(closing: contextlib.ExitStack, path: os.PathLike[str] | str, flags: int) -> int:
-    """A file for the process, above the numbers that its own files get."""
+    """Open a file for the process, above the numbers that its own files get."""
     opened = os.open(path, flags, 0o600)
     try:
         number = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE)

@@ -56,7 +56,7 @@ class Packing:
         return held
 
     def pieces(self) -> Iterator[bytes]:
-        """The whole file, one or more clusters at a time."""
+        """Yield the whole file, one or more clusters at a time."""
         counts = 1 + self._l1
         blocks = counts + self._counts
         tables = blocks + self._blocks

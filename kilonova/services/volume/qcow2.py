@@ -1,6 +1,6 @@
-"""Reading a qcow2 image, versions 2 and 3, whoever wrote it: plain and deflated clusters. Writing one is in packing.py.
+"""Reading qcow2 images, versions 2 and 3, of any writer: plain and deflated clusters. Writing one is in packing.py.
 
-An image is a stranger's upload, so nothing in it is believed. An image that needs another file, is encrypted or uses
+An image is a stranger's upload, so nothing in it is trusted. An image that needs another file, is encrypted or uses
 unknown features is refused. Every offset must lie inside the file. The work is bounded by the disk's size and by the
 file's length: tables and plain clusters are never read more often than the file can hold them, and a deflated cluster
 costs at least the bytes that the best compression would leave.
@@ -114,7 +114,7 @@ class Qcow2:
             yield offsets
 
     def _second_level(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
-        """Where on the disk each used entry of this table is, in order."""
+        """Yield the offset on the disk of each used entry of this table, in order, and the entry."""
         header = self._header
         first = number * header.per_table
         wanted = min(header.per_table, whole_units(header.size, header.cluster) - first) * 8
@@ -153,7 +153,7 @@ class Qcow2:
             raise _bad("one of its clusters cannot be inflated") from None
 
     def _extent(self, entry: int) -> tuple[int, int]:
-        """Where a deflated cluster is in the file, and at most how many bytes it has."""
+        """Return the offset of a deflated cluster in the file, and its maximum length."""
         shift = 62 - (self._header.bits - 8)
         offset = entry & ((1 << shift) - 1)
         sectors = ((entry >> shift) & ((1 << (self._header.bits - 8)) - 1)) + 1
@@ -232,5 +232,5 @@ def _bad(why: str) -> Failed:
 
 
 def whole_units(amount: int, unit: int) -> int:
-    """How many units hold this amount."""
+    """Return how many units hold this amount."""
     return -(-amount // unit)

@@ -1,8 +1,8 @@
-"""How much a project uses and may use; -1 means without limit.
+"""A project's usage and limits; -1 is unlimited.
 
-What is used is a row, written in the transaction that makes or removes the thing, so that a check costs the same
-however much a project has. Gigabytes count volumes and snapshots. Each resource has a limit over all types and one
-per type.
+The usage is a row, written in the transaction that creates or deletes the record, so that a check costs the same
+however much a project has. Gigabytes count volumes and snapshots. Each resource has a limit over all types and one per
+type.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class VolumeQuotas:
                     raise _exceeded(f"{resource}_{name}" if of_type else resource, more, used - more, limit)
 
     async def check_size(self, tx: Tx, project_id: str, size: int) -> None:
-        """Of one volume."""
+        """Check the size of one volume."""
         limit = (await self._limits(tx, project_id))[PER_VOLUME]
         if 0 <= limit < size:
             text = f"Requested volume size {size}G is larger than maximum allowed limit {limit}G."
             raise Refused("volume_too_large", text)
 
     async def show(self, project_id: str) -> dict[str, VolumeQuota]:
-        """By resource, with those of each type."""
+        """Return the quotas by resource, with those of each type."""
 
         async def body(tx: Tx) -> dict[str, VolumeQuota]:
             limits = await self._limits(tx, project_id)
@@ -103,7 +103,7 @@ class VolumeQuotas:
         return await self._control.read(body)
 
     async def set(self, project_id: str, wanted: Mapping[str, int]) -> None:
-        """All or none: one below what is used is refused."""
+        """Set all limits or none: one below the usage is refused."""
         known = await self.show(project_id)
         _check_known(wanted, known)
 
@@ -141,7 +141,7 @@ class VolumeQuotas:
         await self._control.write(body)
 
     async def _limits(self, tx: Tx, project_id: str) -> dict[str, int]:
-        """The project's own, else the default class's, else the configuration's."""
+        """Return the project's own limits, else the default class's, else the configuration's."""
         own = {
             row["resource"]: row["hard_limit"] for row in await rows.fetch_all(tx, volume_limits, project_id=project_id)
         }
@@ -155,7 +155,7 @@ async def _of_class(tx: Tx, name: str) -> dict[str, int]:
 
 
 async def _use(tx: Tx, project_id: str, resource: str, type_id: str, more: int) -> int:
-    """What is used then."""
+    """Add to the usage, and return it."""
     row = await tx.one(_USE, project_id=project_id, resource=resource, type_id=type_id, more=more)
     if row is None:
         raise RuntimeError("an upsert gives its row back")

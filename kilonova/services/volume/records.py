@@ -49,7 +49,7 @@ _COPIES = Sql(
 
 
 async def fetch_volume(tx: Tx, volume_id: str, *, lock: bool = False) -> Volume:
-    """Whole. Raises `Refused` when there is none."""
+    """Return the whole volume. Raises `Refused` if it does not exist."""
     row = await rows.fetch(tx, volumes, lock=lock, id=volume_id)
     if row is None:
         raise no_such_volume(volume_id)
@@ -57,13 +57,13 @@ async def fetch_volume(tx: Tx, volume_id: str, *, lock: bool = False) -> Volume:
 
 
 async def fetch_volumes(tx: Tx, ids: Iterable[str]) -> dict[str, Volume]:
-    """Those that are there, by id."""
+    """Return the volumes that exist, by id."""
     found = await tx.all(_VOLUMES, ids=sorted(set(ids)))
     return {volume.id: volume for volume in await whole_volumes(tx, found)}
 
 
 async def whole_volumes(tx: Tx, found: Sequence[Row]) -> list[Volume]:
-    """With metadata, attachments and the names of their types: three statements, however many."""
+    """Return volumes with metadata, attachments and type names: three statements for any number of volumes."""
     if not found:
         return []
     ids = [row["id"] for row in found]
@@ -115,26 +115,26 @@ def attachment_of(row: Row) -> Attachment:
 
 
 async def is_being_copied(tx: Tx, thing_id: str) -> bool:
-    """A volume is being made from this volume or snapshot."""
+    """Return whether a volume is being made from this volume or snapshot."""
     row = await tx.one(_COPIES, thing=thing_id)
     return row is not None and row["copies"] > 0
 
 
 async def insert(tx: Tx, table: Table, thing: Volume | Snapshot | Attachment) -> None:
-    """With its metadata."""
+    """Insert the record with its metadata."""
     await rows.put(tx, table, **_columns(table, thing))
     for kind, given in _described(thing):
         await _add(tx, thing.id, kind, given)
 
 
 async def set_metadata(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> None:
-    """All of that kind."""
+    """Replace all metadata of that kind."""
     await rows.remove(tx, volume_metadata, thing_id=thing_id, kind=kind)
     await _add(tx, thing_id, kind, given)
 
 
 async def remove_volume(tx: Tx, volume: Volume) -> None:
-    """Its file is still to be removed."""
+    """Remove the record; its file must still be removed."""
     await rows.put(tx, volume_files_to_remove, unless_there=True, backend=volume.backend, file=file_of(volume))
     await rows.remove(tx, attachments, volume_id=volume.id)
     await rows.remove(tx, volume_metadata, thing_id=volume.id)
@@ -142,7 +142,7 @@ async def remove_volume(tx: Tx, volume: Volume) -> None:
 
 
 async def remove_snapshot(tx: Tx, snapshot: Snapshot) -> None:
-    """Its file is still to be removed."""
+    """Remove the record; its file must still be removed."""
     await rows.put(tx, volume_files_to_remove, unless_there=True, backend=snapshot.backend, file=file_of(snapshot))
     await rows.remove(tx, volume_metadata, thing_id=snapshot.id)
     await rows.remove(tx, snapshots, id=snapshot.id)

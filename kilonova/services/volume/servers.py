@@ -56,7 +56,8 @@ _OF_SERVERS = Sql(
 
 class ServerVolumes(ServerSnapshots):
     async def check(self, caller: Caller, volume_id: str) -> VolumeState:
-        """Before a request is accepted: the volume is the caller's and could be attached now. Raises `Refused`."""
+        """Check that the volume is the caller's and could be attached now, before a request is accepted. Raises
+        `Refused`."""
 
         async def body(tx: Tx) -> VolumeState:
             volume = await fetch_volume(tx, volume_id)
@@ -210,7 +211,7 @@ class ServerVolumes(ServerSnapshots):
     async def _release(
         self, tx: Tx, fence: FenceKey, attachment_id: str
     ) -> tuple[Attachment | None, list[tuple[str, str]]]:
-        """What was there, and where its connection is to be dropped before it goes."""
+        """Return the released attachment, and where its connection must be dropped before it goes."""
         row = await _own_row(tx, fence[0], attachment_id)
         if row is None:
             return None, []
@@ -286,7 +287,7 @@ async def _image(tx: Tx, caller: Caller, image_id: str) -> Image:
 
 
 async def _held(tx: Tx, server_id: str, attachment_id: str) -> tuple[Volume, Attachment]:
-    """Its volume's row is locked."""
+    """Return the attachment and its volume, whose row is locked."""
     row = await _own_row(tx, server_id, attachment_id)
     if row is None:
         raise no_such_attachment(attachment_id)
@@ -295,13 +296,13 @@ async def _held(tx: Tx, server_id: str, attachment_id: str) -> tuple[Volume, Att
 
 
 async def _own_row(tx: Tx, server_id: str, attachment_id: str) -> Row | None:
-    """The row of an attachment that compute made for the server."""
+    """Return the row of an attachment that compute made for the server."""
     row = await rows.fetch(tx, attachments, id=attachment_id, server_id=server_id)
     return row if row is not None and row["turn"] > 0 else None
 
 
 async def _delete(tx: Tx, context: VolumeContext, volume: Volume) -> None:
-    """With the server it was made for; one that somebody made a snapshot of, or uses elsewhere, stays."""
+    """Delete a volume with the server it was made for; it stays if it has snapshots or is used elsewhere."""
     try:
         await accept_delete(tx, context, volume, force=True)
     except Refused as why:

@@ -63,13 +63,13 @@ class Volumes:
         self.servers = ServerVolumes(self.context)
 
     async def prepare(self) -> None:
-        """The first type, once in a cloud's life."""
+        """Create the first type, once in a cloud's life."""
         await self.types.prepare()
 
     def worker(
         self, backing: Backing, images: Images | None, exports: Exports | None = None, **limits: Any
     ) -> VolumeWorker:
-        """Who does the work on this backend's files; `limits`: see there."""
+        """Return the worker on this backend's files; `limits`: see there."""
         tasks = VolumeTasks(self._control, self._clock, self.quotas, backing, images)
         return VolumeWorker(self._control, self._clock, self.backends, backing, tasks, exports, **limits)
 

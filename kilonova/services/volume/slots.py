@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 
 class FairSlots:
-    """At most `most` at once, and always one that no single project can take. Of those who wait, the project with the
-    fewest running comes first, then who has waited longest."""
+    """Slots for at most `most` at once, and always one that no single project can take. The waiting project with the
+    fewest running comes first, then the one that has waited longest."""
 
     def __init__(self, most: int) -> None:
         self._most, self._most_of_one = most, max(1, most - 1)

@@ -54,7 +54,7 @@ class Snapshots:
     async def create(
         self, caller: Caller, volume_id: str, *, in_use: bool = False, metadata: dict[str, str], **told: Any
     ) -> Snapshot:
-        """`in_use`: also of a volume that is attached. `told`: a name, a description."""
+        """Create a snapshot. `in_use`: also of a volume that is attached. `told`: a name, a description."""
         snapshot_id, work_id, now = self._context.ids.uuid(), self._context.ids.uuid(), self._context.clock.now()
 
         async def body(tx: Tx) -> Snapshot:
@@ -74,7 +74,7 @@ class Snapshots:
         return made
 
     async def describe(self, caller: Caller, snapshot_id: str, values: Mapping[str, Any]) -> Snapshot:
-        """A name, a description; and, of whoever may, a state and how far it is."""
+        """Set a name or a description; and, for those who may, a state and the progress."""
         changes = {**values, "updated_at": self._context.clock.now()}
 
         async def body(tx: Tx) -> Snapshot:
@@ -114,7 +114,7 @@ class Snapshots:
 
 
 def new_snapshot(volume: Volume, **told: Any) -> Snapshot:
-    """The volume's content is what the marker says at this moment. `told`: its id, its owner, its name."""
+    """Return a new snapshot with the volume's current marker. `told`: its id, its owner, its name."""
     return Snapshot(
         volume_id=volume.id,
         size=volume.size,

@@ -42,7 +42,7 @@ class VolumeTasks:
     def __init__(
         self, control: Store, clock: Clock, quotas: VolumeQuotas, backing: Backing, images: Images | None
     ) -> None:
-        """Without images, none can be read or written: simulated clouds have no bytes."""
+        """Without `images`, none can be read or written: simulated clouds have no bytes."""
         self._control, self._clock, self._quotas = control, clock, quotas
         self._backing, self._images = backing, images
 
@@ -67,7 +67,7 @@ class VolumeTasks:
             await self._images.remove_expired()
 
     async def fail(self, thing: Volume | Snapshot, reason: str) -> None:
-        """End a piece of work that will not succeed, so that its owner knows and can delete what is there."""
+        """End a piece of work that will not succeed, so that its owner knows and can delete the rest."""
         if isinstance(thing, Snapshot):
             values = {"status": ERROR, "reason": f"Its {thing.work} failed: {reason}", "work": "", "work_id": ""}
 
@@ -114,7 +114,7 @@ class VolumeTasks:
         await self._end(volume, {"status": None, "size": size})
 
     async def _upload(self, volume: Volume) -> None:
-        """The image may be gone, or have all its bytes, when this is done again."""
+        """Upload the image. When this is repeated, it may be gone or have all its bytes."""
         try:
             await self._fill_image(volume)
         except (Failed, Refused) as why:
@@ -135,13 +135,13 @@ class VolumeTasks:
             await self._images.upload(image, self._backing.read(file_of(volume), disk_format), size)
 
     async def _drop_image(self, volume: Volume) -> None:
-        """One without bytes is of no use to anybody."""
+        """Delete the image: without bytes it is useless."""
         with contextlib.suppress(Refused):
             if self._images is not None:
                 await self._images.delete(_owner(volume), volume.work_value, lambda image: None)
 
     async def _revert(self, volume: Volume) -> None:
-        """The old content stays until the new one is whole."""
+        """Revert to the snapshot. The old content stays until the new one is complete."""
         try:
             await self._backing.make(file_of(volume), volume.size, copy_of=f"snapshot-{volume.work_value}")
         except Failed as why:
@@ -171,7 +171,7 @@ class VolumeTasks:
         await self._end(volume, {"status": status, **content}, image=facts)
 
     async def _delete(self, volume: Volume) -> None:
-        """The record first, with a note that the file is to be removed: a crash between the two leaves the note."""
+        """Delete the record first, with a note to remove the file: a crash between the two leaves the note."""
 
         async def body(tx: Tx) -> bool:
             if await rows.fetch(tx, volumes, lock=True, id=volume.id, work_id=volume.work_id) is None:
@@ -260,11 +260,11 @@ class VolumeTasks:
 
 
 def _owner(volume: Volume) -> Caller:
-    """The cloud itself, for the project: who asked was checked when it was accepted."""
+    """Return the cloud itself as the caller for the project: the user was checked when the request was accepted."""
     return Caller(user=IdentityRef("", ""), project=IdentityRef(volume.project_id, ""), roles=("admin",))
 
 
 def _go_on_later(why: Failed | Refused) -> None:
-    """A piece that was only interrupted is no failure: it is done again."""
+    """Raise an error that is only an interruption, not a failure: the piece is done again."""
     if isinstance(why, Failed) and not why.final:
         raise why

@@ -41,7 +41,7 @@ class Types:
         self._default = default
 
     async def prepare(self) -> None:
-        """The first type, once in the life of a cloud."""
+        """Create the first type, once in the life of a cloud."""
         now, type_id = self._clock.now(), self._ids.uuid()
         new = VolumeType(id=type_id, name=DEFAULT_TYPE, description="Default Volume Type", created_at=now)
 
@@ -58,7 +58,7 @@ class Types:
         return await self._control.read(body, few=True)
 
     async def visible(self, tx: Tx, caller: Caller, name_or_id: str) -> VolumeType:
-        """By its id, or by its name; an id wins. Raises `Refused` for one that the caller may not see."""
+        """Return a type by its id or name; an id wins. Raises `Refused` for one that the caller may not see."""
         found = [_type(row) for row in await tx.all(_ONE, word=name_or_id, project_id=caller.project_id)]
         for one in sorted(found, key=lambda one: one.id != name_or_id):
             if one.is_visible_to(caller):
@@ -66,7 +66,7 @@ class Types:
         raise no_such_type(name_or_id)
 
     async def default(self, caller: Caller) -> VolumeType:
-        """Of the caller's project."""
+        """Return the default type of the caller's project."""
 
         async def body(tx: Tx) -> VolumeType:
             return await self.default_of(tx, caller)
@@ -83,7 +83,7 @@ class Types:
         return _type(found[0])
 
     async def all(self, caller: Caller) -> list[VolumeType]:
-        """Those that the caller may see."""
+        """Return the types that the caller may see."""
 
         async def body(tx: Tx) -> list[VolumeType]:
             return [_type(row) for row in await tx.all(_ALL, project_id=caller.project_id)]
@@ -116,7 +116,7 @@ class Types:
         return await self._control.write(body)
 
     async def delete(self, caller: Caller, type_id: str) -> None:
-        """Not one that volumes have, nor the default."""
+        """Delete a type; refused if volumes have it, or if it is a default."""
 
         async def body(tx: Tx) -> None:
             found = await self._locked(tx, caller, type_id)

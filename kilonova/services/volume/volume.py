@@ -185,7 +185,7 @@ class VolumeType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def file_of(thing: Volume | Snapshot) -> str:
-    """Its name in the backend's folder."""
+    """Return the name of its file in the backend's folder."""
     return f"{'volume' if isinstance(thing, Volume) else 'snapshot'}-{thing.id}"
 
 

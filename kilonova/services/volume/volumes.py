@@ -71,7 +71,7 @@ class VolumeRecords:
     async def describe(
         self, caller: Caller, volume_id: str, values: Mapping[str, Any], metadata: dict[str, str] | None
     ) -> Volume:
-        """`values`: a name, a description; `metadata` replaces what there is."""
+        """Change `values` (a name, a description); `metadata` replaces the old metadata."""
         changes = {**values, "updated_at": self._context.clock.now()}
 
         async def body(tx: Tx) -> Volume:
@@ -83,7 +83,7 @@ class VolumeRecords:
         return await self._context.control.write(body)
 
     async def edit_metadata(self, caller: Caller, volume_id: str, kind: str, edit: Edit) -> dict[str, str]:
-        """`edit` says what it shall be, or raises; it may be asked twice."""
+        """Edit the metadata. `edit` returns the new metadata, or raises; it may be called twice."""
         now = self._context.clock.now()
 
         async def body(tx: Tx) -> dict[str, str]:
@@ -96,7 +96,7 @@ class VolumeRecords:
         return await self._context.control.write(body)
 
     async def delete(self, caller: Caller, volume_id: str, *, force: bool = False, cascade: bool = False) -> None:
-        """`force`: in any state but attached. `cascade`: with its snapshots."""
+        """Delete a volume. `force`: in any state but attached. `cascade`: with its snapshots."""
 
         async def body(tx: Tx) -> None:
             volume = await visible_volume(tx, caller, volume_id, lock=True)

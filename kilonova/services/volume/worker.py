@@ -91,7 +91,7 @@ class VolumeWorker:
         self._has_swept = False
 
     async def start(self, bus: Bus | None = None) -> None:
-        """Before the first request: what a former process left unfinished is swept and taken up again."""
+        """Sweep and resume the unfinished work of a former process, before the first request."""
         await self._begin_day()
         if bus is not None:
             await bus.serve(SUBJECT, self._on_wake)
@@ -149,7 +149,7 @@ class VolumeWorker:
                 await self._woken.wait()
 
     def _is_halted(self) -> bool:
-        """An older copy of the records was put back: nothing is made or removed as they say (law 15)."""
+        """Return whether an older copy of the records was restored: nothing is made or removed by it (law 15)."""
         return bool(getattr(self._control, "halted", ""))
 
     async def _begin_day(self) -> None:
@@ -257,8 +257,8 @@ class VolumeWorker:
                 running.task.cancel()
 
     async def _is_wanted(self, thing: Thing) -> bool:
-        """What was read before an earlier piece ended may have been that very piece: done again, it would find the end
-        of its own work and take it for somebody else's."""
+        """Check that the record still has this work. It may have been read before the work ended; done again, the work
+        would take its own result for another's."""
 
         async def body(tx: Tx) -> bool:
             table = volumes if isinstance(thing, Volume) else snapshots
@@ -298,14 +298,14 @@ class VolumeWorker:
 
 
 def source_of(thing: Thing) -> str:
-    """The volume whose file is used."""
+    """Return the volume whose file is used."""
     if isinstance(thing, Snapshot):
         return thing.volume_id
     return thing.source_id if thing.work == CREATE and thing.source_id else thing.id
 
 
 def image_of(thing: Thing) -> str:
-    """The image that is being copied, if it is one."""
+    """Return the image that is being copied, if any."""
     if not isinstance(thing, Volume):
         return ""
     return {CREATE: thing.image_id or "", REIMAGE: thing.work_value}.get(thing.work, "")

@@ -1,1 +1,1 @@
-"""What requests must look like, per microversion. Data, named after the file that serves it."""
+"""Schemas of requests, per microversion. Data, named after the file that serves it."""
