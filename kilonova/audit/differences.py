@@ -1,4 +1,4 @@
-"""Where hosts, ports and volumes do not agree with the servers' own records.
+"""Differences of hosts, ports and volumes from the servers' own records.
 
 Nothing of it is repaired: what a user made is never deleted because a record is missing. Each sentence says what to do.
 """

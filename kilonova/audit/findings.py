@@ -1,4 +1,4 @@
-"""What an audit has found, with the proof: what is held, what is owned, and how everything stood at both readings."""
+"""Findings of an audit, with the proof: what is held, what is owned, and the state at both readings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Unbalanced(msgspec.Struct, frozen=True):
 
 
 class Miscounted(msgspec.Struct, frozen=True):
-    """What is kept of a user's use in a project is not the sum of its servers."""
+    """The recorded use of a user in a project is not the sum of its servers."""
 
     project: str
     user: str

@@ -1,5 +1,5 @@
-"""What copies hold of their hosts' hardware, by the records: everyone who asks for it has it, and nobody has what
-another one has. The host itself decides and tells what it decided whenever it registers."""
+"""Copies' claims on their hosts' hardware, by the records: every copy that needs a claim has one, and no two claims
+overlap. The host itself decides and reports its claims whenever it registers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEXT = "restart the agent there so that it reports its claims again"
 def differences(
     hosts: Iterable[Row], copies: Iterable[Row], servers: Mapping[str, Row], moves: Iterable[Row], busy: set[str]
 ) -> set[str]:
-    """Of one cell. Servers that an operation is at work on are passed over."""
+    """Return the differences of one cell. Servers with a live operation are skipped."""
     found: set[str] = set()
     flavors = flavors_left(moves)
     held: dict[str, list[tuple[str, HostClaim]]] = {}

@@ -1,5 +1,5 @@
-"""One look at all databases. It reads placement first: whatever was claimed by then has its operation in the journals,
-which are read afterwards, control before the cells, since an operation only ever goes from there to here."""
+"""One reading of all databases. Placement is read first: whatever was claimed by then has its operation in the
+journals, which are read afterwards, control before the cells, since operations only go from control to cells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _GENERATIONS = Sql(select(*consumers.c["uuid", "generation"]))
 
 
 class ServerVersion(NamedTuple):
-    """Unchanged between two readings: nobody was at it in between. It is also the token of a repair."""
+    """The version of a server: equal at two readings, nothing changed in between. It is also the token of a repair."""
 
     turn: int | None  # of the server, by its cell
     fence: tuple[int, int] | None  # the newest step that has written in placement

@@ -92,7 +92,7 @@ def _outcome(why: str) -> Outcome:
 
 
 async def keep(stores: Stores, report: Report) -> None:
-    """With the hundred before it."""
+    """Store the report, and keep the hundred before it."""
 
     async def body(tx: Tx) -> None:
         await rows.put(tx, audits, began=report.began, report=msgspec.json.encode(report).decode())

@@ -46,8 +46,8 @@ _VOLUMES = Sql(select(*volume.volumes.c["id", "status"]).where(volume.volumes.c.
 
 
 async def find_differences(stores: Stores, ask: AskHost | None) -> tuple[list[Difference], list[str]]:
-    """What was so before the hosts were asked and afterwards, of servers that nobody touched in between; and the hosts
-    that did not answer. Raises StoreError when control cannot be read."""
+    """Return the differences found both before and after the hosts were asked, of servers unchanged in between; and the
+    hosts that did not answer. Raises StoreError if control cannot be read."""
     before = await _read(stores)
     asked = before.hosts if ask is not None else {}
     holdings = await _ask_all(asked, ask) if ask is not None else {}

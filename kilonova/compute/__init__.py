@@ -1,1 +1,1 @@
-"""What runs on a host: the agent and the drivers that make guests."""
+"""The programs of a host: the agent and the drivers that make guests."""

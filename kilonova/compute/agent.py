@@ -93,7 +93,7 @@ class Agent:
 
     @property
     def epoch(self) -> int:
-        """Of the last completed registration; 0 while returning."""
+        """The epoch of the last completed registration; 0 while returning."""
         return self._epoch
 
     async def start(self) -> None:
@@ -129,7 +129,7 @@ class Agent:
         return [msgspec.structs.replace(one, turn=self._turns.get(one.server, (0, 0))[0]) for one in copies]
 
     async def _live(self) -> None:
-        """Register, then beat for ever; registered anew whenever a conductor says so."""
+        """Register, then beat for ever; register again whenever a conductor says so."""
         while self.refused is None:
             try:
                 if self._epoch == 0:
@@ -270,7 +270,7 @@ class Agent:
         self._running[order.server] = Running(order.turn, order.ordinal, key_of(order), task)
 
     def _decline(self, order: StepOrder, seen: tuple[int, int]) -> None:
-        """Say that an order was dropped; once at a time for each. A late one is refused there and harms nobody."""
+        """Report that an order was dropped; once at a time for each. A late report is refused and harmless."""
         if key_of(order) in self._declining:
             return
         text = (

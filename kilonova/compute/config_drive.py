@@ -39,7 +39,7 @@ Files = dict[str, bytes]  # by path
 
 @dataclass(frozen=True)
 class BusAddress:
-    """Where the guest finds a device."""
+    """The bus and address at which the guest finds a device."""
 
     bus: str = UNKNOWN
     address: str = UNKNOWN
@@ -144,8 +144,8 @@ def _meta_data(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, versio
 
 
 def _devices(guest: GuestSpec, telling: Telling, version: str) -> list[dict[str, Any]]:
-    """Those with a tag. The guest finds a network device by its MAC, a volume by its serial, and so a local disk; its
-    root disk is always the first."""
+    """Return the devices with a tag. The guest finds a network device by its MAC, a volume or local disk by its
+    serial; its root disk is always the first."""
     told: list[dict[str, Any]] = []
     for port in (port for port in guest.ports if port.tag):
         at = telling.devices.get(port.port_id, BusAddress())
@@ -163,7 +163,7 @@ def _devices(guest: GuestSpec, telling: Telling, version: str) -> list[dict[str,
 
 
 def _hostname(guest: GuestSpec, telling: Telling) -> str:
-    """With the domain, unless the owner named one (microversion 2.94)."""
+    """Return the host name with the domain, unless the owner named one (microversion 2.94)."""
     name = guest.contents.hostname or guest.server
     return f"{name}.{telling.dhcp_domain}" if telling.dhcp_domain and "." not in name else name
 

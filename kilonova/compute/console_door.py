@@ -1,4 +1,4 @@
-"""How a host of a fleet connects a console to an API: by a WebSocket of its own, outwards."""
+"""The connection of a console from a host of a fleet to an API: a WebSocket that the host opens."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ NAMED = "_name"  # of a key in the document: its number and name
 
 
 def ec2_facts(guest: GuestSpec, hostname: str) -> dict[str, Any]:
-    """By EC2's names; a value may be a table of the same kind."""
+    """Return the metadata by EC2's names; a value may be a table of the same kind."""
     contents, addresses = guest.contents, [one for port in guest.ports for one in port.addresses]
     local = next((one.address for one in addresses if one.version == 4), "")
     facts: dict[str, Any] = {
@@ -43,8 +43,8 @@ def ec2_facts(guest: GuestSpec, hostname: str) -> dict[str, Any]:
 
 
 def ec2_files(facts: Mapping[str, Any]) -> dict[str, bytes]:
-    """By path. A path that ends with a slash is the list of that folder, where its names alone would not do: EC2 lists
-    keys as `number=name`."""
+    """Return the files by path. A path that ends with a slash is the list of that folder, if it is not just the names:
+    EC2 lists keys as `number=name`."""
     files: dict[str, bytes] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What of this host's CPUs, memory pages and PCI devices each copy of a guest holds.
+"""The share of this host's CPUs, memory pages and PCI devices that each copy of a guest holds.
 
 The host decides: a claim is fitted here, against what is held here, and kept before anything of the copy is made. It is
 taken once per copy, found again after a crash, and dropped with the copy; while a server moves, both of its copies hold
@@ -55,8 +55,8 @@ class HostClaims:
             self._memory.drop(_name(server, copy))
 
     def told(self, reports: Sequence[CopyReport]) -> list[CopyReport]:
-        """The copies with what they hold. What a guest is defined with is true, also where the memory of it was lost; a
-        claim without a copy is told as a copy of which nothing is there, so that somebody says what becomes of it."""
+        """Return the copies with their claims. A guest's definition is true even if the memory of its claim was lost;
+        a claim without a copy is reported as an absent copy, so that a verdict decides about it."""
         for report in reports:
             if report.claim is not None and (report.server, report.copy) not in self._claims:
                 self._keep(report.server, report.copy, report.claim)

@@ -1,5 +1,5 @@
-"""How a host sends and fetches the bytes of images: by HTTP at an API of the cloud, with the token that came with the
-order. The bus carries no disks; it only tells the address of an API that is there now."""
+"""Upload and download of images' bytes by a host: by HTTP at an API of the cloud, with the token that came with the
+order. The bus carries no disks; it only gives the address of an API that runs now."""
 
 from __future__ import annotations
 

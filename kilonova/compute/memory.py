@@ -1,4 +1,4 @@
-"""What an agent of a real host remembers across restarts and power cuts: a small SQLite file."""
+"""The memory of a real host's agent across restarts and power cuts: a small SQLite file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FileMemory:
 
 
 def cloud_in(path: Path) -> str:
-    """The cloud that the memory belongs to, read without a trace; "" if it never joined one, or there is no memory."""
+    """Return the cloud of the memory, read without a trace; "" if it never joined one, or there is no memory."""
     if not path.exists():
         return ""
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"

@@ -1,4 +1,4 @@
-"""What of a host's hardware guests may have, as the operator says: [compute] and [pci] device_spec."""
+"""The part of a host's hardware that guests may have, by the operator's [compute] and [pci] device_spec."""
 
 from __future__ import annotations
 

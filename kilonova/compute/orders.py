@@ -1,4 +1,4 @@
-"""Orders on a host: the step that is under way, and how its end is told."""
+"""Orders on a host: the step that is under way, and the report of its end."""
 
 from __future__ import annotations
 

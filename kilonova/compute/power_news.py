@@ -1,6 +1,6 @@
-"""Guests that were started or have ended, for the next heartbeat: whoever did it, since a driver cannot tell.
+"""Guests that were started or have ended, for the next heartbeat, for any reason, since a driver cannot tell.
 
-Each change is told until a conductor has noted it. After a step it is read again: the step may have changed it.
+Each change is reported until a conductor has noted it. After a step it is read again: the step may have changed it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class PowerNews:
                 await self._clock.sleep(AGAIN_SECONDS)
 
     def take(self, busy: Collection[str]) -> Told:
-        """What to tell now. Of a server that a step is at work on, nothing: the step says what becomes of it."""
+        """Return the changes to report now, without servers that have a step under way: the step reports its result."""
         told = [(*key, on) for key, on in self._waiting.items() if key[0] not in busy]
         return told[:MOST_AT_ONCE]
 
     def note(self, told: Told, noted: Collection[tuple[str, int]]) -> None:
         """Forget what a conductor has noted, unless it has changed again. The others wait behind those that were not
-        told yet: else a few dozen servers that are busy for long would keep the rest back."""
+        reported yet: else a few dozen servers that are busy for long would keep the rest back."""
         for server, copy, on in told:
             now = self._waiting.pop((server, copy), None)
             if now is not None and ((server, copy) not in noted or now != on):
                 self._waiting[server, copy] = now
 
     async def read_again(self, server: str) -> None:
-        """A step for this server has ended; what waits to be told about it shall be as it is now."""
+        """Read the power of this server's waiting changes again, after its step has ended."""
         for key in [key for key in self._waiting if key[0] == server]:
             with contextlib.suppress(KilonovaError):
                 self._waiting[key] = await self._driver.is_on(*key)

@@ -1,4 +1,4 @@
-"""What a host's agent answers at once, beside its steps: about its guests, their consoles, and the images it has."""
+"""Questions that a host's agent answers at once, beside its steps: guests, their consoles, and the images it has."""
 
 from __future__ import annotations
 

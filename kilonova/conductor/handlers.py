@@ -136,14 +136,14 @@ class MessageHandlers:
             raise Halted(self.engine.world.db.halted)
 
     def _news(self, cell: str, seen: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        """What the host shall remember and does not yet."""
+        """Return the marks that the host shall remember and does not yet."""
         marks = self.engine.world.db.marks
         told = {} if marks is None else marks.told_to(cell)
         reached = {name: (mark.era, mark.mark) for name, mark in told.items()}
         return {name: mark for name, mark in reached.items() if mark > tuple(seen.get(name, (0, 0)))}
 
     async def _orders(self, journal: Store, beat: Beat) -> Orders:
-        """What a host gets is decided again in each transaction that hands a step out."""
+        """Return the host's orders; each transaction that hands a step out decides again."""
 
         async def find(tx: Tx) -> tuple[str, list[tuple[str, int]]]:
             word = await _word_for(tx, beat)
@@ -169,7 +169,7 @@ class MessageHandlers:
         return msgspec.structs.replace(orders, noted=followed.noted)
 
     async def _take(self, journal: Store, beat: Beat, guard: Guard, operation: str, ordinal: int) -> StepOrder | None:
-        """One step that cannot be handed out is logged; the host's other steps do not wait for it."""
+        """Take a step. One that cannot be handed out is logged; the host's other steps do not wait for it."""
         try:
             return await take_for_host(self.engine, journal, operation, ordinal, beat, guard)
         except Failed as error:  # its secrets cannot be read
@@ -218,7 +218,7 @@ class MessageHandlers:
         return Finished(True, order=await answer_with(self.engine, journal, following, filters=message.filters))
 
     def observer(self, journal: Store) -> Observer:
-        """Of this cell; a cell may be new."""
+        """Return the observer of this cell; make it if the cell is new."""
         if journal.name not in self.observers:
             self.observers[journal.name] = Observer(self.engine, journal)
         return self.observers[journal.name]
@@ -234,8 +234,8 @@ class MessageHandlers:
         return self.engine.world.db.cell(name)
 
     def _journal_known_to_have(self, host: str) -> Store:
-        """While control does not answer: else hosts that this conductor has not met would count as silent, beside
-        others that it hears (law 9)."""
+        """Return the host's cell by the observers, while control does not answer: else hosts that this conductor has
+        not met would count as silent, beside others that it hears (law 9)."""
         for name, observer in self.observers.items():
             if host in observer.known:
                 return self.engine.world.db.cell(name)
@@ -247,7 +247,7 @@ async def _word_for(tx: Tx, beat: Beat) -> str:
 
 
 def _word(row: Row | None, said: Beat | Finish) -> str:
-    """What a host may do that says this."""
+    """Return what a host with this session and epoch may do."""
     # `returning` although it beats: an old registration arrived late and opened the question again
     if row is None or row["returning"] or (row["session"], row["epoch"]) != (said.session, said.epoch):
         return "register"
@@ -255,7 +255,7 @@ def _word(row: Row | None, said: Beat | Finish) -> str:
 
 
 def within_a_message(orders: list[StepOrder]) -> Orders:
-    """As many of them as the bus takes in one message; the host asks for the rest at once."""
+    """Return as many orders as fit into one message of the bus; the host asks for the rest at once."""
     if len(orders) < 2:
         return Orders(steps=orders)
     total, steps = 0, list[StepOrder]()
@@ -268,7 +268,7 @@ def within_a_message(orders: list[StepOrder]) -> Orders:
 
 
 def _outcome(message: Finish) -> Outcome:
-    """As the host says; of a newer agent's error only what is known here is taken."""
+    """Return the outcome by the host's report; of a newer agent's error only known fields are taken."""
     if message.error is None:
         return Outcome(result=message.result or {})
     try:

@@ -1,5 +1,5 @@
-"""What hosts ask about networks: the document of a host, and what a guest's metadata service shall say. A host gets
-its own ports, and the contents of servers that it holds the permission to run."""
+"""Hosts' questions about networks: the document of a host, and the contents of a guest's metadata service. A host gets
+its own ports, and the contents of servers that it has permission to run."""
 
 from __future__ import annotations
 

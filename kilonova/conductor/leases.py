@@ -1,5 +1,5 @@
-"""A conductor's lease: renewed while it lives, judged by the database's clock. Work of one whose lease ran out is ready
-again under the same ordinal: whoever finishes first wins, the other's writes are refused (law 9)."""
+"""A conductor's lease: renewed while it lives, judged by the database's clock. After it expires, its work is ready
+again under the same ordinal: the first to finish wins, the other's writes are refused (law 9)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def renew(engine: Engine, seconds: float) -> set[str]:
 
 
 async def forget_others(engine: Engine) -> None:
-    """At the start of a process that has the data directory to itself: nobody else can be alive."""
+    """Remove all other leases, at the start of a process that owns the data directory: no other can be alive."""
 
     async def body(tx: Tx) -> None:
         await tx.run(_FORGET_ALL, me=engine.worker)

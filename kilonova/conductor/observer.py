@@ -44,7 +44,7 @@ class Flushed(NamedTuple):
 
 @dataclass
 class Observer:
-    """What one conductor hears of the hosts of one cell."""
+    """The heartbeats that one conductor hears from the hosts of one cell."""
 
     engine: Engine
     journal: Store
@@ -60,9 +60,9 @@ class Observer:
         self.heard[host] = self.heard_at[host] = (session, self.last_heard)
 
     async def flush(self, echo_works: bool) -> bool:
-        """One transaction for all hosts heard since the last one. True: one of them had been silent for too long.
-        Where nothing is to be written, nothing is: a cell without hosts needs no observer, and a quiet one is told only
-        now and then that it is listened to."""
+        """Record all hosts heard since the last flush, in one transaction. True: one of them was silent for too long.
+        Writes are left out if possible: a cell without hosts needs no observer, and in a quiet one the observer is
+        recorded only now and then."""
         heard, self.heard = self.heard, {}
         here, down_after = self.engine.world.clock.monotonic(), self.engine.limits.service_down_time
         receiving = echo_works and (len(self.known) < 2 or here - self.last_heard <= down_after / 2)
@@ -96,7 +96,7 @@ class Observer:
         return flushed.has_news
 
     def _seen(self, heard: dict[str, tuple[str, float]], now: float, here: float) -> list[dict[str, Any]]:
-        """As of this flush, unless an earlier one should have recorded it and failed."""
+        """Return the hosts as seen at this flush, or earlier if an earlier flush failed to record them."""
         due = here - self.engine.limits.flush_seconds
         return [
             {"host": host, "in_session": session, "seen": now - max(due - at, 0.0)}
@@ -104,9 +104,9 @@ class Observer:
         ]
 
     def _follows(self, now: float) -> bool:
-        """Nothing was heard in a gap between two flushes: this process stood still, the whole machine was suspended, or
-        the database was away, so that nothing could be recorded (law 9). An only host would count as down after it,
-        since nobody else is there to be heard."""
+        """Return whether this flush follows the last one without a gap. In a gap nothing was heard: this process hung,
+        the machine was suspended, or the database was unreachable, so that nothing could be recorded (law 9). A single
+        host would count as down after it, since there is no other to be heard."""
         limits = self.engine.limits
         longest = max(limits.service_down_time / 2, 3 * limits.flush_seconds)
         return self.flushed is not None and now - self.flushed[0] <= longest
@@ -132,7 +132,7 @@ class Observer:
         return abs((now - there) - (here - then)) > self.engine.limits.service_down_time / 4
 
     def _seen_lately(self, now: float, here: float) -> list[dict[str, Any]]:
-        """What was heard before the clock was set, as the clock says it now."""
+        """Return what was heard before the clock was set, in the time of the new clock."""
         return [
             {"host": host, "in_session": session, "seen": now - (here - then)}
             for host, (session, then) in self.heard_at.items()

@@ -1,4 +1,4 @@
-"""The same work on every journal, again and again, each journal by itself: one that hangs holds up nobody else."""
+"""Periodic tasks on every journal, each journal by itself: one that hangs does not delay the others."""
 
 from __future__ import annotations
 

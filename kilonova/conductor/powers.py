@@ -31,7 +31,7 @@ class Followed(NamedTuple):
 
 
 async def follow_powers(engine: Engine, journal: Store, beat: Beat) -> Followed:
-    """Of a host whose registration was checked just now."""
+    """Follow the power changes that a host reports; its registration was checked just now."""
     noted, register_again = [], False
     for server, copy, on in beat.powers[:MOST_AT_ONCE]:
         row = await _find(journal, server)
@@ -51,7 +51,7 @@ async def _find(journal: Store, server: str) -> Row | None:
 
 
 async def _follow(engine: Engine, journal: Store, row: Row, host: str, on: bool) -> bool:
-    """Whether it is dealt with. While an operation is under way only that one says what the power shall be."""
+    """Return whether the change is dealt with. A live operation alone decides about the power."""
     if row["operation_id"] is not None:
         return False
     if on if row["vm_state"] == ACTIVE else not on if row["vm_state"] in (STOPPED, SOFT_DELETED) else True:

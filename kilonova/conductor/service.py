@@ -119,7 +119,7 @@ class Conductor:
         await asyncio.wait(tasks)
 
     async def _hand_over(self) -> None:
-        """What this conductor held or was woken for, another one is woken for."""
+        """Wake another conductor for the operations that this one held or was woken for."""
         for journal in self.engine.world.db.journals():
             try:
                 given = await hand_back(self.engine, journal)
@@ -178,7 +178,7 @@ class Conductor:
     def _begin(
         self, journal: Store, operation_id: str, following: Next | None = None, early: int | None = None
     ) -> None:
-        """One drive per operation at a time; a wake-up that comes meanwhile is kept for afterwards."""
+        """Begin to drive an operation, one drive at a time; a wake-up that comes meanwhile is kept for afterwards."""
         key = (journal.name, operation_id)
         if self._stopping:
             self._left.add(key)
@@ -257,7 +257,7 @@ class Conductor:
         return b""
 
     async def _look_for_cells(self) -> None:
-        """Those that were made, disabled or deleted meanwhile; their hosts may knock at doors of their own."""
+        """Learn of cells that were made, disabled or deleted meanwhile; their hosts may have their own subjects."""
         await self.engine.world.db.learn()
         await self.handlers.serve()
 

@@ -40,15 +40,15 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """How a host stands; why it counts as dead, if it does."""
+    """The state of a host, and the reason why it counts as dead, if it does."""
 
     proven_by: str  # one of domain.host.PROOFS; "": it lives
     sentence: str
 
 
 class HostPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers of one or more hosts of a cell: who goes where, in this order; who fits nowhere; who may not go now;
-    who shall not go."""
+    """The servers of one or more hosts of a cell: the moves, in this order; those that fit nowhere; those that may not
+    go now; those that shall not go."""
 
     operation: str
     hosts: dict[str, Proof]

@@ -1,4 +1,4 @@
-"""Who is asking: what a checked token says, the same for every service."""
+"""The caller of a request: the content of a checked token, the same for every service."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asked, through what, and the reason they gave."""
+    """The user behind a request, the way it came, and the given reason."""
 
     user_id: str
     project_id: str

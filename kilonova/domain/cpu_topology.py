@@ -12,7 +12,7 @@ NO_LIMIT = 65536
 
 
 def topology_of(asked: TwoSources, vcpus: int) -> CpuTopology | None:
-    """None when nobody says anything. An image may only lower the flavor's limits."""
+    """Return the guest's CPU topology; None if neither asks for one. An image may only lower the flavor's limits."""
     limits = _limits(asked)
     flavor = [asked.numbers(f"cpu_{part}")[0] for part in PARTS]
     image = [asked.numbers(f"cpu_{part}")[1] for part in PARTS]
@@ -37,7 +37,7 @@ def _limits(asked: TwoSources) -> list[int]:
 
 
 def _best(vcpus: int, limits: list[int], preferred: list[int]) -> CpuTopology:
-    """As much as preferred as possible, then few threads, then many sockets."""
+    """Return the topology that meets most preferences, then has few threads, then many sockets."""
     factors = [number for number in range(1, vcpus + 1) if vcpus % number == 0]
     possible = [
         (sockets, cores, vcpus // (sockets * cores))

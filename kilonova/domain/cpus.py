@@ -27,7 +27,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def parse_mask(text: str, count: int) -> frozenset[int]:
-    """As `parse_cpus`; what begins with an exception means all of `count` CPUs but that."""
+    """Parse as `parse_cpus` does; a text that begins with an exception means all of `count` CPUs but that."""
     return parse_cpus(f"0-{count - 1},{text}" if text.strip().startswith("^") else text)
 
 

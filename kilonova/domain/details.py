@@ -1,4 +1,4 @@
-"""What the API keeps of a server beside its states: written when it is created and by the owner afterwards."""
+"""The API's record of a server besides its states: written when it is created and by the owner afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hypervisor does for a host's agent: the verbs that every driver has."""
+"""The interface between a host's agent and its hypervisor: the verbs that every driver has."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Driver(Protocol):
         be used. Removes nothing of a guest."""
 
     async def sees_disk(self, server: str, copy: int) -> bool:
-        """Whether the complete root disk of that copy, wherever it was made, is at hand here (shared storage)."""
+        """Return whether this host sees the complete root disk of that copy, made on any host (shared storage)."""
 
     async def expect_disk(self, guest: GuestSpec, token: str, image: ImageOrder | None = None) -> str:
-        """Let whoever has the token send the disks of this copy. Returns the URL where they are taken; "": this host
+        """Accept the disks of this copy from the holder of the token. Return the URL to send them to; "": this host
         takes none over the network."""
 
     async def send_disk(
@@ -49,7 +49,7 @@ class Driver(Protocol):
     ) -> None:
         """Copy the root and ephemeral disks of a stopped guest to another host (or this one) as copy `to_copy`; the
         originals stay. Where both hosts see the same storage nothing is copied; elsewhere the disks go by the route,
-        without what has come there already. Swap is not sent: `ensure_disk_size` makes it again."""
+        without what arrived there before. Swap is not sent: `ensure_disk_size` makes it again."""
 
     async def ensure_disk_size(self, guest: GuestSpec) -> None:
         """Grow the complete disks of a stopped guest to its sizes, make the ephemeral and swap disks that it lacks, and
@@ -60,18 +60,18 @@ class Driver(Protocol):
         disk of this copy may come later."""
 
     async def ensure_defined(self, guest: GuestSpec, secrets: GuestSecrets | None = None) -> None:
-        """The guest is defined as this. `secrets`: what it shall find on its config drive and at the metadata service
-        besides `guest.contents`; a driver keeps them readable for nobody but the guest. None: those that it was defined
-        with before."""
+        """Define the guest. `secrets`: what it shall find on its config drive and at the metadata service besides
+        `guest.contents`; a driver keeps them readable for the guest only. None: those that it was defined with
+        before."""
 
     async def ensure_power(self, server: str, copy: int, *, on: bool) -> None: ...
 
     async def is_on(self, server: str, copy: int) -> bool:
-        """Whether it runs now."""
+        """Return whether it runs now."""
 
     async def power_change(self) -> Copy:
-        """Return when a guest was started or has ended since the last call, by whomever; one waits at a time. A change
-        that was missed is told later, or when the host registers."""
+        """Return when a guest was started or has ended since the last call, for any reason; one caller waits at a time.
+        A missed change is reported later, or when the host registers."""
 
     async def ensure_volume(self, server: str, copy: int, volume: GuestVolume) -> None:
         """The guest has this volume, running or not; with another connection than before, with this one."""

@@ -53,7 +53,7 @@ class NoValidHost(Failed):
 
 
 class NotKnown(Failed):
-    """For too long it was not known whether a host fits (law 18)."""
+    """It was unknown for too long whether a host fits (law 18)."""
 
     def __init__(self, message: str, details: Any = None) -> None:
         super().__init__("not_known", message, final=True, details=details)
@@ -69,11 +69,11 @@ class Conflict(KilonovaError):
 
 
 class Superseded(Conflict):
-    """The operation no longer owns the server; whoever took over answers for it."""
+    """The operation no longer owns the server; the one that took over is responsible."""
 
 
 class StoreError(KilonovaError):
-    """The database said no."""
+    """The database refused or failed."""
 
 
 class CommitFailed(StoreError):
@@ -81,7 +81,7 @@ class CommitFailed(StoreError):
 
 
 class Unreachable(CommitFailed):
-    """Nobody answers where the database should be: nothing was read, nothing written."""
+    """The database is unreachable: nothing was read, nothing written."""
 
 
 class Halted(Unreachable):
@@ -101,7 +101,7 @@ class NoAnswer(KilonovaError):
 
 
 class Crowded(NoAnswer):
-    """Too many ask at once; who is told so asks again a little later."""
+    """Too many concurrent requests; retry a little later."""
 
 
 class NotYet(KilonovaError):

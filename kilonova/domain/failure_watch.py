@@ -1,4 +1,4 @@
-"""Whether a silent host may be fenced and evacuated without asking anybody: pure rules, each with its sentence."""
+"""The decision whether a silent host may be fenced and evacuated automatically: pure rules, each with its sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKS, WAITS, HELD, ACTS, KNOWN = "asks", "waits", "held", "acts", "known"
 
 
 class WatchRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator may set, in [ha]."""
+    """The operator's settings in [ha]."""
 
     automatic: bool = False
     storm_percent: float = 10.0
@@ -48,7 +48,7 @@ class Disarmed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watch knows of the whole cloud."""
+    """The watch's knowledge of the whole cloud."""
 
     hosts: int  # that count: neither fenced nor declared down
     silent: int  # of these; and those that it fenced within storm_window and that have not come back
@@ -59,7 +59,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """What a silent host is used for."""
+    """The use of a silent host."""
 
     servers: int
     is_draining: bool = False
@@ -94,7 +94,7 @@ def decide(host: HostState, use: Use, sight: Sight, rules: WatchRules, down_afte
 
 
 def storm_sentence(sight: Sight, rules: WatchRules) -> str:
-    """Why so many silent hosts are no reason to switch them off; "" where they are few. One host is no storm."""
+    """Return why the number of silent hosts forbids fencing them; "" if they are few. One host is not a storm."""
     silent, hosts, back = sight.silent, sight.hosts, sight.came_back
     advice = "it is not the hosts then; look at the network, and evacuate those that are dead"
     if sight.blind:
@@ -110,5 +110,5 @@ def storm_sentence(sight: Sight, rules: WatchRules) -> str:
 
 
 def pause_after(attempts: int) -> float:
-    """Seconds until a fence command that has failed so many times is tried again."""
+    """Return the seconds until a fence command is tried again after this number of failures."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * float(2 ** min(max(attempts - 1, 0), 10)))

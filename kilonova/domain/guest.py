@@ -1,4 +1,4 @@
-"""What drivers, agents and conductors say about guests."""
+"""Messages of drivers, agents and conductors about guests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Copy(msgspec.Struct, frozen=True):
 
 
 class CopyReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host says it holds."""
+    """A copy that a host reports."""
 
     server: str
     copy: int
@@ -49,8 +49,7 @@ class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """All a driver needs to make a guest, and may keep: what the guest is told in secret comes beside it
-    (`GuestSecrets`)."""
+    """All a driver needs to make a guest, and may keep; the guest's secrets come beside it (`GuestSecrets`)."""
 
     server: str
     copy: int
@@ -73,7 +72,7 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host's driver says of itself; filters and weighers judge by it."""
+    """A driver's description of its hypervisor; filters and weighers judge by it."""
 
     kind: str = ""
     version: int = 0
@@ -83,8 +82,8 @@ class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HostInventory(msgspec.Struct, frozen=True):
-    """What a host offers to placement, per resource class: total, reserved, allocation_ratio; what it is and can; and
-    the hardware that its own claims are made on."""
+    """A host's offer to placement, per resource class: total, reserved, allocation_ratio; its traits and hypervisor;
+    and the hardware that its own claims are made on."""
 
     classes: dict[str, tuple[int, int, float]]
     traits: list[str] = []

@@ -1,4 +1,4 @@
-"""What a guest is told about itself, by a config drive or the metadata service.
+"""Information that a guest gets about itself, by a config drive or the metadata service.
 
 `GuestContents` is part of the guest's definition, and drivers may keep it. `GuestSecrets` is not: it travels in the
 order of a step beside the definition, is sealed wherever it is recorded, and has no readable repr (law 13).
@@ -22,19 +22,19 @@ class PublicKey(msgspec.Struct, frozen=True):
 
 
 def shutdown_seconds(image_properties: Mapping[str, str]) -> float | None:
-    """What a guest gets to end by itself (Nova's `os_shutdown_timeout`); None: the image does not say. Bounded: an
-    operator who moves the server waits for it, too."""
+    """Return the seconds that a guest gets to shut down (Nova's `os_shutdown_timeout`); None: the image does not say.
+    Bounded: an operator who moves the server waits for it, too."""
     text = str(image_properties.get("os_shutdown_timeout", ""))
     return min(float(text), LONGEST_SHUTDOWN) if text.isascii() and text.isdigit() else None
 
 
 def is_mandatory(image_properties: Mapping[str, str]) -> bool:
-    """Whether guests of this image need a config drive, whatever the request says."""
+    """Return whether guests of this image need a config drive, whatever the request says."""
     return image_properties.get("img_config_drive") == "mandatory"
 
 
 class GuestContents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of it that is no secret."""
+    """The contents that are not secret."""
 
     hostname: str = ""
     public_keys: list[PublicKey] = []
@@ -60,7 +60,7 @@ class GuestFile(msgspec.Struct, frozen=True):
 
 
 class GuestSecrets(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the guest shall find and nobody else shall read."""
+    """The contents that only the guest may read."""
 
     user_data: str = ""  # base64, as given
     files: list[GuestFile] = []

@@ -43,7 +43,7 @@ class PortRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def peers(self) -> list[str] | None:
-        """The prefixes that traffic may come from or go to. None: anyone; an empty list: nobody."""
+        """The prefixes that traffic may come from or go to. None: all; an empty list: none."""
         if self.remote_group:
             return self.remote_members
         return [self.remote_prefix] if self.remote_prefix else ANYONE

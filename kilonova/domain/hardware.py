@@ -1,4 +1,4 @@
-"""What a host's hardware is, what a guest asks of it, and what the host gave: its host claim.
+"""The hardware of a host, a guest's request for it, and the host's grant: the host claim.
 
 Placement counts amounts; which CPUs, which cell, which device is decided here, by one pure function. The scheduler asks
 it over the facts of all hosts, the host itself when it takes the claim: the host decides.
@@ -16,14 +16,14 @@ from kilonova.domain.pci import DeviceClaim, DeviceWish, Nearness, PciDevice, fr
 
 
 class HostHardware(msgspec.Struct, frozen=True, omit_defaults=True):
-    """As the host reports it; only what guests may have."""
+    """The hardware that the host reports; only what guests may have."""
 
     cells: tuple[HostCell, ...] = ()
     devices: tuple[PciDevice, ...] = ()
 
 
 class CpuTopology(msgspec.Struct, frozen=True):
-    """How the guest sees its CPUs."""
+    """The CPU topology that the guest sees."""
 
     sockets: int
     cores: int
@@ -31,7 +31,7 @@ class CpuTopology(msgspec.Struct, frozen=True):
 
 
 class HardwareWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What flavor and image ask for beyond amounts. Kept with the server's flavor."""
+    """The hardware request of flavor and image beyond amounts. Kept with the server's flavor."""
 
     cells: tuple[GuestCell, ...] = ()
     rules: CellRules = CellRules()
@@ -54,7 +54,7 @@ class HardwareWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class HostClaim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host gave to one copy of a guest."""
+    """The hardware that a host gave to one copy of a guest."""
 
     cells: tuple[CellClaim, ...] = ()  # in the order of the guest's cells
     devices: tuple[DeviceClaim, ...] = ()
@@ -119,7 +119,7 @@ def _fit_one(wish: HardwareWish, number: int, cell: FreeCell) -> CellClaim | str
 
 
 def _seatings(tries: Sequence[Sequence[CellClaim | str]]) -> Iterator[list[int]]:
-    """For each set of host cells one way to sit on them: devices only care which cells they are."""
+    """Yield one seating for each set of host cells: for devices only the set matters."""
     for chosen in combinations(range(len(tries[0])), len(tries)):
         seats = seat([[at for at in chosen if isinstance(row[at], CellClaim)] for row in tries])
         if seats is not None:
@@ -127,7 +127,7 @@ def _seatings(tries: Sequence[Sequence[CellClaim | str]]) -> Iterator[list[int]]
 
 
 def _why_not(tries: Sequence[Sequence[CellClaim | str]]) -> str:
-    """Of the first guest cell that no host cell takes; each may fit somewhere, and yet not all together."""
+    """Return why the first guest cell that fits nowhere does not; if each fits alone, why not all together."""
     for row in tries:
         reasons = [why for why in row if isinstance(why, str)]
         if len(reasons) == len(row):
@@ -137,8 +137,8 @@ def _why_not(tries: Sequence[Sequence[CellClaim | str]]) -> str:
 
 
 def conflicts(hardware: HostHardware, claims: Sequence[tuple[str, HostClaim]]) -> list[str]:
-    """What two servers hold both: (server, claim) of all copies on one host. Copies of one server may hold the same
-    thing when they never run together, and then they hold all of it (rebuild)."""
+    """Return the hardware that two servers both hold, given (server, claim) of all copies on one host. Copies of one
+    server that never run together may share a claim, but only the whole claim (rebuild)."""
     found = []
     for at, (server, claim) in enumerate(claims):
         for other, earlier in claims[:at]:

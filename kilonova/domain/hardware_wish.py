@@ -1,4 +1,4 @@
-"""From a flavor's extra specs and an image's properties to what the guest asks of its host, by Nova's rules.
+"""Conversion of a flavor's extra specs and an image's properties to the guest's hardware request, by Nova's rules.
 
 A flavor speaks for the operator, an image for its maker: an image may say what the flavor leaves open, and never more
 than it allows. Whatever is wrong is refused with the key, the value and what would be right.
@@ -267,7 +267,7 @@ def _device(text: str, part: str, aliases: Sequence[PciAlias], affinity: str) ->
 
 
 def check_same_wish(flavor: Flavor, image: Mapping[str, str], image_id: str) -> None:
-    """A server that is made anew stays where it is: what it asks of its host cannot change with the image. Devices
+    """Refuse an image that asks for other hardware: a rebuilt server stays on its host. Devices are not compared: they
     come from the flavor alone, and an alias may have changed since."""
     specs = {key: value for key, value in flavor.extra_specs.items() if key != ALIAS}
     new = wish_of(flavor.vcpus, flavor.memory_mb, specs, image) or HardwareWish()

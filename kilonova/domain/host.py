@@ -31,7 +31,7 @@ def host_name_error(name: str) -> str:
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records say of a host, all by the database's clock."""
+    """The records of a host, all by the database's clock."""
 
     name: str
     last_seen: float
@@ -43,7 +43,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """How long heartbeats have been received without a gap (law 9); `since` > `until` means not at all."""
+    """The time in which heartbeats were received without a gap (law 9); `since` > `until` means not at all."""
 
     since: float
     until: float
@@ -70,7 +70,7 @@ class HostState(msgspec.Struct, frozen=True):
 
 
 def longest(seen: Iterable[Observation], now: float, down_after: float) -> Observation | None:
-    """Of the observers that receive up to now, the one that has done so for the longest time."""
+    """Return the observer that has received for the longest time, of those that receive up to now."""
     living = [one for one in seen if _is_receiving(one, now, down_after)]
     return max(living, key=lambda one: (one.until - one.since, one.until), default=None)
 

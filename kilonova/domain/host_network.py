@@ -1,4 +1,4 @@
-"""What a host knows about networks, and what its drivers get for a port."""
+"""A host's data about networks, and the ports and plugs that its drivers get."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class Plug(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the driver connects a guest's network device to."""
+    """The target that the driver connects a guest's network device to."""
 
     kind: str  # tap (of this name) | user (QEMU's own network) | none
     device: str = ""
@@ -152,7 +152,7 @@ class HostNetwork(Protocol):
         """Now, for `update`."""
 
     async def start(self) -> None:
-        """Find what is there and make of it what shall be."""
+        """Read the present state and change it to the wanted one."""
 
     async def stop(self) -> None:
         """Guests keep their networks; only DHCP and metadata pause."""
@@ -161,7 +161,7 @@ class HostNetwork(Protocol):
         """Before the guest's device is connected, and again before each start."""
 
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
-        """One port of this copy, or ("") all. A port that another copy uses stays."""
+        """Unplug one port of this copy, or all (""). A port that another copy uses stays."""
 
     async def update(self, document: NetworkDocument, asked_at: int) -> None:
         """Apply what a conductor knew at `asked_at` (a `moment`) or later. A port that was plugged after it stays; any

@@ -15,7 +15,7 @@ class DiskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the bytes go, and the token that lets them in."""
+    """The image that bytes are sent to, and the token for it."""
 
     image: str
     token: str
@@ -24,7 +24,7 @@ class UploadOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageContent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the image service knows of an image's bytes."""
+    """The image service's record of an image's bytes."""
 
     size: int  # bytes
     algorithm: str  # of the checksum, by hashlib's name
@@ -41,7 +41,7 @@ class ImageOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DiskRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the disks of a move go: the URL of the destination's agent, and the token that both hosts were given."""
+    """The route of a move's disks: the URL of the destination's agent, and the token that both hosts got."""
 
     url: str  # "": the destination takes no disks over the network
     token: str

@@ -1,5 +1,5 @@
-"""What is said to a simulated machine from outside, past its agent: as to a power controller, a console server, a disk
-port. Every simulated machine listens on a subject of its own, whichever process it lives in."""
+"""Orders to a simulated machine from outside, past its agent: as to a power controller, a console server, a disk
+port. Every simulated machine listens on its own subject, in whichever process it runs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class MachineAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How it is with the machine now; `refused` when the order made no sense, and then nothing was done."""
+    """The machine's state now; `refused` if the order made no sense, and then nothing was done."""
 
     power: bool = True
     link: bool = True

@@ -1,4 +1,4 @@
-"""What agents and conductors say to each other over the bus (JSON by msgspec)."""
+"""Messages between agents and conductors over the bus (JSON by msgspec)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What shall happen to one copy that a returning host reported, or owes."""
+    """The decision about one copy that a returning host reported, or owes."""
 
     server: str
     copy: int
@@ -72,7 +72,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True):
-    """Told to all conductors by a host whose heartbeat nobody answered: the one that got it may stand still."""
+    """Sent to all conductors by a host whose heartbeat was not answered: the conductor that got it may hang."""
 
     host: str
     session: str
@@ -137,7 +137,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class ConsoleQuestion(msgspec.Struct, frozen=True, tag="console"):
-    """What a guest has written; the answer is a text."""
+    """Asks for a guest's console output; the answer is a text."""
 
     server: str
     copy: int
@@ -158,7 +158,7 @@ class ConsoleOpened(msgspec.Struct, frozen=True):
 
 
 class HoldingsQuestion(msgspec.Struct, frozen=True, tag="holdings"):
-    """Which copies are on the host now; the answer is `Holdings`."""
+    """Asks for the copies on the host now; the answer is `Holdings`."""
 
 
 class Holdings(msgspec.Struct, frozen=True):
@@ -166,7 +166,7 @@ class Holdings(msgspec.Struct, frozen=True):
 
 
 class CacheOrder(msgspec.Struct, frozen=True, tag="cache"):
-    """Images that will be needed on this host; nobody waits for the answer."""
+    """Images that will be needed on this host; the sender does not wait for an answer."""
 
     images: list[str]
     orders: list[ImageOrder] = []  # of those that the image service has

@@ -50,14 +50,14 @@ class GuestCell(msgspec.Struct, frozen=True):
 
 
 class CellRules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What holds for every cell of a guest."""
+    """The rules for every cell of a guest."""
 
     thread_policy: str = ""  # one of THREAD_POLICIES; nothing means prefer
     page_size: str = ""  # one of PAGE_WORDS or a number of kB; nothing means the smallest, not told to the guest
 
 
 class CellClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a host gave for one guest cell."""
+    """The part of a host cell that one guest cell got."""
 
     cell: int  # of the host
     shared: tuple[int, ...] = ()  # the guest's numbers; they float over the cell's shared CPUs
@@ -68,7 +68,7 @@ class CellClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def host_cpus(self) -> tuple[int, ...]:
-        """Those nobody else may have."""
+        """The host's CPUs that no other guest may have."""
         return (*(cpu for _, cpu in self.pinning), *self.emulator)
 
 
@@ -111,7 +111,7 @@ def pages_for(memory_mb: int, page_kb: int) -> int:
 
 
 def fit_cell(free: FreeCell, wish: GuestCell, rules: CellRules, emulator: int = 0) -> CellClaim | str:
-    """What the host's cell gives for it, or why it cannot. `emulator`: dedicated CPUs beyond the guest's own."""
+    """Return the host cell's claim for it, or why it cannot. `emulator`: dedicated CPUs beyond the guest's own."""
     host = free.host
     if len(wish.shared) > free.shared:
         return f"cell {host.id} needs {len(wish.shared)} shared CPUs, {max(free.shared, 0)} free of {len(host.shared)}"
@@ -173,11 +173,11 @@ def _asked(wanted: str) -> str:
 
 
 def seat(fitting: Sequence[Sequence[int]]) -> list[int] | None:
-    """One place for each guest cell, no place twice: `fitting` lists the places of each, the best first."""
+    """Return one place for each guest cell, no place twice: `fitting` lists the places of each, the best first."""
     taken: dict[int, int] = {}  # place → who sits there
 
     def place(who: int, seen: set[int]) -> bool:
-        """On the best free place; only when there is none does another one move."""
+        """Take the best free place; only if there is none, move another one."""
         free = next((at for at in fitting[who] if at not in taken), None)
         if free is not None:
             taken[free] = who

@@ -1,5 +1,5 @@
-"""What a server owns in placement, told from its own records (DESIGN section 5). Audit, tests and simulation compare
-it with what placement says.
+"""The allocations that a server owns, by its own records (DESIGN section 5). Audit, tests and simulation compare them
+with placement's.
 
 Owned = what the server was given for its host: its flavor on the host's own provider, unless its record says otherwise
       + what it was given for the source of each open resize or migration (held by the migration), unless the source was
@@ -54,7 +54,7 @@ class OpenEvacuation:
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One consumer's part of what an abandoned step left."""
+    """One consumer's part of an abandoned step's remains."""
 
     consumer: str
     provider: str
@@ -71,7 +71,7 @@ def shares_in(held: Owned) -> list[Share]:
 
 
 def left_by(findings: Iterable[OwnerRow]) -> Owned:
-    """What steps that were abandoned left in placement, by the findings that nobody has settled."""
+    """Return the allocations that abandoned steps left in placement, by the findings that are not settled."""
     found: Owned = {}
     for finding in findings:
         for share in msgspec.json.decode(finding["holds"], type=list[Share]):
@@ -80,7 +80,7 @@ def left_by(findings: Iterable[OwnerRow]) -> Owned:
 
 
 def may_hold(held: Mapping[Place, Any], expected: Mapping[Place, Any], left: Mapping[Place, Any]) -> bool:
-    """Whether all that a consumer holds is its own, or was left to it by an abandoned step."""
+    """Return whether all that a consumer holds is its own, or was left to it by an abandoned step."""
     return all(amounts in (expected.get(place), left.get(place)) for place, amounts in held.items())
 
 
@@ -105,7 +105,7 @@ def _add(found: Owned, consumer: str, holder: str, shares: Shares) -> None:
 
 
 def shares_of(host: str | None, flavor: str, claimed: str | None) -> Shares:
-    """Of a host, by the records: `claimed` is only there when it is not simply the flavor on the host's provider."""
+    """Return the shares at a host by the records; `claimed` is None if it is the flavor on the host's provider."""
     if host is None:
         return {}
     recorded: Shares = from_json(claimed, {})

@@ -9,8 +9,8 @@ _POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def page_kb(text: str) -> int:
-    """0 when it is no size, or no whole number of kB. A bare number is kB; otherwise all units are powers of 1024, as
-    page sizes are, and a small b stands for bits."""
+    """Return the size in kB; 0 if it is not a size, or not a whole number of kB. A bare number is kB; otherwise units
+    are powers of 1024, as page sizes are, and a small b means bits."""
     match = _SIZE.fullmatch(text)
     if match is None:
         return 0

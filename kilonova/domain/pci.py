@@ -66,7 +66,7 @@ class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PciSpec(msgspec.Struct, frozen=True):
-    """One sort of device that will do."""
+    """One kind of acceptable device."""
 
     vendor_id: str
     product_id: str
@@ -93,7 +93,7 @@ class DeviceClaim(msgspec.Struct, frozen=True):
 
 
 class Nearness:
-    """How the chosen NUMA cells of a guest stand to devices. `cells` None: it has none, and any device is near."""
+    """The distance of devices from a guest's chosen NUMA cells. `cells` None: it has none, and any device is near."""
 
     def __init__(self, cells: Collection[int] | None, sockets: Mapping[int, int]) -> None:
         self._cells = cells
@@ -120,7 +120,7 @@ def is_address(text: str) -> bool:
 
 
 def usable(devices: Iterable[PciDevice], specs: Sequence[DeviceSpec]) -> tuple[PciDevice, ...]:
-    """Those that the operator lets guests have."""
+    """Return the devices that guests may have, by the operator's specs."""
     return tuple(device for device in devices if any(spec.matches(device) for spec in specs))
 
 
@@ -169,7 +169,8 @@ def _cards(wishes: list[DeviceWish], free: Sequence[PciDevice], near: Nearness) 
 
 
 def _match(wishes: list[DeviceWish], free: Sequence[PciDevice], near: Nearness) -> list[PciDevice] | None:
-    """Each a device of its own; wishes may overlap. A card and its functions never meet here: cards are given first."""
+    """Return one device per wish, or None; wishes may overlap. Cards are given first, so a card and its functions
+    never compete here."""
     order = sorted(range(len(free)), key=lambda at: (near.distance(free[at]), free[at].address))
     places = seat([[at for at in order if _suits(wish, free[at], near)] for wish in wishes])
     return None if places is None else [free[at] for at in places]

@@ -13,22 +13,22 @@ _STEERING_IN_JSON = re.compile(f"[{_BEYOND_ASCII}]")
 
 
 def visible(text: str) -> str:
-    """One line, whatever the text has in it."""
+    """Return the text as one line, with control characters escaped."""
     return _STEERING.sub(_escaped, text)
 
 
 def visible_cell(text: str) -> str:
-    """A value of CSV, which may have several lines."""
+    """Return a CSV value, which may have several lines, with control characters escaped."""
     return _STEERING_IN_CELLS.sub(_escaped, text)
 
 
 def visible_json(document: str) -> str:
-    """JSON that says the same: its strings have escapes of their own, which every reader takes back."""
+    """Return equivalent JSON with control characters as JSON's own escapes, which every reader decodes."""
     return _STEERING_IN_JSON.sub(_unicode, document)
 
 
 def is_visible(document: str) -> bool:
-    """Whether a document that escapes the controls of ASCII itself has no others."""
+    """Return whether a document, in which ASCII's controls are escaped, has no other control characters."""
     return _STEERING_IN_JSON.search(document) is None
 
 

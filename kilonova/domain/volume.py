@@ -6,7 +6,7 @@ import msgspec
 
 
 class BootSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a volume that is made for a server shall hold. At most one of the three; none: nothing."""
+    """The initial content of a volume that is made for a server. At most one of the three; none: empty."""
 
     image_id: str = ""
     snapshot_id: str = ""
@@ -14,7 +14,7 @@ class BootSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
-    """How a volume stands, for whoever waits until it can be used."""
+    """The state of a volume, for callers that wait until it can be used."""
 
     id: str
     status: str
@@ -38,7 +38,7 @@ class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotState(msgspec.Struct, frozen=True, kw_only=True):
-    """How a snapshot of a volume stands, for whoever waits until it can be used."""
+    """The state of a volume's snapshot, for callers that wait until it can be used."""
 
     id: str
     status: str
@@ -83,8 +83,8 @@ class WantedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of a server's volumes, as the server's own row has it. It stands there from the moment the request was
-    accepted until the volume is released."""
+    """One of a server's volumes, as recorded in the server's own row, from the acceptance of the request until the
+    volume is released."""
 
     id: str  # as the API shows it: bdm_uuid
     volume_id: str
@@ -103,7 +103,7 @@ def server_volumes(document: str | bytes | None) -> list[ServerVolume]:
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What a simulated host asks of a volume: to read it, or (with a text) to write to it."""
+    """A simulated host's request to read a volume, or (with a text) to write to it."""
 
     attachment: str
     secret: str

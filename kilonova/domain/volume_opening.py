@@ -1,4 +1,4 @@
-"""How a host asks for the bytes of a volume, and what it is answered. Both travel over the bus."""
+"""A host's request for the bytes of a volume, and the response. Both travel over the bus."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class VolumeOpening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrownVolume(msgspec.Struct, frozen=True):
-    """A host is told that a volume of a guest is larger now."""
+    """Informs a host that a volume of a guest is larger now."""
 
     attachment: str
     size: int  # GB
 
 
 class OpenedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where the volume is served: a socket of this machine, or an address that asks for TLS with the secret as its
+    """The endpoint of a volume: a socket of this machine, or an address that requires TLS with the secret as its
     pre-shared key."""
 
     export: str = ""

@@ -116,8 +116,8 @@ async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Step, Go]:
 
 
 async def _check(engine: Engine, tx: Tx, op: Op, row: Row, step: Step, go: Go) -> None:
-    """Only what was refused for good or often enough, by somebody who is not at it now, and never a copy that may run
-    on a host that nobody has declared down."""
+    """Refuse unless the step failed for good or often enough and nobody is trying it now; never abandon a copy that
+    may run on a host that is not declared down."""
     host = await judge_host(tx, go.target.host, engine.limits.service_down_time) if go.target.host else None
     if not op.course.stuck:
         waits = f"it waits for {op.waiting_for}" if op.waiting_for else f"it is {op.state}"
@@ -145,7 +145,7 @@ async def _check(engine: Engine, tx: Tx, op: Op, row: Row, step: Step, go: Go) -
 
 
 async def _held(engine: Engine, seen: _Seen) -> str:
-    """What placement holds for the server and its migration, if that is what the step is about."""
+    """Return the allocations of the server and its migration as JSON if the step is about claims."""
     if not seen.step.claims:
         return "[]"
     facts, servers = seen.facts, seen.op.params.get("servers", ())

@@ -1,6 +1,6 @@
 """Accepting a request is one transaction: checks, the server's turn and task_state, the operation, its first step.
 
-Nothing is stored when `check` refuses; whoever loses a race gets `Refused` with the state that won (never a 500)."""
+Nothing is stored when `check` refuses; the loser of a race gets `Refused` with the state that won (never a 500)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants of a server in a cell."""
+    """A request for an operation on a server in a cell."""
 
     kind: str
     server_id: str
@@ -105,7 +105,7 @@ async def _until_still(engine: Engine, journal: Store, body: Body[Accepted]) -> 
 async def _accept(
     engine: Engine, tx: Tx, journal: Store, ask: Ask, operation_id: str, *, looking: bool
 ) -> tuple[Accepted, str]:
-    """What was accepted, and the host that has the first step ("" for CONTROL). `looking`: it may be there already."""
+    """Return what was accepted and the host of the first step ("" for CONTROL). `looking`: it may exist already."""
     now = engine.world.clock.now()
     operation = engine.operation(ask.kind)
     earlier = await _earlier(tx, ask, operation_id, now) if looking else await claim_key(tx, ask, now)
@@ -306,7 +306,7 @@ async def supersede(tx: Tx, old: Op, operation: Operation, heir: str, now: float
 
 
 def _has_no_way_back(operation: Operation, op: Op) -> bool:
-    """The step that gave it up was taken; perhaps it is done and nobody has heard of it (law 8)."""
+    """Return whether a step of no return was taken; it may be done although its report is missing (law 8)."""
     if not op.committed or op.course.mode != FORWARD:
         return False
     step = operation.step(op.course.at)

@@ -50,8 +50,8 @@ async def take_request(tx: Tx, request: Row, heir: str, by: Operation, now: floa
 
 
 def places_of(placing: Op) -> list[str]:
-    """Where it was claimed last (what came before was undone, and is fenced there); cell0 while it is being buried, or
-    has not left it yet."""
+    """Return the cell of the last claim (earlier ones were undone and are fenced there), and cell0 while the server
+    is being buried there or has not left it yet."""
     claimed = placing.facts.get("cell")
     buried = placing.course.mode == ENDING or placing.facts.get("from_cell0")
     return [*([claimed] if claimed else []), *([CELL0] if buried else [])]

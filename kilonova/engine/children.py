@@ -36,12 +36,12 @@ async def tell_parent(engine: Engine, journal: Store, parent: str) -> None:
 
 
 def was_called(step: Row) -> bool:
-    """Whether a child has ended since the parent's step was taken: the parent may have looked before that."""
+    """Return whether a child has ended since the parent's step was taken: the parent may have looked before that."""
     return bool(step["state"] == "taken" and step["taken_at"] is not None and step["not_before"] > step["taken_at"])
 
 
 async def require_forward(tx: Tx, parent: str) -> None:
-    """For a child that begins: its parent goes forward, and cannot be cancelled before this transaction has ended."""
+    """Raise unless the parent of a new child goes forward; lock it against a cancel until this transaction ends."""
     op = await log.load(tx, parent, lock=True)
     if op is None or not op.is_live or op.course.mode != FORWARD:
         raise Superseded(f"operation {parent} begins no more children")

@@ -35,7 +35,7 @@ LONG = ("decision", "plan")  # results that stay in the row of their step
 
 @dataclass
 class Outcome:
-    """How a step ended: a result, or a problem, or settled without being done (its host was declared down)."""
+    """The outcome of a step: a result, or a problem, or settled without being done (its host was declared down)."""
 
     result: dict[str, Any] | None = None
     problem: Problem | None = None
@@ -43,7 +43,7 @@ class Outcome:
 
 
 class Reporter(NamedTuple):
-    """Who has reported a step, and may be given the next one with the answer."""
+    """The host session that reported a step; the response may give it the next one."""
 
     host: str
     session: str
@@ -51,7 +51,7 @@ class Reporter(NamedTuple):
 
 @dataclass
 class Next:
-    """Where the operation stands after a commit."""
+    """The position of an operation after a commit."""
 
     op: Op
     step: Step | None = None
@@ -188,7 +188,7 @@ async def _conclude(
 
 
 async def _do_at_once(engine: Engine, tx: Tx, op: Op, move: Go | End, ctx: Context) -> tuple[Go | End, Context]:
-    """Steps that need no commit of their own; returns what comes after them. One that fails is left to a worker."""
+    """Do the steps that need no separate commit and return the move after them. A worker repeats one that fails."""
     operation = engine.operation(op.kind)
     while isinstance(move, Go) and move.way == "do" and operation.step(move.step).at_once:
         step = operation.step(move.step)
@@ -206,7 +206,7 @@ async def _do_at_once(engine: Engine, tx: Tx, op: Op, move: Go | End, ctx: Conte
 
 
 async def _next_turn(tx: Tx, op: Op, ctx: Context) -> None:
-    """Another destination is a turn of its own: its copy gets a number that no other copy ever had (law 4)."""
+    """Begin a new turn for another destination: its copy gets a number that no other copy ever had (law 4)."""
     op.turn += 1
     if not await rows.change(tx, cell.servers, {"turn": op.turn}, id=op.server_id, turn=op.turn - 1):
         raise Superseded(f"server {op.server_id} has left turn {op.turn - 1}")
@@ -287,7 +287,7 @@ async def advance(
     stood: Stood | None = None,
 ) -> Next:
     """Store the next step, or the end. A step of CONTROL or of the `reporter` is taken in the same transaction.
-    `ordinal`: as it is stored, where steps were done since. `stood`: where the operation was, if others are told."""
+    `ordinal`: the stored one, if steps were done since. `stood`: the position before, if notifications are sent."""
     host_before = ctx.server.host if ctx.server is not None else None
     following = await _advance(engine, tx, journal, op, move, ctx, now, reporter, ordinal)
     if stood is not None:
@@ -338,7 +338,7 @@ async def _advance(
 
 
 def _taker(engine: Engine, following: Next, reporter: Reporter | None) -> str | None:
-    """Who takes the step in this transaction; None: it is ready, for whoever comes."""
+    """Return the worker that takes the step in this transaction; None: the step is ready for any."""
     step, go = following.step, following.go
     assert step is not None and go is not None
     if following.is_mine:
@@ -410,7 +410,7 @@ async def _look_again(tx: Tx, ctx: Context) -> None:
 
 
 async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Problem) -> Next:
-    """Turn back from wherever it stands; the caller has locked the row and checked that it may."""
+    """Turn back from the current step; the caller has locked the row and checked that the operation may."""
     now = engine.world.clock.now()
     await log.end_step(tx, op.id, op.ordinal, "dropped")
     if has_servers(journal):

@@ -1,5 +1,5 @@
-"""What a host needs to reach a guest's volumes, plug its ports and fetch its image. It is asked for when a step is
-handed out, outside of its transaction: another database knows it, and the secrets in it stand in no journal."""
+"""Data that a host needs to reach a guest's volumes, plug its ports and fetch its image. It is read when a step is
+handed out, outside of its transaction: it is in another database, and its secrets are never written to a journal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def with_ports(world: World, guest: GuestSpec, *, filters: bool) -> GuestS
 
 
 async def ports_of(world: World, servers: Sequence[str], *, filters: bool) -> dict[str, list[GuestPort]]:
-    """By server, as they are now: the server's own row may be out of date."""
+    """Return the current ports by server: the server's own row may be out of date."""
     return {} if world.network is None else await world.network.guest_ports(servers, members=filters)
 
 
@@ -53,8 +53,8 @@ async def with_volumes(world: World, guest: GuestSpec, host: str) -> GuestSpec:
 
 
 async def _connected(volumes: VolumeService, one: GuestVolume, host: str) -> GuestVolume | None:
-    """Without a connection where there is none, or only another host's: that one's secret is nobody else's. None: an
-    administrator has removed the attachment (os-force_detach), so the guest goes without; not without its root disk."""
+    """Return the volume with its connection if that is this host's: another host's secret is never passed on. None:
+    an administrator removed the attachment (os-force_detach); the guest goes without, except for its root disk."""
     try:
         connection = await volumes.connection(one.attachment)
     except Refused:

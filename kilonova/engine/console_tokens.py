@@ -18,7 +18,7 @@ LONGEST = 2048  # characters; nothing longer was ever issued
 
 
 class ConsoleTicket(msgspec.Struct, frozen=True, array_like=True):
-    """What a token is good for. It is sealed, not only signed: users do not learn the names of hosts."""
+    """The content of a console token. It is sealed, not only signed: users do not learn the names of hosts."""
 
     server: str
     host: str
@@ -32,7 +32,7 @@ def issue_console(seal: Seal, ticket: ConsoleTicket) -> str:
 
 
 def _fernet(seal: Seal) -> Fernet:
-    """With its own key: what was sealed for another purpose is not a token."""
+    """Return a cipher with its own key, so that data sealed for another purpose is not a token."""
     return Fernet(base64.urlsafe_b64encode(seal.derive(PURPOSE)))
 
 

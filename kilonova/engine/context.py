@@ -1,5 +1,5 @@
-"""What a step sees: the operation's facts, the server, the world, and a list of row changes for its finishing
-transaction. A step never opens a transaction on its own journal's database: what it changes there is committed together
+"""The context of a step: the operation's facts, the server, the world, and a list of row changes for its finishing
+transaction. A step never opens a transaction on its own journal's database: its changes there are committed together
 with its result and the next step, or not at all."""
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Newborn:
 
 @dataclass
 class Subject:
-    """What `check` may look at: everything was read in the accepting transaction."""
+    """The input of `check`, all read in the accepting transaction."""
 
     server: Server | None
     host: HostState | None  # the server's own host
@@ -137,7 +137,7 @@ class Context:
         self.changes.append(change)
 
     def set_copy(self, copy: int, host: str, state: str, claim: HostClaim | None = None) -> None:
-        """`claim`: what the host says the copy holds of its hardware; without one, what was told before stands."""
+        """Record a copy. `claim`: the hardware that the copy holds, by its host; None keeps the recorded claim."""
 
         async def change(tx: Tx, now: float) -> None:
             await rows.put_or_change(
@@ -164,7 +164,7 @@ class Context:
         self._claims_change(host)
 
     def forget_planned_copy(self, copy: int, host: str) -> None:
-        """The copy that was going to be made, if nobody has begun to."""
+        """Remove the record of a planned copy if nobody has begun to make it."""
 
         async def change(tx: Tx, now: float) -> None:
             await rows.remove(tx, cell.copies, server_id=self.server_id, copy=copy, host=host, state="making")
@@ -173,7 +173,7 @@ class Context:
         self._claims_change(host)
 
     def _claims_change(self, host: str) -> None:
-        """Whoever chooses a host looks again at this one; most servers ask nothing of its hardware."""
+        """Let the scheduler read this host again; most servers need nothing of its hardware."""
         if self._needs_hardware():
 
             async def change(tx: Tx, now: float) -> None:
@@ -182,7 +182,7 @@ class Context:
             self.changes.append(change)
 
     def _needs_hardware(self) -> bool:
-        """Whether the flavor asks for hardware of a host; of a resize, one of the two."""
+        """Return whether the flavor (in a resize, either flavor) asks for hardware of a host."""
         flavors = [self.server.flavor] if self.server is not None else []
         if "new_flavor" in self.facts:
             flavors += [flavor_from(self.facts["old_flavor"]), flavor_from(self.facts["new_flavor"])]

@@ -54,7 +54,7 @@ class Engine:
         await self.world.bus.cast(subject, body)
 
     def wake_in(self, seconds: float, journal: str, operation_id: str) -> None:
-        """As `wake`, after a while; a process that ends before loses it."""
+        """Call `wake` after a delay; lost if the process ends before."""
         task = asyncio.create_task(self._wake_after(seconds, journal, operation_id))
         self._waking.add(task)
         task.add_done_callback(self._waking.discard)

@@ -1,4 +1,4 @@
-"""What comes next: a pure function of where an operation stands and how its step ended."""
+"""The next step: a pure function of an operation's position and of the outcome of its step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Course(msgspec.Struct, kw_only=True):
-    """Where an operation stands."""
+    """The position of an operation."""
 
     mode: str = FORWARD
     at: str = ""  # the step it is at
@@ -131,7 +131,7 @@ def _insist(course: Course, problem: Problem, done: Go) -> Go:
 def after_abandon(
     operation: Operation, course: Course, facts: dict[str, Any], way: str, problem: Problem, committed: bool
 ) -> Go | End:
-    """That entry is skipped; the rest is done as usual, and then it has failed."""
+    """Skip that entry and do the rest as usual; the operation then ends as failed."""
     course.problem = problem
     if course.mode in (INHERIT, REWIND):
         course.mode = BACK
@@ -139,7 +139,8 @@ def after_abandon(
 
 
 def _with_earlier(earlier: Problem | None, problem: Problem) -> Problem:
-    """That nothing else fits says little without why the first destination did not do."""
+    """Return the problem with the earlier one in its text: "no other host fits" alone does not say why the first
+    destination failed."""
     if earlier is not None and earlier.code == ABANDONED:
         text = f"{earlier.message} Then {problem.step} failed: {problem.message}"
         kept: Problem = msgspec.structs.replace(earlier, message=text)

@@ -1,4 +1,4 @@
-"""What a host owes: work that could not be done because it did not answer (law 7). It pays when it returns."""
+"""Debts of a host: work that could not be done because it did not answer (law 7). It pays when it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API keeps with a server, changed by an operation."""
+"""The API's details of a server, changed by an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an abandoned step left: shown, and the server's, until an operator settles it (law 17); and who said so."""
+"""Remains of an abandoned step: shown, and the server's, until an operator settles them (law 17); and who did."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def put_finding(tx: Tx, op: Op, kind: str, go: Go, word: Intervention, lef
 
 
 async def settle(store: Store, finding_id: str, cause: Cause, reason: str, now: float) -> None:
-    """What was left is nobody's from here on: the next audit frees it, and its host looks again at what it has."""
+    """Settle a finding: its remains have no owner now, the next audit frees them, and the host checks its guests."""
 
     async def body(tx: Tx) -> None:
         row = await rows.fetch(tx, findings, lock=True, id=finding_id)

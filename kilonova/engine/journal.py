@@ -90,8 +90,8 @@ async def load(tx: Tx, operation_id: str, *, lock: bool = False) -> Op | None:
 
 
 async def is_unchanged(tx: Tx, op: Op) -> bool:
-    """Locks the row as `load` does; True while it is as whoever wrote it last has it in memory. Reading it whole and
-    decoding it would cost five times as much, and a create finishes nine steps."""
+    """Lock the row as `load` does and return whether it still equals `op`, as its last writer has it in memory.
+    Reading and decoding the whole row would cost five times as much, and a create finishes nine steps."""
     row = await tx.one(_STANDING, id=op.id)
     if row is None or not row["live"]:
         return False
@@ -244,7 +244,7 @@ async def due_in(tx: Tx, seconds: float) -> float:
 
 
 async def is_due(tx: Tx, row: Row) -> bool:
-    """As DUE, of a step that was read."""
+    """Return whether a step that was read is due, by the same rule as DUE."""
     if not row["not_before"]:
         return True
     ahead: float = row["not_before"] - await tx.now()

@@ -1,7 +1,7 @@
-"""What a lost cell had, made again in the empty database that takes its place: `kilonova db lost` (law 15).
+"""Records of a lost cell, made again in the empty database that takes its place: `kilonova db lost` (law 15).
 
-Control knows its servers and hosts, placement what they hold. What a server's guest is, its host reports: where the
-claim says that the guest is there, it is adopted (conductor/lost_guests.py); every other guest goes to quarantine.
+Control knows its servers and hosts, placement their allocations. Hosts report the guests: a guest on the host that has
+the server's claim is adopted (conductor/lost_guests.py); every other guest goes to quarantine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Remade(NamedTuple):
 
 async def remake(stores: OpenStores, word: Row) -> Remade:
     """Put the records of servers and hosts into the new database, then let every process use it. Repeating it is
-    harmless: what is there stays."""
+    harmless: existing records stay."""
     name: str = word["name"]
 
     async def mapped(tx: Tx) -> list[str]:

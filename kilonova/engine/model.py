@@ -1,5 +1,5 @@
-"""What an operation is made of: places, steps, and the operation itself. Operation files use nothing else of the engine
-but these and `Context`."""
+"""The building blocks of an operation: places, steps, and the operation itself. Operation files use nothing else of the
+engine but these and `Context`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Facts = dict[str, Any]
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a step runs and on which copy; host "" is CONTROL."""
+    """The host that a step runs on, and the copy; host "" is CONTROL."""
 
     host: str
     copy: int = 0
@@ -102,7 +102,7 @@ class Step:
         return (self.event,) if isinstance(self.event, str) else self.event
 
     def ends_copy(self, way: str) -> bool:
-        """Whether it stops or removes a copy: if that is skipped, the host owes it (law 17)."""
+        """Return whether it stops or removes a copy: if that is skipped, the host owes it (law 17)."""
         return (self.starts_guest or self.undo_debt) if way == "undo" else self.when_declared == DEBT
 
 
@@ -116,7 +116,7 @@ class Retired:
 
 @dataclass(frozen=True)
 class Notification:
-    """What others are told of an operation, by Nova's name `instance.<name>.<phase>` (engine/notifications.py)."""
+    """A notification about an operation, by Nova's name `instance.<name>.<phase>` (engine/notifications.py)."""
 
     name: str
     begins: str = ""  # the step that begins it; "": the operation's acceptance
@@ -161,11 +161,11 @@ class Operation:
         return False
 
     def outlook(self, subject: Subject, facts: Facts) -> Facts:
-        """For a dry run: what happens to each disk (kept, lost, re-created) and what is claimed."""
+        """Return, for a dry run, what happens to each disk (kept, lost, re-created) and what is claimed."""
         return {}
 
     def words_for(self, problem: Problem) -> str:
-        """What the owner may read when a step failed; the whole reason is for the administrator."""
+        """Return the text that the owner may read when a step failed; the whole reason is for the administrator."""
         return self.safe_words
 
     def settle(self, ctx: Context) -> None:
@@ -195,7 +195,7 @@ class Operation:
         return self._by_name[name]
 
     def position_of(self, name: str) -> int:
-        """Of a step in the course; a retired one stands where it led to."""
+        """Return a step's position in the course; a retired step has the position of the step it led to."""
         return self._positions[name]
 
     def position_after(self, name: str) -> int:

@@ -58,7 +58,7 @@ def moment(at: float | None) -> str | None:
 
 
 def instance_payload(row: Row | Mapping[str, Any], cause: Cause, name: str, problem: Problem | None) -> Payload:
-    """Of the server as its row is. `name`: create, rebuild and rebuild_scheduled have keys of their own."""
+    """Return the payload of a server's row. `name`: create, rebuild and rebuild_scheduled have additional keys."""
     details, flavor = details_from(row["details"]), flavor_from(row["flavor"])
     data = {**_of_row(row), **_of_details(details), **_of_cause(cause)}
     data["flavor"] = flavor_payload(flavor)
@@ -201,7 +201,7 @@ def flavor_payload(flavor: Flavor) -> Payload:
 
 
 def exception_payload(problem: Problem) -> Payload:
-    """A step takes the place of the function; there is no traceback, the operation's journal has more."""
+    """Return the payload of a problem, with the step as its function; no traceback: the journal has the details."""
     return nova_object(
         "ExceptionPayload",
         {

@@ -1,8 +1,8 @@
-"""What an operation tells others, by Nova's names. Each notification is a row of the journal's database, written in the
-transaction that makes it true: nothing is told that did not happen, and what happened is told although a process dies.
+"""Notifications of an operation, by Nova's names. Each is a row of the journal's database, written in the transaction
+that makes it true: nothing is sent that did not happen, and what happened is sent even if a process dies.
 The senders beside the conductors do the rest (kilonova/notifications).
 
-Where an operation stood before and where it stands now says what to tell, so that nothing has to be remembered."""
+An operation's positions before and after a transaction decide what to send, so that nothing has to be remembered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMESPACE = uuid.UUID("5b2d4a3e-6a4f-5d0b-9d51-7c1f3c2f8e10")  # of message ids
 
 
 class Stood(NamedTuple):
-    """Where an operation stood before a transaction."""
+    """The position of an operation before a transaction."""
 
     mode: str
     at: str
@@ -39,7 +39,7 @@ class Stood(NamedTuple):
 
 
 def standing_of(engine: Engine, op: Op) -> Stood | None:
-    """None: nothing is told to anybody."""
+    """Return the operation's position; None if notifications are off."""
     return _stood(op.course) if engine.limits.notifier else None
 
 
@@ -48,7 +48,7 @@ def _stood(course: Course) -> Stood:
 
 
 class Teller:
-    """Of one operation in one transaction."""
+    """The writer of one operation's notifications in one transaction."""
 
     def __init__(self, engine: Engine, tx: Tx, journal: Store, op: Op, host_before: str | None = None) -> None:
         self.engine, self.tx, self.journal, self.op = engine, tx, journal, op
@@ -92,14 +92,14 @@ class Teller:
                 await self.tell(one, START)
 
     async def _finish(self, before: int, now: int, end: End | None) -> None:
-        """Steps that are told of by themselves."""
+        """Send the notifications that end with a step."""
         for one in self.operation.notifications:
             if one.ends and before <= self._position(one.ends) < (now if end is None else now + 1):
                 await self.tell(one, END)
 
     async def _fail(self, position: int, problem: Problem | None, *, is_last: bool) -> None:
-        """Failed on a host, or before one was found: that is told when no other is tried. An operation that has more
-        to do then tells it at its end."""
+        """Send a failure on a host, or one before a host was found if no other is tried. An operation that has more
+        to do then sends it at its end."""
         if problem is None:
             return
         failing = [one for one in self.operation.notifications if one.fails_from]
@@ -150,7 +150,7 @@ class Teller:
         await self._put(f"compute_task.{self.operation.task}.error", publisher, payload, SEVERE)
 
     async def _server(self) -> Row | Mapping[str, Any] | None:
-        """As this transaction leaves it."""
+        """Return the server's row as this transaction leaves it."""
         if self._row is None:
             self._row = await self._read()
         return self._row
@@ -189,7 +189,8 @@ class Teller:
 
 
 def new_message_id(engine: Engine) -> str:
-    """Of what is told without an operation, made before the transaction since that may run again; "": nothing is."""
+    """Return an id for a notification without an operation, made before the transaction since that may run again;
+    "": notifications are off."""
     return engine.world.ids.uuid() if engine.limits.notifier else ""
 
 

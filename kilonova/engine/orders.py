@@ -28,7 +28,7 @@ def may_run(server: Server | None, step: Step, go: Go) -> bool:
 async def order_for(
     engine: Engine, tx: Tx, journal: Store, op: Op, step: Step, go: Go, server: Server | None
 ) -> StepOrder:
-    """Of a step that is taken in this transaction, to be sent once it is committed."""
+    """Return the order for a step that is taken in this transaction, to be sent once it is committed."""
     owner = await log.load(tx, go.owner) if go.owner else None
     facts = owner.facts if owner else op.facts
     copy = go.target.copy
@@ -57,7 +57,7 @@ async def _guest_secrets(engine: Engine, tx: Tx, op: Op, server: Server | None) 
 
 
 def _tokens(engine: Engine, journal: Store, op: Op, step: Step, go: Go, server: Server | None) -> dict[str, str]:
-    """What lets the host have or give bytes, while it does this step."""
+    """Return the tokens with which the host may fetch or send bytes while it does this step."""
     if go.way != "do":
         return {}
     seal, host, facts = engine.seal, go.target.host, op.facts

@@ -41,8 +41,8 @@ async def answer_with(engine: Engine, journal: Store, following: Next, *, filter
 
 
 async def find_begun(engine: Engine, tx: Tx, journal: Store, operation_id: str) -> Next | None:
-    """Where an operation stands that this worker began in a transaction whose COMMIT was unknown (law 12); None when
-    others have its step, or nobody."""
+    """Return the position of an operation that this worker began in a transaction whose COMMIT was unknown (law 12);
+    None if another worker has its step, or none."""
     op = await log.load(tx, operation_id)
     row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
     if op is None or row is None or row["heir_of"] or not row["open"]:

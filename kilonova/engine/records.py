@@ -1,4 +1,4 @@
-"""What the API shows of an operation: action, events, fault. Written by the engine from the steps, with Nova's names,
+"""The API's view of an operation: action, events, fault. Written by the engine from the steps, with Nova's names,
 so that no operation file repeats them. Only cells have these tables; `place` in control has none."""
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ async def action_failed(tx: Tx, op: Op, now: float) -> None:
 
 
 def event_position(ordinal: int, nth: int = 0) -> int:
-    """Of the nth event of the step with this ordinal. Two events may begin at the same time, and clocks go back."""
+    """Return the position of a step's nth event. Two events may begin at the same time, and clocks go back."""
     return ordinal * MOST_EVENTS + nth
 
 
 async def events_started(tx: Tx, op: Op, events: Sequence[str], host: str, now: float) -> None:
-    """A step tried again keeps its first start and opens its events anew."""
+    """Open the events of a step. A repeated step keeps its first start and opens its events again."""
     for nth, event in enumerate(events):
         await rows.put_or_change(
             tx,
@@ -72,7 +72,7 @@ async def events_finished(tx: Tx, op: Op, events: Sequence[str], problem: Proble
 
 
 async def interrupted(tx: Tx, op: Op, why: str, now: float) -> None:
-    """The operation leaves its step in the middle: nobody will come back to say how that ended."""
+    """Close the open events as errors: the operation leaves its step, and no report of it will follow."""
     values = {"finished_at": now, "result": "Error", "details": why}
     if await rows.change(tx, cell.action_events, values, operation_id=op.id, finished_at=None):
         await action_failed(tx, op, now)

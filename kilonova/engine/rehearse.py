@@ -28,7 +28,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen. `problem` is set when the plan finds that it cannot."""
+    """The result of a dry run. `problem` is set if the plan finds that the operation would fail."""
 
     operation: str
     server: str
@@ -65,7 +65,7 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
 async def plan_only(
     engine: Engine, journal: Store, operation: Operation, op: Op, server: Server | None
 ) -> tuple[Facts, Problem | None]:
-    """What the first step finds, where that is the plan; or why it would fail."""
+    """Return the facts that the first step finds if it is the plan, or the problem that it would fail with."""
     first = operation.steps[0]
     if not first.plan:
         return {}, None

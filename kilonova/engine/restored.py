@@ -102,7 +102,7 @@ _WORKERS = Sql(delete(control.workers))
 
 
 class RestoreReport(NamedTuple):
-    """What was done in one database."""
+    """The changes made in one database."""
 
     name: str
     before: int
@@ -202,7 +202,7 @@ async def _protect_servers(tx: Tx, era: int) -> int:
 
 
 async def _fail_unplaced(tx: Tx, era: int) -> None:
-    """Nobody looks for a host for them any more: they can be deleted."""
+    """Put servers without a host into ERROR: they are no longer scheduled, and can be deleted."""
     for row in await tx.all(_REQUESTS):
         server = {**from_json(row["server"], {}), "vm_state": ERROR, "task_state": None}
         values = {"turn": era * TURNS, "server": to_json(server)}

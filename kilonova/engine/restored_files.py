@@ -47,7 +47,7 @@ _NOTES = (Sql(delete(volume_files_to_remove)), Sql(delete(image_files_to_remove)
 
 
 async def end_file_work(tx: Tx, now: float) -> list[str]:
-    """In control: returns a sentence for each volume, snapshot and image whose work was ended. Repeating it is
+    """Return a sentence for each volume, snapshot and image in control whose work was ended. Repeating it is
     harmless."""
     ended = [await _end_volume(tx, row, now) for row in await tx.all(_VOLUMES)]
     ended += [await _end_snapshot(tx, row, now) for row in await tx.all(_SNAPSHOTS)]

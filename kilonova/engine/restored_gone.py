@@ -1,6 +1,6 @@
-"""Hosts that an operator declared gone, and that a cell from before that word still records.
+"""Hosts that an operator declared gone, and that a cell restored from before that still records.
 
-The word stands in control. No agent will report for such a host, so its servers would look as they did at the backup.
+The declaration is in control. No agent will report for such a host, so its servers would look as at the backup.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ADVICE = "adopt one of its quarantined copies, evacuate it, or delete it"
 
 
 async def settle_gone_hosts(stores: OpenStores, name: str) -> int:
-    """Return how many. A host whose name is mapped has come back, or a new machine took the name: the record is made
-    its own. The others count as dead until they register, and their servers are in ERROR. Repeating it is harmless."""
+    """Return how many hosts were settled. A mapped name means that the host is back or a new machine has its name: it
+    gets the record. The others count as dead until they register; their servers go to ERROR. Repeating is harmless."""
 
     async def read(tx: Tx) -> tuple[dict[str, Row], set[str]]:
         gone = {row["identity"]: row for row in await tx.all(_GONE)}
@@ -45,7 +45,7 @@ async def settle_gone_hosts(stores: OpenStores, name: str) -> int:
 
 
 async def _hand_on(stores: OpenStores, name: str, row: Row) -> None:
-    """Whoever has the name now registers with its key, and says what it has."""
+    """Let the host that has the name now register with its key and report its guests."""
     provider = await stores.placement.read(lambda tx: rows.fetch(tx, resource_providers, name=row["name"]))
     values: dict[str, Any] = {"identity": UNKNOWN_IDENTITY, "forced_down": 0}
     if provider is not None:
@@ -54,8 +54,8 @@ async def _hand_on(stores: OpenStores, name: str, row: Row) -> None:
 
 
 async def _record_word(stores: OpenStores, name: str, row: Row, word: str) -> None:
-    """The word is the proof that the host is dead. Whoever has the name later registers with its own key, and is
-    disabled, as the host itself would be with the records of today."""
+    """Record the declaration as proof that the host is dead. A host that has the name later registers with its own
+    key and is disabled, as the host itself would be with the records of today."""
 
     async def body(tx: Tx) -> None:
         now = await tx.now()

@@ -1,7 +1,7 @@
 """Hosts that control maps to a cell and the cell has no record of: it was restored from before they joined, or lost.
 
 Their records are made again with the providers that they have in placement: a host that registered as a new one would
-get another provider, whose name is taken, and what is claimed there would be nobody's.
+get another provider, whose name is taken, and the allocations of the old one would have no owner.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ _ALL_ATTACHMENTS = Sql(
 
 @dataclass
 class Whereabouts:
-    """By server: where control has it, and in which cells a record is."""
+    """The cell that control maps each server to, and the cells that have a record of it."""
 
     mapped: dict[str, Row] = field(default_factory=dict)
     recorded: dict[str, dict[str, Row]] = field(default_factory=dict)  # server → cell → row
@@ -142,7 +142,7 @@ async def record_missing(
 
 
 async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor: int) -> list[dict[str, Any]]:
-    """Their rows. One without a request spec cannot be told from nothing: the audit names it."""
+    """Return rows for the servers. One without a request spec cannot be made again: the audit names it."""
     specs = {row["server_id"]: from_json(row["spec"], {}) for row in await tx.all(_SPECS, servers=servers)}
     hosts = {row["host"] for row in await tx.all(_HOSTS)}
     vifs = await vifs_of(tx, servers)
@@ -169,7 +169,7 @@ async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor
 
 
 def _placed(spec: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], hosts: set[str]) -> dict[str, Any]:
-    """Where placement has it: its claim is its own then, and an audit leaves it."""
+    """Return the host and claim by placement: then the claim is the server's, and an audit leaves it."""
     shares = {provider: amounts for (provider, holder), amounts in held.items() if not holder}
     there = sorted(hosts & shares.keys())
     if len(there) != 1:
@@ -179,14 +179,14 @@ def _placed(spec: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], h
 
 
 def _undecided(row: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], moving: set[str]) -> int:
-    """Where a move or an evacuation was open, a copy that is off may not be the newest."""
+    """Return how unsettled a server is: after an open move or evacuation, a copy that is off may not be the newest."""
     if row.get("host") is None:
         return SETTLED
     return LOST_IN_MOVE if row["id"] in moving or any(holder for _, holder in held) else LOST
 
 
 def _volumes(spec: dict[str, Any], attached: list[Row]) -> str | None:
-    """None of them goes with the server: nobody knows any more whether it should."""
+    """Return the volumes, none of them deleted with the server: whether they should be is no longer known."""
     if not attached:
         return "[]" if spec.get("volumes") else None
     from_volume = bool(spec.get("details", {}).get("volume_backed"))
@@ -229,7 +229,7 @@ async def record_attachments(stores: OpenStores, name: str) -> int:
 
 
 async def map_recorded(tx: Tx, found: Whereabouts, now: float) -> int:
-    """In control: every record is mapped to its cell, and a deleted server to none. Returns how many were changed.
+    """Map every record to its cell in control, and a deleted server to none; return how many were changed.
     Each server counts: one that is soft-deleted by the records may have been restored, and is not reclaimed."""
     changed = 0
     for row in await tx.all(_SPECS, servers=sorted(found.mapped.keys() - found.recorded.keys())):

@@ -39,7 +39,7 @@ ADVICE = "set delete_on_termination again, or delete the volume when it is unuse
 
 
 async def keep_volumes_of_servers(tx: Tx) -> list[str]:
-    """In a cell: returns a sentence for each volume. Repeating it is harmless."""
+    """Keep the volumes of a cell's servers; return a sentence for each. Repeating it is harmless."""
     kept = []
     for row in await tx.all(_SERVERS):
         there = server_volumes(row["volume_info"])
@@ -52,7 +52,8 @@ async def keep_volumes_of_servers(tx: Tx) -> list[str]:
 
 
 async def keep_volumes_in_control(tx: Tx) -> list[str]:
-    """In control: those of servers that were being built, and what is wanted of servers that may be built again."""
+    """Keep, in control, the volumes of servers that were being built, and those requested by specs of servers that
+    may be built again."""
     found = {(row["id"], row["server_id"]) for row in (*await tx.all(_MADE), *await tx.all(_ATTACHED))}
     for table in (volumes, attachments):
         await rows.change(tx, table, {"goes_with_server": 0}, goes_with_server=1)

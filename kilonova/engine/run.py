@@ -45,7 +45,7 @@ async def drive(engine: Engine, journal: Store, operation_id: str, *, early: int
 
 
 async def follow(engine: Engine, journal: Store, following: Next | None) -> Next | None:
-    """Go on from a step that this worker has taken; returns where it stands then."""
+    """Go on from a step that this worker has taken; return the position after it."""
     while following is not None and following.is_mine:
         following = await _one(engine, journal, following)
     if following is None:
@@ -134,8 +134,8 @@ async def perform(current: Next, ctx: Context) -> Outcome:
 
 
 async def _until_known(work: ControlWork, ctx: Context) -> dict[str, Any]:
-    """A lost or unknown COMMIT elsewhere: ask again under the same ordinal; the fence gives what was recorded. Of a
-    database that is away the operation says that it waits for it, and keeps nobody busy."""
+    """Repeat the work under the same ordinal after a failed or unknown COMMIT elsewhere; the fence returns what was
+    recorded. If a database is unreachable, the operation waits for it without keeping a worker busy."""
     tries = 0
     while True:
         try:

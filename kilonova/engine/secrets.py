@@ -40,7 +40,7 @@ class Seal:
         return self.read(await sealed(tx, operation_id))
 
     def read(self, text: str) -> dict[str, Any]:
-        """What was sealed as it is stored."""
+        """Return the values that were sealed, from their stored text."""
         if not text:
             return {}
         try:
@@ -52,7 +52,7 @@ class Seal:
 
 
 async def sealed(tx: Tx, operation_id: str) -> str:
-    """As they are stored; empty when there are none."""
+    """Return the sealed secrets as stored; empty if there are none."""
     row = await rows.fetch(tx, secrets, operation_id=operation_id)
     return "" if row is None else str(row["sealed"])
 

@@ -1,4 +1,4 @@
-"""What belongs to a server and only its guest shall read: user data and files, sealed in the server's row (law 13)."""
+"""Secrets of a server that only its guest may read: user data and files, sealed in the server's row (law 13)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a step does while its host does not answer. Silence alone never moves permission to run (law 3): a step that may
-have left a guest running waits, visibly, for an answer, a fence or the operator's word."""
+"""Steps of hosts that do not answer. Silence alone never moves permission to run (law 3): a step that may have left
+a guest running waits, visibly, for an answer, a fence or the operator's word."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ async def _taken_now(engine: Engine, journal: Store, row: Row) -> None:
 
 
 def _beats_missed(limits: Limits) -> float:
-    """Seconds after which at least one heartbeat has not come. That decides nothing (law 9), so the operation keeps its
-    state; but whoever looks at it shall read why nothing happens."""
+    """Return the seconds after which at least one heartbeat is missing. That decides nothing (law 9), so the operation
+    keeps its state; it only shows why nothing happens."""
     return 1.5 * limits.report_interval + limits.flush_seconds
 
 

@@ -98,7 +98,7 @@ async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:
 
 
 async def known_operation(engine: Engine, key: IdempotencyKey, cause: Cause) -> Accepted | None:
-    """What an earlier request with this key has begun."""
+    """Return the operation that an earlier request with this key began."""
     return await _earlier(engine, Ask(kind="", server_id="", cause=cause, key=key))
 
 

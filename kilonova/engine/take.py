@@ -93,7 +93,7 @@ async def open_for_host(tx: Tx, beat: Beat) -> list[tuple[str, int]]:
 async def take_for_host(
     engine: Engine, journal: Store, operation_id: str, ordinal: int, beat: Beat, guard: Guard
 ) -> StepOrder | None:
-    """`guard` raises `Superseded` when the host is no longer who it was when it asked."""
+    """Take a step for a host. `guard` raises `Superseded` if the host is no longer the one that asked."""
     host, session = beat.host, beat.session
 
     async def body(tx: Tx) -> tuple[StepOrder, bool] | None:

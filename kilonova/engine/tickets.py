@@ -25,7 +25,7 @@ CACHE_SECONDS = 3600.0  # for a host to begin to fetch an image that no step nee
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """What a token is good for."""
+    """The content of a token."""
 
     journal: str
     operation: str
@@ -56,12 +56,12 @@ def _read(seal: Seal, token: str) -> Ticket:
 
 
 def issue_for_cache(seal: Seal, host: str, image: str, now: float) -> str:
-    """For a host that shall have an image before a step needs it."""
+    """Return a token for a host that fetches an image before a step needs it."""
     return issue(seal, Ticket("", "", 0, host, image, FETCH, now + CACHE_SECONDS))
 
 
 def disk_token(seal: Seal, operation: str, server: str, host: str, copy: int) -> str:
-    """For the disks that this operation sends to this host, as this copy of the server."""
+    """Return a token for the disks that this operation sends to this host, as this copy of the server."""
     content = msgspec.json.encode([operation, server, host, copy])
     return hmac.digest(seal.derive(DISKS_PURPOSE), content, "sha256").hex()
 

@@ -1,4 +1,4 @@
-"""What an operation says while it waits for an operator: the reason, and what to type (law 17)."""
+"""Messages of an operation that waits for an operator: the reason, and what to type (law 17)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the failure watch sees: the silent hosts of all cells with the evidence, what it would do about each and why,
-and what it has done. Also an administrator's word that stops it or lets it go on."""
+"""The view of the failure watch: the silent hosts of all cells with the evidence, its decision about each with the
+reason, and its past actions. Also an administrator's word that stops it or lets it go on."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class HostObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def look(engine: Engine, worker: str = "") -> HostObservation:
-    """As this watcher sees it; without one, as the watcher does that has listened for the longest time."""
+    """Return what this watcher sees; without one, what the watcher sees that has listened for the longest time."""
     down_after, rules = engine.limits.service_down_time, engine.limits.watch
 
     async def records(tx: Tx) -> tuple[dict[str, Row], Disarmed | None, float, bool]:
@@ -153,7 +153,7 @@ async def arm_watch(engine: Engine) -> None:
 
 
 async def watch_status(engine: Engine) -> dict[str, Any]:
-    """For people: armed or not, every silent host with evidence and decision, and the newest records."""
+    """Return a report for people: armed or not, every silent host with evidence and decision, the newest records."""
     seen, rules = await look(engine), engine.limits.watch
     newest = await engine.world.db.control.read(newest_failures)
     sight = seen.sight

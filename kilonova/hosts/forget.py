@@ -1,8 +1,8 @@
-"""Take a host out of the cloud for good: its record, its place in the books, its cell. Or out of its cell, to join
+"""Remove a host from the cloud for good: its record, its provider, its mapping. Or remove it from its cell, to join
 another one.
 
 Refused while a server is there, a move is in progress, or its agent answers: it would only join again. What the host
-still owes is settled: nobody waits for its copies any more, and the shares that evacuations held there are free. A host
+still owes is settled: its copies are no longer waited for, and the shares that evacuations held there are free. A host
 that only changes its cell is alive, and must have removed its copies first. The record in the cell goes last, so that a
 request that was cut off can be repeated.
 """
@@ -89,7 +89,7 @@ REASONS_OF_LIVING = (
 async def forget_host(
     engine: Engine, cell_name: str, name: str, provider: str, *, next_cell: str | None = None
 ) -> None:
-    """With `next_cell` it may answer: that is where it joins again."""
+    """Remove a host. With `next_cell`, where it joins again, its agent may still answer."""
     db, journal = engine.world.db, engine.world.db.cell(cell_name)
 
     async def check(tx: Tx) -> None:
@@ -134,8 +134,8 @@ async def free_shares(world: World, journal: Store, name: str, write: Write) -> 
 
 
 async def unmap_host(world: World, name: str, cell_name: str, write: Write, next_cell: str | None = None) -> None:
-    """In control, and in its aggregates unless it only changes its cell. A host that joined another cell under that
-    name, since an earlier attempt, keeps both."""
+    """Remove the host's mapping in control, and its aggregate memberships unless it only changes its cell. A host that
+    joined another cell under that name since an earlier attempt keeps both."""
 
     async def body(tx: Tx) -> None:
         if next_cell is None:
@@ -181,7 +181,7 @@ async def move_host(engine: Engine, name: str, to: str) -> None:
 
 
 async def _finish_move(engine: Engine, name: str, to: str) -> bool:
-    """Whether another cell than the one that the host is mapped to still had its record; it has gone by now."""
+    """Remove the host's record from cells that it is not mapped to; return whether there was one."""
     db = engine.world.db
 
     async def find(tx: Tx) -> Row | None:

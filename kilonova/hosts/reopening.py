@@ -44,7 +44,7 @@ def seconds_between_looks(engine: Engine) -> float:
 
 
 class Reopening:
-    """Of one conductor, for all cells."""
+    """The reopening of hosts by one conductor, for all cells."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -66,7 +66,7 @@ class Reopening:
                 await self._call_back(journal, host, standing, providers)
 
     async def _unexplained(self, tx: Tx, providers: Collection[str]) -> dict[str, Standing]:
-        """By name: hosts that are up, and that no record keeps closed."""
+        """Return, by name, the hosts that are up and that no record keeps closed."""
         now, down_after = await tx.now(), self._engine.limits.service_down_time
         closed = [row for row in await tx.all(_HOSTS) if row["provider_id"] in providers]
         up = [row for row in closed if judge(facts_of(row), None, now, down_after).may_receive]

@@ -47,7 +47,7 @@ def identity_of(key: str) -> str:
 
 
 async def register(engine: Engine, message: Register) -> Registered:
-    """From here until `returned` the host is no destination and gets no steps."""
+    """Register a host. From here until `returned` it is not a destination and gets no steps."""
     wrong = await report_error(message, engine.world.db.placement)
     if wrong:
         return Registered(epoch=0, refused=wrong)
@@ -240,10 +240,11 @@ async def _host(tx: Tx, name: str) -> Row:
 
 
 async def _taken_over(tx: Tx, message: Register, row: Row, gone: Row | None) -> dict[str, Any] | None:
-    """What changes in a host's record that has another key, or none, when this one becomes its key; None: it does not.
+    """Return the changes to a host's record that has another key, or none, if this key replaces it; None: it does not.
 
-    Restored records may have the key of a machine that was removed since the backup. Who took its name belongs to this
-    cloud, so it was accepted then; refused, its guests would be listed nowhere. An administrator looks at it first."""
+    Restored records may have the key of a machine removed since the backup. The host that took its name belongs to
+    this cloud, so it was accepted then; refused, its guests would be listed nowhere. An administrator checks it first.
+    """
     if row["identity"] == UNKNOWN_IDENTITY:
         return {}
     if gone is not None or not message.cloud or row["session"] is not None or await restored_at(tx) < 0:
@@ -318,7 +319,7 @@ async def returned(engine: Engine, message: Returned) -> bool:
 
 
 async def _note_power(tx: Tx, host: str, server: str, copy: int, on: bool) -> None:
-    """Of a copy that this host may run; what it says of any other changes nothing."""
+    """Record the power state of a copy that this host may run; a report of any other copy changes nothing."""
     its_own = {"id": server, "runner_host": host, "runner_copy": copy, "operation_id": None}
     await rows.change(tx, cell.servers, {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}, **its_own)
     if on:  # by restored records it was off

@@ -71,7 +71,8 @@ async def _run_fence(command: HostFence, host: str, seconds: float) -> str:
 
 
 async def _try_to_register_again(engine: Engine, journal: Store, host: str) -> None:
-    """Where its cell answers in time; else a conductor finds the host closed later (conductor/reopening.py)."""
+    """Let the host register again if its cell answers in time; else a conductor finds the host closed later
+    (conductor/reopening.py)."""
     try:
         async with asyncio.timeout(REGISTER_AGAIN_SECONDS):
             await _register_again(engine, journal, host)
@@ -90,8 +91,8 @@ async def _register_again(engine: Engine, journal: Store, host: str) -> None:
 
 
 async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
-    """For a process that runs every host there is: one that it does not run is off, and that is known, not guessed.
-    Gives the names of those; each counts as fenced until it is started again and registers."""
+    """Mark hosts as fenced that this process does not run, and return their names. Only for a process that runs all
+    hosts: the others are surely off. Each counts as fenced until it is started again and registers."""
     gone: list[str] = []
     proof = {"proof": "the process that runs all hosts does not run this one", "at": engine.world.clock.now()}
     for name in engine.world.db.cells():
@@ -154,7 +155,7 @@ async def enable(engine: Engine, host: str, *, drained: bool = False) -> None:
 
 
 async def _refuse_while_drained(tx: Tx, host: Row) -> None:
-    """In the transaction that opens it: a drain may have begun, and closed the host, since it was looked at."""
+    """Raise `Refused` if a drain began and closed the host since it was read; call it where the host is opened."""
     if not host["draining"]:
         return
     for row in await rows.fetch_all(tx, operations, kind="drain_host", live=1):
@@ -177,7 +178,7 @@ async def find_host(engine: Engine, host: str) -> tuple[Store, Row]:
 
 
 async def cell_of_host(engine: Engine, host: str) -> str | None:
-    """As control knows it: also when that cell does not answer."""
+    """Return the host's cell by control's mapping, even if that cell does not answer."""
 
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, control.host_mappings, host=host)

@@ -44,8 +44,8 @@ async def judge_copies(
     gone: Row | None = None,
     new_ports: Set[str] = frozenset(),
 ) -> list[Verdict]:
-    """Of all that the host reported, and of what it owes. `gone`: the word of the operator who declared it gone.
-    `new_ports`: servers whose ports the host may not know as they are."""
+    """Return verdicts on all copies that the host reported or owes. `gone`: the record of its declaration as gone.
+    `new_ports`: servers whose current ports the host may not know."""
     held = {_key(row): row["reason"] for row in await open_quarantine(tx, host)}
     verdicts = [
         await _set_aside(tx, host, report, gone) or await _verdict(tx, host, report, resumes, held, new_ports)
@@ -86,7 +86,7 @@ async def _verdict(
     quarantined: Mapping[tuple[str, int], str],
     new_ports: Set[str],
 ) -> Verdict:
-    """What shall happen to one reported copy."""
+    """Return the verdict on one reported copy."""
     server = await rows.fetch(tx, cell.servers, id=report.server)
     copy = await rows.fetch(tx, cell.copies, server_id=report.server, copy=report.copy, host=host)
     owed = await rows.fetch(tx, cell.debts, host=host, server_id=report.server, copy=report.copy, verb="ensure_absent")
@@ -144,8 +144,8 @@ def _adopted_as_it_is(report: CopyReport) -> Verdict:
 
 
 async def _is_from_before(tx: Tx, server: Row | None, report: CopyReport, owed: Row | None) -> bool:
-    """Whether the copy was made before the records were restored: what they say of it may be out of date. A debt that
-    was recorded since is as good as any."""
+    """Return whether the copy is older than the restore of the records, which may be out of date about it. A debt
+    recorded since then is valid."""
     if server is None or server["deleted"] or report.copy > (server["turn_floor"] or 0):
         return False
     this = await rows.fetch(tx, this_store, id=1)
@@ -153,14 +153,14 @@ async def _is_from_before(tx: Tx, server: Row | None, report: CopyReport, owed: 
 
 
 async def _is_needed(tx: Tx, host: str, report: CopyReport) -> bool:
-    """Whether an open move may go back to this copy."""
+    """Return whether an open move may go back to this copy."""
     keys: dict[str, Any] = {"server_id": report.server, "source_host": host, "source_copy": report.copy, "open": 1}
     return await rows.fetch(tx, cell.migrations, **keys) is not None
 
 
 async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> None:
-    """Records of copies from before the restore, where no operation is at work: one that the host does not have, or
-    that is in quarantine now, is no longer recorded; one that may run is whole. A move whose old copy is gone cannot be
+    """Correct records of copies from before the restore that have no live operation: remove a copy that the host does
+    not have or that is in quarantine now; mark one that may run as whole. A move whose old copy is gone cannot be
     reverted."""
     there = {(report.server, report.copy): report for report in reports}
     quarantined = {_key(row) for row in await open_quarantine(tx, host)}
@@ -192,7 +192,7 @@ async def note_missing(tx: Tx, host: str, reports: Sequence[CopyReport], now: fl
 
 
 async def may_be_gone(tx: Tx, host: str, server_id: str, copy: int) -> bool:
-    """Whether the host may have been told to remove this copy: the records have given it up, or never had it."""
+    """Return whether the host may have been ordered to remove this copy: the records gave it up, or never had it."""
     server = await rows.fetch(tx, cell.servers, id=server_id)
     if server is None or server["deleted"]:
         return True
@@ -203,7 +203,7 @@ async def may_be_gone(tx: Tx, host: str, server_id: str, copy: int) -> bool:
 
 
 async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:
-    """A debt stands even where nothing was found: removing nothing is harmless and lets it be paid."""
+    """Return verdicts for debts whose copies were not reported: removing nothing is harmless and pays the debt."""
     found = {(report.server, report.copy) for report in copies}
     owed = await rows.fetch_all(tx, cell.debts, host=host)
     return [

@@ -69,7 +69,7 @@ class AttachVolume(Operation):
         }
 
     async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
-        """The answer tells the device, so nobody else may get it meanwhile."""
+        """Record the volume at once: the response names its device, so no other volume may get it meanwhile."""
         facts = op.facts
         new = ServerVolume(
             id=facts["record"],

@@ -81,8 +81,8 @@ async def require_whole(host: HostContext, instead: str) -> Facts:
 
 
 def confirmed_state(was: str, power_state: int) -> str:
-    """As Nova has it, the guest decides: it may have ended by itself while the server waited for its owner, and nobody
-    looks at it a second time. `was`: the state before the move."""
+    """Return the state that the guest's power state implies, as in Nova: the guest may have ended by itself while the
+    server waited for its owner, and is not checked a second time. `was`: the state before the move."""
     return {POWER_RUNNING: ACTIVE, POWER_SHUTDOWN: STOPPED}.get(power_state, was)
 
 

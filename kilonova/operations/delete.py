@@ -130,8 +130,8 @@ async def recall(ctx: Context) -> Facts:
 
 
 async def unmap(ctx: Context) -> Facts:
-    """In control; what was asked for goes too, since it may hold secrets. Repeating it is harmless: nothing newer can
-    exist for a deleted server."""
+    """Remove the server's mapping in control, and its request spec, which may hold secrets. Repeating it is harmless:
+    nothing newer can exist for a deleted server."""
 
     async def body(tx: Tx) -> None:
         await unmap_server(tx, ctx.server_id or "")

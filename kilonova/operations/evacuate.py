@@ -202,7 +202,7 @@ class Evacuate(Operation):
         await raise_epoch(tx, op.facts["source"])
 
     def outlook(self, subject: Subject, facts: Facts) -> Facts:
-        """Whether the destination sees the disks decides what becomes of them."""
+        """Return the outlook of the move; the disks are kept only if the destination sees them."""
         server, host = subject.server, subject.host
         assert server is not None and host is not None
         disks = evacuated_disks(server, is_shared=facts.get(SHARES_STORAGE, False))

@@ -1,5 +1,5 @@
-"""Where hosts send the bytes of images that are made of servers, and fetch those that servers are made of: checked by
-the token of the order, then as any upload and download."""
+"""Uploads by hosts of images made of servers, and downloads of images that servers are made of: checked by the token
+of the order, then as any upload and download."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def source_facts(subject: Subject) -> Facts:
 
 
 def _unanswered(subject: Subject, host: HostState) -> str:
-    """Only administrators read the name of a host."""
+    """Return the text for a host that does not answer; only administrators read its name."""
     if subject.cause.is_admin:
         return f"The server's host does not answer: {host.sentence}. Evacuate it if it is dead"
     assert subject.server is not None

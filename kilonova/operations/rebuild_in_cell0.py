@@ -44,7 +44,7 @@ async def put_back(ctx: Context) -> Facts:
 
 
 async def return_to_control(ctx: Context) -> Facts:
-    """Whoever deletes the server meanwhile fences it in control first: then it stays where it is."""
+    """Begin `place` in control. A concurrent delete fences the server in control first: then it stays in cell0."""
     begin = ctx.begin
     assert begin is not None
 
@@ -73,7 +73,7 @@ async def _unbury(ctx: Context, tx: Tx) -> dict[str, Any]:
 
 
 def request_of(spec: dict[str, Any], server: Server, wish: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What is asked for: as it was, with what its owner has changed since, and what `wish` changes now."""
+    """Return the original request with the owner's changes since, and with those of `wish`."""
     params: dict[str, Any] = {
         **spec,
         "name": server.name,

@@ -44,7 +44,7 @@ async def await_image(ctx: Context) -> Facts:
 
 
 async def await_end(ctx: Context) -> Facts:
-    """No guest may open the volume while its content is being replaced, whoever is going to start one."""
+    """Wait until the content is replaced: until then no guest may open the volume, whichever operation starts it."""
     await _worked(ctx)
     return {}
 
@@ -65,7 +65,7 @@ async def _state(ctx: Context) -> VolumeState | None:
 
 
 async def restore_details(ctx: Context) -> Facts:
-    """What is said of the image is what the volume holds now; the rest is as before."""
+    """Restore the details, except that those of the image describe what the volume holds now."""
     facts, server_id = ctx.facts, ctx.server_id or ""
     before = facts["before"]
     state = await _state(ctx)
@@ -99,7 +99,7 @@ class RebuildVolume(Rebuild):
         return {**facts, "volume": root.volume_id, "attachment": root.attachment_id, "reimage": reimage}
 
     async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
-        """The server has no image of its own: its volume does."""
+        """Record the image in the details: the volume has it, not the server."""
         facts = op.facts
         wish = facts["wish"]
         about = {"image_properties": facts["properties"], "image_format": facts["format"]}

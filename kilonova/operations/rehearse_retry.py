@@ -24,7 +24,7 @@ from kilonova.world import Tx
 
 
 class RetryRehearsal(CreateRehearsal, frozen=True, kw_only=True):
-    """What would happen. `problem` is set when the plan finds that it cannot: the server would be buried again."""
+    """The result of a dry run. `problem` is set if the retry would fail: the server would be buried again."""
 
     server: str
     failure: str  # the class with which it was buried
@@ -32,7 +32,7 @@ class RetryRehearsal(CreateRehearsal, frozen=True, kw_only=True):
 
 
 async def rehearse_retry(engine: Engine, ask: Ask) -> RetryRehearsal:
-    """Raises `Refused` exactly when the real request would be refused."""
+    """Plan a retry. Raise `Refused` exactly when the real request would be refused."""
     mapping = await find_mapping(engine, ask.server_id)
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {ask.server_id} is being built; wait until it has a host")
@@ -67,7 +67,7 @@ async def rehearse_retry(engine: Engine, ask: Ask) -> RetryRehearsal:
 async def plan_place(
     engine: Engine, cause: Cause, server: Server, params: dict[str, Any]
 ) -> tuple[Facts, Problem | None]:
-    """What the scheduler would say now."""
+    """Return the scheduler's choice as of now, or the problem."""
     ask = Ask(kind="place", server_id=server.id, cause=cause, params=params)
     op = fresh(engine, ask, REHEARSAL, turn=server.turn + 1)
     return await plan_only(engine, engine.world.db.control, engine.operation("place"), op, None)

@@ -27,7 +27,7 @@ TRIES = 3  # against operations that begin and end in between
 
 
 class ResetState(Operation):
-    """Only its checks are used: they are those of every operation."""
+    """The checks of a reset, the same as those of every operation; nothing else of it is used."""
 
     name = "reset_state"
     action = "resetState"

@@ -77,7 +77,7 @@ async def check_whole(host: HostContext) -> Facts:
 
 
 def note_stopped(ctx: Context, result: Facts) -> None:
-    """Whether the destination said so itself, or was declared down."""
+    """Note whether the destination itself reported that it stopped, or was declared down."""
     ctx.facts["destination_stopped"] = "settled" not in result
 
 

@@ -29,8 +29,8 @@ LONGEST_UPLOAD = 6 * 3600.0  # seconds
 
 
 async def submit_snapshot(engine: Engine, ask: Ask) -> Accepted:
-    """Accept an operation that makes an image of a server, then record the image: whoever has the answer finds it. If
-    this process dies in between, the operation records it."""
+    """Accept an operation that makes an image of a server, then record the image, so that it exists when the response
+    arrives. If this process dies in between, the operation records it."""
     accepted = await submit(engine, ask)
     if engine.world.image is not None and not accepted.joined:
         await engine.world.image.create(ask.params["image"])
@@ -48,7 +48,7 @@ async def drop_snapshot(host: HostContext) -> Facts:
 
 
 def snapshot_taken(ctx: Context, result: Facts) -> None:
-    """What the host says of it is needed again when the bytes are sent."""
+    """Record the size and format that the host reports: they are needed again when the bytes are sent."""
     taken = msgspec.convert(result, DiskSnapshot)
     ctx.facts.update(size=taken.size, disk_format=taken.disk_format)
 

@@ -82,7 +82,7 @@ async def name_snapshots(ctx: Context) -> Facts:
 
 
 def _device(one: Facts, size: int) -> dict[str, Any]:
-    """As the API names a device of a new server."""
+    """Return the snapshot in the API's form for a device of a new server."""
     return {
         "source_type": "snapshot",
         "destination_type": "volume",
@@ -136,7 +136,7 @@ class SnapshotVolumes(Operation):
 
 
 def _planned(image: str, one: ServerVolume) -> Facts:
-    """The id of a snapshot follows from the image and the volume: whoever takes over finds what was begun."""
+    """Plan a snapshot. Its id is derived from image and volume, so that another worker finds what was begun."""
     return {
         "snapshot": str(uuid.uuid5(uuid.UUID(image), one.volume_id)),
         "attachment": one.attachment_id,

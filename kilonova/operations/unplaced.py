@@ -95,7 +95,7 @@ async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None,
 async def _plan(
     engine: Engine, cause: Cause, server: Server, spec: dict[str, Any]
 ) -> tuple[str | None, str | None, list[str]]:
-    """What the scheduler would say now, of what was asked for and what its owner has changed since."""
+    """Return the scheduler's choice as of now for the request with the owner's changes since."""
     facts, problem = await plan_place(engine, cause, server, request_of(spec, server))
     if problem is None:
         return facts["candidates"][0]["host"], None, []

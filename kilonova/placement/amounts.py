@@ -1,4 +1,4 @@
-"""What providers have and what is used of it, for showing."""
+"""Totals and use of providers, for views."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 async def read_amounts(store: Store, providers: Sequence[str]) -> dict[str, dict[str, Amount]]:
-    """By provider and resource class."""
+    """Return the amounts by provider and resource class."""
 
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(READ, uuids=list(providers))

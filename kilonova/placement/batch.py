@@ -106,7 +106,7 @@ async def _claim(tx: Tx, members: Sequence[BatchMember], project: str, user: str
 
 
 async def _fenced(tx: Tx, members: Sequence[BatchMember]) -> tuple[Outcomes, list[BatchMember]]:
-    """What was recorded for this very step, and who is still to be served."""
+    """Return the outcomes recorded for exactly this step, and the members that still need one."""
     known: Outcomes = {}
     waiting: list[BatchMember] = []
     for member in members:
@@ -140,7 +140,7 @@ async def _choices(
 
 
 def _take(capacities: Mapping[str, ProviderCapacity], choice: CandidateChoice) -> None:
-    """What one has taken, the next does not find."""
+    """Count what one member has taken as used for the next."""
     by_id = {capacity.provider: capacity for capacity in capacities.values()}
     for (provider, class_id, _), amount in choice.rows.items():
         classes = by_id[provider].classes

@@ -81,7 +81,7 @@ class Imbalance(msgspec.Struct, frozen=True):
 
 
 async def read_allocations(tx: Tx, consumers: Sequence[str] | None = None) -> list[AllocationRow]:
-    """Of all consumers, or of those that are named."""
+    """Return the allocations of all consumers, or of those that are named."""
     names = AllocationRow.__struct_fields__
     found = await tx.all(READ) if consumers is None else await tx.all(_READ_OF, consumers=list(consumers))
     return [AllocationRow(*(row[name] for name in names)) for row in found]
@@ -96,7 +96,7 @@ def by_consumer(rows: Iterable[AllocationRow]) -> Held:
 
 
 async def balance(tx: Tx) -> list[Imbalance]:
-    """Where `used` is not the sum of the allocations: must be empty at all times."""
+    """Return the inventories whose `used` is not the sum of the allocations: must be empty at all times."""
     return [
         Imbalance(
             row["provider_name"] or str(row["provider_id"]),

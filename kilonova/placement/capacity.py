@@ -52,7 +52,7 @@ class HostCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
     others: dict[str, dict[str, int]] = {}  # by provider
 
     def parts(self) -> dict[str, dict[str, int]]:
-        """By provider, the host's own first. A flavor without a disk asks for 0 GB: that is no row at all."""
+        """Return the resources by provider, the host's own first. 0 GB of a flavor without a disk is left out."""
         both = {self.provider: self.resources, **self.others}
         return {uuid: {name: n for name, n in resources.items() if n} for uuid, resources in both.items()}
 
@@ -97,8 +97,8 @@ async def choose(
 ) -> CandidateChoice:
     """Try the candidates in order. `own` is given back by this claim, so it counts as free where it lies.
 
-    With `lock`, all candidates and those providers are locked first, in the ledger's order: nobody else can take the
-    room between this look and the write.
+    With `lock`, all candidates and those providers are locked first, in the ledger's order: no other claim can take
+    the capacity between this read and the write.
     """
     uuids = list(dict.fromkeys(uuid for candidate in candidates for uuid in candidate.parts()))
     if lock is not None:
@@ -171,7 +171,7 @@ def _refusal(
 
 
 def _look(capacity: ProviderCapacity, name: str, amount: int, credit: Mapping[Slot, int]) -> tuple[int, Refusal | None]:
-    """By how much its use would rise, and why it cannot."""
+    """Return by how much its use would rise, and why it cannot."""
     of_class = capacity.classes.get(name)
     if of_class is None:
         return amount, Refusal(capacity.uuid, "no_inventory", f"provider {capacity.uuid} has no {name}", name, amount)

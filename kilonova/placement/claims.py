@@ -60,7 +60,7 @@ async def claim(
     user: str,
     group: GroupRule | None = None,
 ) -> Claimed | NotClaimed:
-    """The server holds the first candidate that fits, and nothing else of its own."""
+    """Claim the first candidate that fits; the server then has no other own allocation."""
 
     async def verb(tx: Tx, attempt: Attempt) -> Claimed | NotClaimed:
         standing = await _stand(tx, fence.server, group)
@@ -114,7 +114,7 @@ async def claim_move(
 
 
 async def return_move(store: Store, fence: Fence, migration: str) -> ClaimReturned:
-    """What the migration holds is the server's own again, what the server held meanwhile is free."""
+    """Return the migration's allocations to the server, and free those that the server had meanwhile."""
 
     async def verb(tx: Tx, attempt: Attempt) -> ClaimReturned:
         standing = await groups.stand_again(tx, fence.server)
@@ -154,8 +154,8 @@ async def drop_move(store: Store, fence: Fence, migration: str) -> Dropped:
 
 
 async def drop_source(store: Store, server: str, migration: str) -> Dropped:
-    """The source was declared gone: what the migration holds there is free. Needs no fence: the records allow no way
-    back to the source any more, so nobody claims these rows again."""
+    """Free the migration's allocations at a source that was declared gone. Needs no fence: the records allow no way
+    back to the source any more, so these rows are never claimed again."""
 
     async def body(tx: Tx) -> Dropped:
         standing = await groups.stand_again(tx, server)
@@ -208,7 +208,7 @@ async def claim_evacuation(
 
 
 async def return_evacuation(store: Store, fence: Fence, evacuation: str) -> ClaimReturned:
-    """What is held for the evacuation is the server's own again, the destination is free."""
+    """Return the evacuation's allocations to the server, and free those at the destination."""
 
     async def verb(tx: Tx, attempt: Attempt) -> ClaimReturned:
         standing = await groups.stand_again(tx, fence.server)
@@ -281,13 +281,14 @@ def _locked(attempt: Attempt, *holdings: Holding) -> set[int] | None:
 
 
 def _leaving(own: Rows, *, again: bool) -> tuple[Rows, Rows]:
-    """What stays behind at the source, and what is given back. When this move has claimed before (a retry, or the
-    next destination), the server's own rows are the earlier destination's: the source's share is safe already."""
+    """Return the rows that stay at the source, and those that are given back. If this move has claimed before (a
+    retry, or the next destination), the server's own rows are the earlier destination's: the source's are safe."""
     return ({}, own) if again else (own, {})
 
 
 def must_accept(choice: CandidateChoice, own: Rows) -> set[int]:
-    """Who gives more than the server had there, and the host itself: a claim renewed is no new claim."""
+    """Return the providers that give more than the server had there, and the host itself then: a renewed claim is not
+    a new one."""
     more = {key[0] for key, amount in choice.rows.items() if amount > own.get(key, 0)}
     return more | {choice.capacity.provider} if more and choice.capacity is not None else more
 

@@ -61,7 +61,8 @@ async def _read(tx: Tx, names: list[str]) -> dict[str, int]:
 
 
 async def known_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
-    """As `class_ids`, but only of names that exist: standard, or made before. They stay until this transaction ends."""
+    """Return ids as `class_ids` does, but only of existing names: standard, or made before. They stay until this
+    transaction ends."""
     wanted = sorted(set(names))
     if unknown := await unknown_classes(tx, wanted):
         raise Refused("unknown_class", f"No such resource class {', '.join(unknown)[:300]}.")

@@ -47,8 +47,8 @@ O = TypeVar("O")  # noqa: E741 - an outcome
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Which step of which turn of a server is writing. With `control`, the server had a mapping there at `mapped_at`;
-    without, nobody asks for one."""
+    """The turn and step of a server that is writing. With `control`, the server had a mapping there at `mapped_at`;
+    without, no mapping is required."""
 
     server: str
     turn: int

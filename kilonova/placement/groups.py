@@ -46,7 +46,7 @@ READ_ROOTS = Sql(
 
 
 class GroupRule(msgspec.Struct, frozen=True):
-    """What a claim has to keep to. The soft policies are the scheduler's matter: they are counted, never refused."""
+    """The rule of a group for a claim. The soft policies are the scheduler's: they are counted, never refused."""
 
     group: str
     policy: str  # affinity | anti-affinity | soft-affinity | soft-anti-affinity
@@ -56,7 +56,7 @@ class GroupRule(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class GroupPlacement:
-    """Where a server counts in its groups, and where the others of its group are."""
+    """The hosts where a server counts in its groups, and those of the others of its group."""
 
     server: str
     rule: GroupRule | None = None
@@ -64,7 +64,7 @@ class GroupPlacement:
     others: dict[int, set[str]] = field(default_factory=dict)  # root provider: servers
 
     def refusal(self, root: int) -> str | None:
-        """Why the group's policy forbids this host, or None."""
+        """Return why the group's policy forbids this host, or None."""
         rule = self.rule
         if rule is None:
             return None
@@ -80,7 +80,7 @@ class GroupPlacement:
 
 
 async def stand(tx: Tx, server: str, rule: GroupRule) -> GroupPlacement:
-    """For a claim: lock the group and count who is where."""
+    """Lock the group for a claim and count its servers by host."""
     await tx.run(LOCK_GROUP, group_id=rule.group, updated_at=await tx.now())
     standing = GroupPlacement(server, rule)
     for row in await tx.all(READ_GROUP, group=rule.group):
@@ -92,7 +92,7 @@ async def stand(tx: Tx, server: str, rule: GroupRule) -> GroupPlacement:
 
 
 async def stand_again(tx: Tx, server: str) -> GroupPlacement:
-    """For what is never refused: lock the groups this server counts in, if any."""
+    """Lock the groups that this server counts in, if any, for changes that are never refused."""
     standing = GroupPlacement(server)
     found = await tx.all(READ_SERVER, server=server)
     if not found:

@@ -1,6 +1,6 @@
-"""Every change of what a consumer holds, in the order in which it was made: the administrator's ledger.
+"""The history of consumers' allocations, in the order of the changes: the administrator's ledger.
 
-`ledger.apply` writes it in the same transaction, so nothing is held that is not told here. Providers and classes are
+`ledger.apply` writes it in the same transaction, so every allocation is recorded here. Providers and classes are
 kept by number and named when they are shown.
 """
 
@@ -29,7 +29,7 @@ CLASSES = Sql(select(resource_classes))
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Who writes: a step of a server's operation, or somebody who says so."""
+    """The writer of a change: a step of a server's operation, or a named caller."""
 
     verb: str
     server: str = ""  # empty: the consumer itself
@@ -50,7 +50,7 @@ class AllocationRecord(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """From then on the consumer held this, and nothing else."""
+    """All that a consumer held from then on."""
 
     at: float
     consumer: str
@@ -72,7 +72,7 @@ async def record(tx: Tx, origin: Origin, now: float, entries: Sequence[Entry]) -
 
 
 async def read_history(store: Store, server: str) -> list[Line]:
-    """Of the server itself and of its migrations."""
+    """Return the history of the server itself and of its migrations."""
 
     async def body(tx: Tx) -> list[Line]:
         found = await tx.all(READ, server=server)

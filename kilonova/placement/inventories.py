@@ -1,7 +1,7 @@
-"""What hosts offer, and whether they take more.
+"""Inventories of hosts, and whether the hosts accept more.
 
 A host's own report is never refused: a host that lost memory has lost it, whatever is claimed there. `used` is counted
-anew from the allocations under the provider's lock.
+again from the allocations under the provider's lock.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ async def closed_providers(store: Store) -> frozenset[str]:
 
 
 async def set_by_registration(store: Store, provider: str, accepting: bool, registration: int) -> bool:
-    """As `set_accepting`, by a registration of the host. Returns False, and changes nothing, if a newer one came first:
-    a conductor that stood still in between must not close a host that is open by now, nor open one that is closed."""
+    """Do as `set_accepting`, by a registration of the host. Return False and change nothing if a newer one came first:
+    a conductor that hung in between must not close a host that is open by now, nor open one that is closed."""
 
     async def body(tx: Tx) -> bool:
         values = {"accepting": int(accepting), "registration": registration}
@@ -198,7 +198,7 @@ async def newest_registration(store: Store, host: str) -> int:
 
 
 async def set_inventory(store: Store, provider: str, report: Report) -> bool:
-    """All this host offers, as it says itself; a class it no longer names is gone, or worth nothing while in use.
+    """Set all inventories by the host's report; a class it no longer names is removed, or has no capacity while in use.
 
     Returns whether it changed anything: the same report again writes nothing.
     """

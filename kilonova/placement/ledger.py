@@ -129,7 +129,7 @@ RECOUNT = Sql(
 
 @dataclass(slots=True)
 class Holding:
-    """What a consumer holds, read under its lock."""
+    """The allocations of a consumer, read under its lock."""
 
     consumer: str
     exists: bool = False
@@ -145,7 +145,7 @@ class Holding:
 
 @dataclass(slots=True, frozen=True)
 class ConsumerChange:
-    """What a consumer shall hold from now on: all of it, not only what is new."""
+    """The new allocations of a consumer: all of them, not only the difference."""
 
     consumer: str
     rows: Rows
@@ -251,7 +251,7 @@ def _net(holdings: Holdings, changes: Sequence[ConsumerChange]) -> tuple[dict[Sl
 
 
 def _touched(holdings: Holdings, changes: Sequence[ConsumerChange], raising: Collection[int]) -> list[int]:
-    """In the order in which they are locked."""
+    """Return the touched providers in the order in which they are locked."""
     providers = set(raising)
     for change in changes:
         for key, _ in change.rows.items() ^ holdings[change.consumer].rows.items():

@@ -1,7 +1,7 @@
 """Names of traits and resource classes: the standard ones are known without having been written, custom ones are rows.
 
 A row is made on first use (`trait_ids` in traits.py, `class_ids` in classes.py); until then a standard name is valid
-all the same, so whoever checks names asks here and not the table.
+all the same, so names are checked here and not in the table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def standard_traits() -> frozenset[str]:
 
 @cache
 def standard_classes() -> tuple[str, ...]:
-    """In their own order: VCPU, MEMORY_MB, DISK_GB, …"""
+    """Return the standard classes in their own order: VCPU, MEMORY_MB, DISK_GB, …"""
     import os_resource_classes
 
     return tuple(os_resource_classes.STANDARDS)
@@ -69,7 +69,7 @@ def is_custom(name: str) -> bool:
 
 
 async def unknown_traits(tx: Tx, names: Iterable[str]) -> list[str]:
-    """Those of the names that are neither standard nor written, sorted."""
+    """Return the names that are neither standard nor written, sorted."""
     asked = {name for name in names if not is_standard_trait(name)} - OWN_TRAITS
     if not asked:
         return []

@@ -37,7 +37,7 @@ INVENTORIES = Sql(
 
 
 def offer(given: Mapping[str, int | float]) -> Offer:
-    """With what was left out, and what it comes to."""
+    """Return the inventory with its defaults and its capacity."""
     made: Offer = {name: int(given.get(name, DEFAULTS.get(name, 0))) for name in FIELDS[:-1]}  # JSON's 8.0 is 8
     ratio = float(given.get("allocation_ratio", 1.0))
     return made | {"allocation_ratio": ratio, "capacity": capacity(int(made["total"]), int(made["reserved"]), ratio)}

@@ -1,4 +1,4 @@
-"""What a claim's verb came to. Kept with the fence as JSON and given again, unchanged, to whoever asks again."""
+"""Outcomes of a claim's verbs. Kept with the fence as JSON and returned unchanged if the step is repeated."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Resource providers as clients of the API see them: found, made, renamed, put below others.
 
-Every write marks the provider's row, so that snapshots notice. A name or a parent is no part of what generations guard.
+Every write marks the provider's row, so that snapshots notice. Generations do not guard a name or a parent.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def find(tx: Tx, uuid: str) -> Provider:
 
 
 async def lock(tx: Tx, uuid: str, generation: int | None = None) -> Provider:
-    """Nobody else changes it before this transaction ends. Refused when it is not of that generation."""
+    """Lock the provider until this transaction ends. Refused if it is not of that generation."""
     if await tx.one(LOCK_PROVIDER, uuid=uuid) is None:
         raise missing(uuid)
     provider = await find(tx, uuid)  # read after the lock: it may have changed while we waited

@@ -42,7 +42,7 @@ async def of_consumer(store: Store, consumer: str) -> tuple[Consumer | None, Seq
 
 
 async def held_by(store: Store, consumer: str) -> dict[str, dict[str, int]]:
-    """By provider: what the consumer itself holds, without the shares that evacuations hold in its name."""
+    """Return the consumer's own allocations by provider, without those that evacuations hold in its name."""
 
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(_OWN, consumer=consumer)

@@ -6,7 +6,7 @@ from kilonova.domain.errors import Conflict, Refused
 
 
 class ClaimRefused(Refused):
-    """A change would take what is not to be had; the whole transaction is rolled back."""
+    """A change would take more than is available; the whole transaction is rolled back."""
 
 
 class OverCapacity(ClaimRefused):
@@ -53,7 +53,7 @@ def over_capacity(provider: str, resource_class: str, wanted: int, used: int, ca
 
 
 def unit_fault(wanted: int, min_unit: int, max_unit: int, step_size: int) -> str | None:
-    """What is wrong with the amount itself, or None."""
+    """Return what is wrong with the amount itself, or None."""
     if wanted < min_unit:
         return f"{wanted} is less than the smallest amount given out, {min_unit}"
     if wanted > max_unit:

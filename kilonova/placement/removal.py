@@ -2,7 +2,7 @@
 
 What is gone can carry no mark, so a record of it does: every snapshot that is older drops the provider at its next
 sync. Records need not be kept until the last reader has come. The oldest are cleared away and one record in their place
-says up to which mark; whoever is older than that loads everything anew (snapshot.py).
+says up to which mark; a snapshot that is older than that loads everything again (snapshot.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a host reports of itself when it registers: what it offers and what it can do, in one transaction."""
+"""The report of a registering host: its inventories and its traits, in one transaction."""
 
 from __future__ import annotations
 

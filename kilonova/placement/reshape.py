@@ -38,7 +38,7 @@ async def reshape(store: Store, shapes: Reshaped, wishes: Sequence[Wish], who: s
 
 
 async def _lock(tx: Tx, shapes: Reshaped) -> dict[str, Provider]:
-    """In order of id, as everywhere."""
+    """Lock the providers in order of id, as everywhere."""
     known: dict[str, Provider] = {}
     for uuid in shapes:
         try:

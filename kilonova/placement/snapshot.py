@@ -1,8 +1,8 @@
 """All providers in memory, as numpy columns. SQL only loads it; it may propose, never refuse.
 
 `sync` reads what changed since the last watermark. Whatever changes a provider, or anything that hangs on it, marks the
-provider's row, so those marks alone tell, and a changed provider is read whole. One that is removed leaves a record
-with a mark of its own (removal.py).
+provider's row, so those marks suffice, and a changed provider is read whole. One that is removed leaves a record
+with its own mark (removal.py).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PlacementSnapshot:
 
     @property
     def trees(self) -> Trees:
-        """Made anew after something in it has changed; claims change nothing of it."""
+        """The trees, made again after something in them has changed; claims do not change them."""
         if self._trees is None:
             self._trees = Trees(self)
         return self._trees
@@ -93,7 +93,7 @@ class PlacementSnapshot:
             self._seen = this
 
     async def reload(self, store: Store) -> None:
-        """Load everything anew, e.g. after a claim found a provider gone."""
+        """Load everything again, e.g. after a claim found a provider gone."""
         async with self._lock:
             await self._load_all(store)
 
@@ -122,7 +122,7 @@ class PlacementSnapshot:
         self.watermark = changes.watermark
 
     def copied(self) -> PlacementSnapshot:
-        """One that stays as it is while this one is brought up to date."""
+        """Return a copy that does not change while this one is brought up to date."""
         same = copy.copy(self)
         same.index, same._free, same._sets = dict(self.index), list(self._free), dict(self._sets)
         same.uuids, same.names = list(self.uuids), list(self.names)
@@ -135,8 +135,8 @@ class PlacementSnapshot:
         return same
 
     def with_own_use(self, names: Iterable[str]) -> PlacementSnapshot:
-        """One that others never see, to be filled on trial: what is used of these classes is its own, all else is
-        shared with this one, which must not change meanwhile."""
+        """Return a private snapshot to be filled on trial: the use of these classes is its own, all else is shared
+        with this one, which must not change meanwhile."""
         trial = copy.copy(self)
         trial.classes = self.classes | {name: self.classes[name].copy() for name in names if name in self.classes}
         return trial
@@ -251,7 +251,7 @@ class PlacementSnapshot:
 
 
 def _custom_last(name: str) -> tuple[bool, str]:
-    """As the original shows traits."""
+    """Return the sort key by which the original shows traits."""
     return name.startswith(CUSTOM), name
 
 

@@ -28,7 +28,7 @@ class ClassColumns:
         self.count = 0  # providers that have it
 
     def set(self, places: Sequence[int], numbers: Sequence[Sequence[int]]) -> None:
-        """For places that were cleared before."""
+        """Set the numbers of places that were cleared before."""
         self.table[:, places] = np.array(numbers, dtype=np.int64).T
         self.count += len(places)
 
@@ -37,7 +37,7 @@ class ClassColumns:
         self.table[:, places] = 0
 
     def has(self, places: Any = slice(None)) -> Bools:
-        """An inventory always lets one consumer hold something, so a max_unit of 0 is no inventory."""
+        """Return which places have an inventory: its max_unit is never 0."""
         has: Bools = self.table[3, places] > 0
         return has
 
@@ -64,7 +64,7 @@ class ClassColumns:
 
 
 class NameColumns:
-    """Which places have which names: traits or aggregates. A name that nobody has is not here."""
+    """The places of each name: traits or aggregates. A name that no provider has is not here."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""What a snapshot reads: the providers that were marked since the last time, each whole, and those that are gone."""
+"""Reads of a snapshot: the providers that were marked since the last time, each whole, and those that are gone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SINCE: Any = bindparam("since")
 
 
 class _with_commas(GenericFunction[str]):  # named as it reads in SQL
-    """The values of a group in one text. SQLAlchemy's own wants its separator bound anew at each execution."""
+    """The values of a group in one text. SQLAlchemy's own needs its separator bound again at each execution."""
 
     inherit_cache = True
     type = Text()

@@ -1,4 +1,4 @@
-"""Which providers belong together: trees, and sharing providers that reach other trees through a common aggregate."""
+"""Related providers: trees, and sharing providers that reach other trees through a common aggregate."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ TAKE = Sql(
 
 
 async def trait_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
-    """Of names that exist: standard, or made before. They stay until this transaction ends."""
+    """Return the ids of existing names: standard, or made before. They stay until this transaction ends."""
     wanted = sorted(set(names))
     if unknown := await unknown_traits(tx, wanted):
         raise Refused("unknown_trait", f"No such trait {', '.join(unknown)[:300]}")
@@ -74,7 +74,7 @@ async def _ids(tx: Tx, names: Sequence[str]) -> dict[str, int]:
 
 
 async def has_trait(store: Store, provider: str, name: str) -> bool:
-    """Whether the provider of this name has the trait."""
+    """Return whether the provider of this name has the trait."""
     return await store.ask(HAS_TRAIT, provider=provider, trait=name) is not None
 
 
@@ -130,8 +130,8 @@ def missing(name: str) -> Refused:
 
 
 async def settle_reported(tx: Tx, provider: int, ids: Mapping[str, int], *, wanted: Collection[str]) -> bool:
-    """Of the names that a host's driver speaks for, exactly the wanted ones; all others are clients' and stay. The
-    caller holds the provider's row. Returns whether it changed anything."""
+    """Set exactly the wanted ones of the traits that a host's driver reports; all others are clients' and stay. The
+    caller holds the provider's row. Return whether it changed anything."""
     before = {row["name"]: row["id"] for row in await tx.all(READ_OF_PROVIDER, provider=provider)}
     some = (prefix for prefix in REPORTED_BY_SOME if any(name.startswith(prefix) for name in wanted))
     spoken_for = (*REPORTED, *some)
@@ -144,8 +144,8 @@ async def settle_reported(tx: Tx, provider: int, ids: Mapping[str, int], *, want
 
 
 async def set_disabled(store: Store, uuid: str, disabled: bool) -> None:
-    """Whether an administrator keeps new servers away, told to whoever asks for candidates. A provider that does not
-    exist yet gets the trait when its host registers."""
+    """Set or remove the trait by which candidates exclude a host that an administrator disabled. A provider that does
+    not exist yet gets the trait when its host registers."""
 
     async def body(tx: Tx) -> None:
         ids = await trait_ids(tx, [DISABLED])

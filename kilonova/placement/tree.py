@@ -49,7 +49,7 @@ SET_ROOT = Sql(
 
 
 async def lock_trees(tx: Tx, uuids: Sequence[str]) -> None:
-    """Every provider of the trees of these. Afterwards nobody adds to them: who adds locks the parent first.
+    """Lock every provider of the trees of these. Afterwards none can be added: that locks the parent first.
 
     Looked at again until nothing is new: a child may have come, or a tree may have moved, while we waited.
     """

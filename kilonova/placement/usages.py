@@ -1,4 +1,4 @@
-"""How much is used: by a provider's consumers, or by those of a project."""
+"""Usages: by a provider's consumers, or by those of a project."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Usage(msgspec.Struct):
 
 
 async def of_project(store: Store, project: str, user: str = "") -> dict[str, Usage]:
-    """By consumer type."""
+    """Return the usage by consumer type."""
 
     async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row]]:
         return await tx.all(SUM, project=project, user=user), await tx.all(COUNT, project=project, user=user)

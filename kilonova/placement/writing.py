@@ -25,7 +25,7 @@ Wanted = Mapping[str, Mapping[str, int]]  # provider: class: amount
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What one consumer shall hold from now on."""
+    """The requested allocations of one consumer."""
 
     consumer: str
     wanted: Wanted
@@ -71,8 +71,8 @@ async def drop(store: Store, consumer: str, who: str) -> bool:
 
 
 async def write(tx: Tx, wishes: Sequence[Wish], origin: Origin) -> None:
-    """In the caller's transaction. As in Placement, the generation of the providers that a consumer is given goes up,
-    or of those that it had when it is given nothing; those that it merely leaves only look changed."""
+    """Write allocations in the caller's transaction. As in Placement, the generation of the providers that a consumer
+    is given is raised, or of those that it had if it is given nothing; those that it merely leaves are only marked."""
     holdings = await ledger.lock(tx, [wish.consumer for wish in wishes])
     for wish in wishes:
         _check_generation(wish, holdings[wish.consumer])

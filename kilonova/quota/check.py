@@ -1,4 +1,4 @@
-"""How much a project uses and may use; -1 means without limit.
+"""Use and limits of a project; -1 means without limit.
 
 A limit is the user's own, else the project's, else the default class's, else the configuration's. What one user may
 have within a project only matters where an administrator has set it: everybody's use is part of the project's.
@@ -36,7 +36,7 @@ _LIMITS = Sql(
 
 
 class ProjectLimits:
-    """What is set for a project, in one read: its own limits, its users', and the defaults that they replace."""
+    """The settings for a project, in one read: its own limits, its users', and the defaults that they replace."""
 
     def __init__(self, defaults: Limits) -> None:
         self.defaults = dict(defaults)
@@ -67,7 +67,7 @@ async def set_limit(tx: Tx, project: str, resource: str, limit: int, user: str =
 
 
 async def put_limit(tx: Tx, table: Table, limit: int, **of: str) -> None:
-    """Whether there was one or not; another request may insert it at the same moment."""
+    """Set a limit, whether there was one or not; another request may insert it at the same moment."""
     keys: dict[str, Any] = dict(of)
     if not await rows.change(tx, table, {"hard_limit": limit}, **keys) and not await rows.put(
         tx, table, unless_there=True, **keys, hard_limit=limit
@@ -93,7 +93,7 @@ async def exceeded(
     held: Held = NOTHING,
     among: Collection[str] | None = None,
 ) -> list[str]:
-    """One sentence per resource that would be over its limit; an empty list when all is well. `among`: the resources
+    """Return a sentence per resource that would be over its limit; an empty list if none is. `among`: the resources
     that matter; None: all."""
     for bound in await _bounds(tx, project, user, defaults, held):
         amounts = {**await used(tx, *bound.owner), **bound.held}
@@ -110,7 +110,7 @@ async def exceeded(
 async def exceeded_by(
     tx: Tx, owner: tuple[str, str], more: Mapping[str, int], *, defaults: Limits = EVERYTHING, held: Held = NOTHING
 ) -> list[str]:
-    """As `exceeded`, of the resources that grow: a limit that was lowered below the use forbids no other change."""
+    """Do as `exceeded` for the resources that grow: a limit lowered below the use forbids no other change."""
     grows = {resource: amount for resource, amount in more.items() if amount > 0}
     if not grows:
         return []
@@ -128,8 +128,8 @@ async def room(
     held: Held = NOTHING,
     locks: bool = True,
 ) -> int:
-    """How many more of this size fit, `most` at the most. Whoever asks next waits until this transaction has ended,
-    unless it only wants to know (`locks=False`)."""
+    """Return how many more of this size fit, at most `most`. The next caller waits until this transaction has ended,
+    unless this one only reads (`locks=False`)."""
     bounds = await _bounds(tx, project, user, defaults, held)
     if bounds and locks:
         await lock_project_quota(tx, project)

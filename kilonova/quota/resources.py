@@ -1,4 +1,4 @@
-"""What is limited, and how much of it everybody gets unless an administrator says otherwise; -1 means no limit."""
+"""The limited resources, and their default limits; -1 means no limit."""
 
 from __future__ import annotations
 

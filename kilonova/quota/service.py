@@ -28,7 +28,8 @@ class Quotas:
         self._control, self._configured = control, filled(defaults)
 
     async def show(self, project: str, user: str = "", *, counted: bool = False) -> dict[str, Quota]:
-        """By resource. Only what is counted over a project has a use here; the rest is checked where it is made."""
+        """Return quotas by resource. Only resources counted per project have a use here; others are checked where they
+        are made."""
 
         async def body(tx: Tx) -> tuple[ProjectLimits, dict[str, int]]:
             found = await given(tx, project, self._configured)
@@ -42,7 +43,7 @@ class Quotas:
         return (await self.show(project, user))[resource].limit
 
     async def check_metadata(self, caller: Caller, items: int) -> None:
-        """Of one server that is not there yet."""
+        """Check the metadata of one server that does not exist yet."""
         if items:
             check_metadata(await self.limit("metadata_items", caller.project_id, caller.user_id), items)
 
@@ -93,7 +94,7 @@ class Quotas:
 
 
 def check_metadata(limit: int, items: int) -> None:
-    """Of one server; of one that is there, in the transaction that changes it."""
+    """Check the metadata of one server; if it exists, in the transaction that changes it."""
     if 0 <= limit < items:
         raise Refused("quota_exceeded", f"Maximum number of metadata items exceeds {limit}")
 

@@ -1,4 +1,4 @@
-"""How much each user of a project has: rows that change with the servers' mappings, in the same transaction.
+"""Usage of each user of a project: rows that change with the servers' mappings, in the same transaction.
 
 A check reads one row per user of the project, however many servers there are. `kilonova audit` compares the rows with
 the mappings (`miscounted`).
@@ -69,7 +69,7 @@ class Miscount(msgspec.Struct, frozen=True):
 
 
 async def used(tx: Tx, project: str, user: str = "") -> dict[str, int]:
-    """By the whole project, or by one user in it."""
+    """Return the use by the whole project, or by one user in it."""
     row = await (tx.one(_OF_USER, project=project, user=user) if user else tx.one(_OF_PROJECT, project=project))
     assert row is not None
     return {name: int(row[name]) for name in COUNTED}
@@ -113,7 +113,7 @@ async def count_server(tx: Tx, server_id: str) -> None:
 
 
 async def size_of(tx: Tx, server_id: str) -> Amounts:
-    """What the server counts with; nothing if it is not mapped."""
+    """Return the amounts that the server counts with; empty if it is not mapped."""
     server = await rows.fetch(tx, server_mappings, lock=True, server_id=server_id)
     return {} if server is None else {"cores": server["vcpus"], "ram": server["memory_mb"]}
 
@@ -145,7 +145,7 @@ async def _add(tx: Tx, owner: Owner, amounts: Amounts) -> None:
 
 
 async def miscounted(tx: Tx) -> list[Miscount]:
-    """In one transaction, so that no server comes or goes between the two looks."""
+    """Return wrong counts, read in one transaction, so that no server comes or goes between the two queries."""
     counted = {(row["project_id"], row["user_id"]): _amounts(row) for row in await tx.all(_COUNT_ALL)}
     kept = {(row["project_id"], row["user_id"]): _amounts(row) for row in await rows.fetch_all(tx, quota_usages)}
     nothing = dict.fromkeys(COUNTED, 0)
@@ -157,7 +157,7 @@ async def miscounted(tx: Tx) -> list[Miscount]:
 
 
 async def recount(tx: Tx, project: str, user: str) -> None:
-    """Under the row's lock: whoever maps or unmaps a server of this user waits for it before its own change."""
+    """Count again under the row's lock: mapping or unmapping a server of this user waits for it."""
     nothing = dict.fromkeys(COUNTED, 0)
     await _add(tx, (project, user), nothing)
     found = await tx.one(_COUNT_OF, project=project, user=user)

@@ -33,7 +33,7 @@ def judged(field: Field, judge: Callable[[Values], bool]) -> Bools | None:
 
 
 def least(values: Values, key: str, default: float) -> float:
-    """Of several aggregates that say a number the smallest counts; what is no number is passed over."""
+    """Return the smallest number that the aggregates give; values that are not numbers are ignored."""
     numbers = [number for text in values.get(key, ()) if (number := _number(text)) is not None]
     return min(numbers, default=default)
 

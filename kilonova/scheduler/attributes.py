@@ -56,7 +56,7 @@ def is_attribute(name: str) -> bool:
 
 
 def judged(field: Field, path: Sequence[str], test: Test) -> Bools:
-    """Which hosts have this attribute, and with a value that passes. `path`: its name, and keys inside of it."""
+    """Return which hosts have this attribute with a value that passes. `path`: its name, and keys inside of it."""
     name, *keys = path
     if name in NUMBERS and not keys:
         values, where = np.unique(NUMBERS[name](field), return_inverse=True)

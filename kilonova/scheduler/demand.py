@@ -1,4 +1,4 @@
-"""What a pre-filter adds: traits and aggregates that the root provider of a host must have, or must not."""
+"""The demands of a pre-filter: traits and aggregates that the root provider of a host must have, or must not."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Field:
         return self.gathered(columns.fits(amount, slice(self.snapshot.rows)))
 
     def free(self, resource_class: str, hosts: Ints | None = None) -> Ints:
-        """Of these hosts, or of all; 0 where there is none, and where a host is over its capacity."""
+        """Return the free amounts of these hosts, or of all; 0 if a host has none or is over its capacity."""
         columns = self.snapshot.classes.get(resource_class)
         rows = self.rows if hosts is None else self.rows[hosts]
         if columns is None:
@@ -109,7 +109,7 @@ class Field:
         return free
 
     def numbers(self, resource_class: str, at: int) -> list[int]:
-        """Those of one host, in the order of `ClassColumns.NAMES`."""
+        """Return the numbers of one host, in the order of `ClassColumns.NAMES`."""
         columns, row = self.snapshot.classes.get(resource_class), int(self.rows[at])
         if columns is None or row < 0:
             return [0] * len(ClassColumns.NAMES)

@@ -1,4 +1,4 @@
-"""What may be asked of a value: `>= 4`, `<in> avx`, `<or> a <or> b`, `s== text`, or the text itself."""
+"""The grammar of conditions on a value: `>= 4`, `<in> avx`, `<or> a <or> b`, `s== text`, or the text itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS: dict[str, Callable[[str, str], bool]] = {
 
 
 def matches(value: Any, asked: str) -> bool:
-    """What cannot be compared does not match."""
+    """Return whether the value meets the condition; False if they cannot be compared."""
     words = asked.split()
     if not words:
         return str(value) == asked

@@ -80,20 +80,20 @@ class HardwareBook:
         return np.array([0 if facts is None else facts.devices for facts in known], dtype=np.int64)
 
     def filled(self) -> HardwareBook:
-        """One whose hosts are its own, to be filled on trial; what was judged is shared."""
+        """Return a book with its own hosts, to be filled on trial; cached judgements are shared."""
         same = HardwareBook()
         same.__dict__ = self.__dict__ | {"_facts": dict(self._facts)}
         return same
 
     def take(self, host: str, wish: HardwareWish) -> None:
-        """On trial: as the host would."""
+        """Take hardware on trial, as the host would."""
         facts = self._facts.get(host)
         claim = fit(wish, facts.hardware, facts.claims) if facts is not None else ""
         if facts is not None and not isinstance(claim, str):
             self._facts[host] = self._facts_of(facts.hardware, (*facts.claims, claim))
 
     def judging(self, judge: Judge, wish: HardwareWish) -> Callable[[str], str | None]:
-        """What the judge says of a host, asked once for all that are alike."""
+        """Return a function that judges a host, computed once for all that are alike."""
         if (judge, wish) not in self._judged and len(self._judged) >= WISHES_KEPT:
             self._judged.pop(next(iter(self._judged)))
         kept = self._judged.setdefault((judge, wish), {})
@@ -119,7 +119,7 @@ class HardwareBook:
         return known
 
     def _clear_away(self) -> None:
-        """What servers came and went leave likenesses that no host has now."""
+        """Remove likenesses that no host has now; servers that came and went leave them."""
         if len(self._alike) <= len(self._facts) + SPARE:
             return
         self._alike = {(facts.hardware, facts.claims): facts for facts in self._facts.values()}
@@ -132,7 +132,7 @@ def _hardware(document: str) -> HostHardware:
 
 
 def _claims(hardware: HostHardware, rows: Sequence[Row]) -> tuple[HostClaim, ...]:
-    """What copies hold, and what those in the making are going to: the host would fit them the same way."""
+    """Return the claims of copies, and those expected of copies in the making: the host would fit them likewise."""
     claims: list[HostClaim] = [claim for row in rows if (claim := claim_from(row["claim"])) is not None]
     for row in rows:
         wish = flavor_from(row["flavor"]).wish if row["claim"] is None else None

@@ -1,8 +1,8 @@
 """Hosts as their cells know them, read once and then only where something changed.
 
-A host that beats changes its row every few seconds, and that is no news. News are: hosts that are not simply up (few),
-hosts that registered since the last look, and hosts that are gone, by their number. Counts of servers come from one
-statement per cell, never one per host.
+A heartbeat changes a host's row every few seconds, which is not a change here. Changes are: hosts that are not simply
+up (few), hosts that registered since the last read, and removed hosts, by the number of all. Counts of servers come
+from one statement per cell, never one per host.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _IMAGES = Sql(select(servers.c.host, servers.c.details).where(_HERE))
 
 @dataclass
 class CellReading:
-    """What one look at a cell has found."""
+    """The result of one read of a cell."""
 
     number: int
     at: float  # by the database's clock
@@ -155,7 +155,7 @@ class HostCache:
         return body
 
     async def _news(self, tx: Tx, cell: str) -> Sequence[Row]:
-        """What a host says is long: only those are read whole that said something since."""
+        """Return the hosts that registered since the last read: their reports are long, so others are not read."""
         known = self._reported.get(cell)
         if known is None:
             return await tx.all(_ALL)

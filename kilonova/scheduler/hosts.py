@@ -41,14 +41,14 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Odd(NamedTuple):
-    """How it is with a host that is not simply up."""
+    """The state of a host that is not simply up."""
 
     state: str
     sentence: str
 
 
 class Alike(Generic[T]):
-    """Which of a few different things each host has."""
+    """The assignment of a few different things to hosts."""
 
     def __init__(self, things: Iterable[T]) -> None:
         numbers: dict[T, int] = {}
@@ -61,7 +61,7 @@ class Alike(Generic[T]):
         return self.things[int(self.number[at])]
 
     def judged(self, judge: Callable[[T], bool]) -> Bools | None:
-        """One truth per host; None: all pass."""
+        """Return one boolean per host; None: all pass."""
         truths = [judge(thing) for thing in self.things]
         return None if all(truths) else np.array(truths, dtype=np.bool_)[self.number]
 
@@ -90,7 +90,7 @@ class Hosts:
         self.load(views or {})
 
     def load(self, views: Mapping[str, HostView]) -> None:
-        """Everything anew."""
+        """Load all hosts again."""
         self.layout += 1
         self.names = sorted(views)
         self.views = [views[name] for name in self.names]
@@ -115,7 +115,7 @@ class Hosts:
         return len(self.names)
 
     def metric(self, name: str) -> Floats:
-        """What each host has measured; no number where it has not."""
+        """Return each host's measured value; NaN if it has none."""
         found = self._metrics.get(name)
         if found is None:
             measured = [view.hypervisor.metrics.get(name, np.nan) for view in self.views]
@@ -133,7 +133,7 @@ class Hosts:
         return tuple(self.aggregates[number] for number in kind.ids)
 
     def join(self, aggregates: Iterable[Aggregate]) -> None:
-        """Who is in which aggregate, anew."""
+        """Set the hosts' aggregates again."""
         self.aggregates = {aggregate.id: aggregate for aggregate in aggregates}
         ids: dict[str, list[int]] = {}
         for number in sorted(self.aggregates):
@@ -171,14 +171,14 @@ class Hosts:
         return kept
 
     def copied(self) -> Hosts:
-        """One that stays as it is while this one follows the cells."""
+        """Return a copy that does not change while this one follows the cells."""
         same = self.filled()
         same.odd, same.up, same.failed = dict(self.odd), self.up.copy(), self.failed.copy()
         same.image_values = {host: dict(counts) for host, counts in self.image_values.items()}
         return same
 
     def open(self, names: Iterable[str], snapshot: PlacementSnapshot) -> None:
-        """As if these were up and accepting; both are the caller's own."""
+        """Treat these hosts as up and accepting; this object and the snapshot must be the caller's own copies."""
         places = self.rows(snapshot)
         for at in [self.index[name] for name in names if name in self.index]:
             self.odd.pop(at, None)
@@ -201,7 +201,7 @@ class Hosts:
         return same
 
     def filled(self) -> Hosts:
-        """One whose counts are its own, to be filled on trial."""
+        """Return a copy with its own counts, to be filled on trial."""
         same = object.__new__(Hosts)
         own = {"servers": self.servers.copy(), "busy": self.busy.copy(), "unclaimed": self.unclaimed.copy()}
         same.__dict__ = self.__dict__ | own | {"hardware": self.hardware.filled()}

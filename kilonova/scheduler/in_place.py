@@ -25,7 +25,7 @@ Held = dict[str, dict[str, int]]  # by provider: what the server holds in placem
 
 
 class ImageNeeds(msgspec.Struct, frozen=True):
-    """What an image asks of placement beyond the flavor."""
+    """An image's request to placement beyond the flavor."""
 
     traits: frozenset[str]
     forbidden: frozenset[str]  # by the flavor
@@ -99,7 +99,8 @@ def _choice(field: Field, at: int) -> Choice:
 
 
 def _traits_stage(field: Field, at: int, needs: ImageNeeds, held: Held) -> Stage:
-    """Of the providers that the server holds something of: others of its host do not serve it."""
+    """Return the stage for traits of the providers that the server has allocations of; the host's others do not serve
+    it."""
     snapshot = field.snapshot
     places = [snapshot.index[uuid] for uuid in held if uuid in snapshot.index] or [int(field.rows[at])]
     has = {trait for place in places if place >= 0 for trait in snapshot.traits[place]}

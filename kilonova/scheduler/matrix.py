@@ -69,7 +69,7 @@ class Matrix:
         return int(np.count_nonzero(unknown if here is None else unknown & here))
 
     def failures(self, hosts: Ints) -> Ints:
-        """How many stages reject each of these."""
+        """Return how many stages reject each of these hosts."""
         found: Ints = np.zeros(len(hosts), dtype=np.int64)
         for stage in self.stages:
             if stage.mask is not None:
@@ -95,7 +95,7 @@ class Matrix:
         return [stage for stage in self.stages if not stage.passes(at)]
 
     def verdicts(self, taken: Iterable[int], others: Iterable[int]) -> Iterable[FilterResult]:
-        """Of who is taken, every stage; of the others, what speaks against them."""
+        """Yield every stage of the hosts that are taken, and the rejections of the others."""
         names = self.field.names
         for at in taken:
             for stage in self.stages:
@@ -106,7 +106,8 @@ class Matrix:
 
 
 def _least(distance: Floats, count: int) -> Ints:
-    """Where the smallest so many are; of equals the first, so that two looks at the same hosts name the same ones."""
+    """Return the positions of the `count` smallest; of equals the first, so that the same hosts give the same
+    result."""
     last = np.partition(distance, count - 1)[count - 1]
     nearer, equal = np.flatnonzero(distance < last), np.flatnonzero(distance == last)
     found: Ints = np.sort(np.concatenate([nearer, equal[: count - len(nearer)]]))

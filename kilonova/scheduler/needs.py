@@ -1,4 +1,4 @@
-"""What a flavor and an image ask of placement: resources, traits and how they belong together. A pure function.
+"""The request of a flavor and an image to placement: resources, traits and their groups. A pure function.
 
 Plain sizes go into the group without a suffix. Extra specs change them: `resources[$S]:CLASS=N` replaces or adds (0
 takes away), `trait[$S]:NAME=required|forbidden`, `group_policy=none|isolate`; some `hw:` keys stand for both.
@@ -79,7 +79,7 @@ def _group(
 
 
 def _special(extra: Mapping[str, str], image: Mapping[str, str]) -> Amounts:
-    """What `hw:` keys need besides processors, memory and disk."""
+    """Return the resources that `hw:` keys need besides processors, memory and disk."""
     amounts: Amounts = {}
     if _is_true(extra.get("hw:mem_encryption") or image.get("hw_mem_encryption")):
         amounts["MEM_ENCRYPTION_CONTEXT"] = 1

@@ -1,4 +1,4 @@
-"""Who can give what is asked, and how: the last stage, decided by the same search as placement's own API.
+"""The hosts that can meet a request, with their allocations: the last stage, by the same search as placement's API.
 
 A host whose tree is one provider is judged by its own numbers, all such hosts at once. One with nested or sharing
 providers is searched, and only if nothing else speaks against it: that is the only part that costs time per host.
@@ -45,7 +45,7 @@ class Offers:
         return fits
 
     def _search(self, among: Bools, limit: int | None) -> None:
-        """What was not searched counts as fitting unless it is `among` the rest: nobody has looked."""
+        """Search the trees of the hosts `among`; the other hosts with trees are not searched and count as fitting."""
         field, snapshot = self.field, self.field.snapshot
         self.fits |= ~self._alone & field.known & ~among
         hosts = np.flatnonzero(among)
@@ -64,7 +64,7 @@ class Offers:
                 return
 
     def allocations(self, at: int) -> Allocations:
-        """What would be claimed there."""
+        """Return the allocations that would be claimed there."""
         tree = self._trees.get(at)
         if tree is None:
             return {self.field.provider(at): dict(self._group.resources)}
@@ -72,7 +72,7 @@ class Offers:
         return {uuids[place]: dict(resources) for place, resources in tree.allocations.items()}
 
     def mappings(self, at: int) -> dict[str, list[str]]:
-        """Which providers serve which group with a suffix."""
+        """Return the providers of each group with a suffix."""
         tree = self._trees.get(at)
         uuids = self.field.snapshot.uuids
         return {
@@ -82,15 +82,15 @@ class Offers:
         }
 
     def missing(self, hosts: Ints) -> Floats:
-        """How far these are from fitting: missing amounts relative to the needs, 0 when nothing is missing."""
+        """Return how far these hosts are from fitting: missing amounts relative to the needs, 0 if none is missing."""
         missing: Floats = np.zeros(len(hosts), dtype=np.float64)
         for resource_class, amount in self._group.resources.items():
             missing += np.maximum(amount - self.field.free(resource_class, hosts), 0) / amount
         return missing
 
     def shortage(self) -> str:
-        """What no host has free, in the request's own numbers. Empty: capacity is not what is missing, or part of it
-        is in nested providers, where a number per host would be wrong."""
+        """Return what no host has free, in the request's own numbers. Empty: capacity is not what is missing, or part
+        of it is in nested providers, where a number per host would be wrong."""
         needs = self._group.resources
         has_room = {name: self.field.fits(name, amount) & self._among for name, amount in needs.items()}
         together = np.logical_and.reduce([self._among, *has_room.values()])
@@ -103,7 +103,7 @@ class Offers:
         return f"no host has {' or '.join(amounts)} free"
 
     def sentence(self, at: int) -> str:
-        """What is wrong; when nothing is, all the numbers."""
+        """Return what the host lacks; if nothing, all the numbers."""
         field = self.field
         if not field.known[at]:
             return "placement does not know this host"
@@ -133,7 +133,7 @@ class Offers:
         return max(capacity - used, 0)
 
     def wrong_traits(self, at: int) -> tuple[list[str], list[str]]:
-        """Those that the host lacks, and those that it must not have."""
+        """Return the traits that the host lacks, and those that it must not have."""
         if not self.field.known[at] or not self._alone[at]:
             return [], []
         if not self._group.required and not self._group.forbidden:
@@ -143,7 +143,7 @@ class Offers:
         return missing, sorted(self._group.forbidden & has)
 
     def lacking(self, at: int) -> dict[str, int]:
-        """How much more of each class would have to be free there."""
+        """Return how much more of each class would have to be free there."""
         if not self.field.known[at] or not self._alone[at]:
             return {}
         needs: Mapping[str, int] = self._group.resources

@@ -31,7 +31,7 @@ Scope = tuple[str, str, tuple[str, ...]]  # group, dead host, servers named by h
 
 
 class ServerPlacement(msgspec.Struct, frozen=True):
-    """Where one server goes. Without a choice: nowhere, and the decision says why."""
+    """The planned host of one server. Without a choice: nowhere, and the decision says why."""
 
     request: ResourceRequest
     choice: Choice | None
@@ -111,7 +111,7 @@ class Planner:
         fill(snapshot, hosts, [promise.choice for promise in promises])
 
     def seats(self, requests: Sequence[ResourceRequest]) -> Iterator[ServerPlacement]:
-        """In this order; see `in_order`."""
+        """Yield the servers' seats in this order; see `in_order`."""
         planned = {request.server for request in requests}
         for _, equal in groupby(requests, _shape):
             standing: _Standing | None = None
@@ -161,7 +161,7 @@ class Planner:
         return self.selector.select(self.snapshot, self.hosts, request, self.random, **field, alternates=0)  # type: ignore[arg-type]
 
     def around(self, request: ResourceRequest) -> Surroundings:
-        """As it is when those before have moved."""
+        """Return the surroundings after the earlier moves."""
         around = joined(self._around.get(scope_of(request), NOBODY), request, self._promises)
         moved = {server: self._moved[server] for server in named_by(request) & self._moved.keys()}
         return msgspec.structs.replace(around, hosts={**around.hosts, **moved}) if moved else around

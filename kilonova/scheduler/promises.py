@@ -1,5 +1,5 @@
-"""What was proposed and is not claimed yet. Later decisions count it as used, so that servers that are asked for at the
-same time spread. It only puts hosts in another order: placement knows nothing of it, and it refuses nobody."""
+"""Promises: proposals that are not claimed yet. Later decisions count them as used, so that servers requested at the
+same time spread. They only change the order of hosts: placement does not know them, and they refuse no request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Promises:
-    """Of one process, by server."""
+    """The promises of one process, by server."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,13 +62,14 @@ class Promises:
         return dict(self._kept)
 
     def since(self, ends: int) -> dict[str, Promise]:
-        """Also those that have ended after so many: what was read meanwhile may be older than their claims."""
+        """Return the outstanding promises, and those that ended after the first `ends`: what was read meanwhile may be
+        older than their claims."""
         lately = islice(reversed(self._ended), self.ends - ends)
         return {promise.request.server: promise for promise in lately} | self.outstanding()
 
 
 class Load:
-    """What was added to a column, by place."""
+    """The amounts added to a column, by place."""
 
     def __init__(self, column: Ints, amounts: dict[int, int]) -> None:
         self._column = column
@@ -84,8 +85,8 @@ class Load:
 def counted(
     promises: Collection[Promise], snapshot: PlacementSnapshot, hosts: Hosts, *, with_hardware: bool
 ) -> Iterator[None]:
-    """As if they were claimed. In place, and taken back at the end, since copies of the columns would cost as much as
-    the decision; so nothing may be awaited meanwhile."""
+    """Count the promises as claimed. Done in place and taken back at the end, since copies of the columns would cost
+    as much as the decision; so nothing may be awaited meanwhile."""
     hardware = hosts.hardware
     if with_hardware:
         hosts.hardware = hardware.filled()
@@ -102,7 +103,7 @@ def counted(
 
 
 def fill(snapshot: PlacementSnapshot, hosts: Hosts, choices: Sequence[Choice]) -> list[Load]:
-    """As the claims would; who or what is gone meanwhile has nothing to fill."""
+    """Add the choices' amounts as the claims would; hosts and providers that are gone meanwhile are skipped."""
     used: dict[str, dict[int, int]] = {}
     for choice in choices:
         for provider, resources in choice.allocations.items():
@@ -121,13 +122,13 @@ def fill(snapshot: PlacementSnapshot, hosts: Hosts, choices: Sequence[Choice]) -
 
 
 def take_hardware(hosts: Hosts, choice: Choice, request: ResourceRequest) -> None:
-    """From `hosts` whose hardware is its own: this cannot be taken back."""
+    """Take the hardware from `hosts`, which must have its own copy: this cannot be taken back."""
     if request.wish is not None:
         hosts.hardware.take(choice.host, request.wish)
 
 
 def joined(around: Surroundings, request: ResourceRequest, promises: Iterable[Promise]) -> Surroundings:
-    """With those of the request's group that are promised a host."""
+    """Return the surroundings with the group's members that are promised a host."""
     rule = request.group
     for promise in promises:
         if rule is not None and promise.request.group is not None and promise.request.group.group == rule.group:

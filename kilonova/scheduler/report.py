@@ -37,7 +37,7 @@ def _weight(choice: dict[str, Any]) -> str:
 
 
 def _by_host(verdicts: list[dict[str, Any]]) -> Verdicts:
-    """In the order of the decision: the chosen and its alternates, then the nearest first."""
+    """Return rejections by host, in the order of the decision: the chosen and its alternates, then the nearest."""
     hosts: Verdicts = {}
     for one in verdicts:
         hosts.setdefault(one["host"], []).extend([] if one["passed"] else [one])
@@ -63,7 +63,7 @@ def _unclaimed(counts: dict[str, int]) -> list[str]:
 
 
 def _counts(decision: dict[str, Any], hosts: Verdicts) -> list[str]:
-    """How many hosts each filter rejects, with the nearest one as an example; then the nearest hosts themselves."""
+    """Return lines: how many hosts each filter rejects, with the nearest as an example; then the nearest hosts."""
     lines = [f"{decision['fitting']} of {decision['considered']} hosts fit"]
     for verb, passed in (("rejects", False), ("is unknown of", None)):
         kind = "rejected" if passed is False else "unknown"

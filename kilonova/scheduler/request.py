@@ -1,4 +1,4 @@
-"""What is asked of the scheduler."""
+"""Requests to the scheduler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_FLAVOR = Flavor(name="", vcpus=0, memory_mb=0, disk_gb=0)
 
 
 class ImageFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of the image of a server when it is placed."""
+    """The image of a server, as known when it is placed."""
 
     id: str = ""
     format: str = ""
@@ -22,7 +22,7 @@ class ImageFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a server needs, and where it may not or must go."""
+    """A server's needs, and the hosts that it must or may not go to."""
 
     flavor: Flavor = NO_FLAVOR
     image: ImageFacts = ImageFacts()
@@ -45,7 +45,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
     @property
     def wish(self) -> HardwareWish | None:
-        """Of CPUs, cells, pages and devices; None: any will do."""
+        """The request for CPUs, cells, pages and devices; None: any will do."""
         return self.flavor.wish if self.flavor.wish is not None and self.flavor.wish.needs_claim else None
 
     @property

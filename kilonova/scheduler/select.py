@@ -67,7 +67,7 @@ class Selector:
         alternates: int = 2,
         hoping: bool = False,
     ) -> Decision:
-        """One of the best `host_subset_size` hosts at random, and the next best to try when its claim is refused.
+        """Choose one of the best `host_subset_size` hosts at random, and the next best in case its claim is refused.
         `away`: cells that do not answer. `hoping`: as if every unknown host turned out to fit."""
         field = Field(snapshot, hosts, cells=cells, away=away, around=around)
         matrix, offers = self.judge(field, request, hoping=hoping)
@@ -117,7 +117,7 @@ class Selector:
     def judge_in_place(
         self, snapshot: PlacementSnapshot, hosts: Hosts, request: ResourceRequest, needs: ImageNeeds, held: Held
     ) -> Decision:
-        """Whether the wanted host, where the server is and stays, may run another image."""
+        """Decide whether the wanted host, where the server is and stays, may run another image."""
         filters = [filter_ for filter_ in self._filters if filter_.for_rebuild]
         field = Field(snapshot, hosts, host=request.wanted_host or "")
         return judge_in_place(filters, self.settings, field, request, needs, held)
@@ -184,7 +184,7 @@ def _best(weights: Floats, count: int, at_least: int) -> list[int]:
 
 
 def _shuffled(order: Sequence[int], weights: Floats, random: random.Random, count: int) -> list[int]:
-    """Those that weigh as much as the best one, in any order."""
+    """Return the order with the hosts that weigh as much as the best one shuffled."""
     best = [at for at in order if weights[at] == weights[order[0]]]
     return [*random.sample(best, len(best)), *order[len(best) :]]
 
@@ -249,8 +249,8 @@ def select_many(
     alternates: int = 2,
     hoping: bool = False,
 ) -> list[Decision]:
-    """Several servers of one request, each seeing what those before it have taken. It ends with the first for which
-    there is no host: all or nothing is the caller's to keep. Nobody's alternate is another one's choice."""
+    """Choose hosts for several servers of one request, each with the earlier choices counted. It ends with the first
+    that has no host: the caller ensures all or nothing. No server's alternate is another one's choice."""
     names = {name for request in requests for group in request.needs().groups for name in group.resources}
     trial, filled = snapshot.with_own_use(names), hosts.filled()
     made: list[Decision] = []

@@ -94,9 +94,9 @@ class Scheduler:
         alternates: int = 2,
         rehearsing: bool = False,
     ) -> list[Placing]:
-        """The servers of one request together, each after the others have taken theirs. All or none: when the last
-        placing has no host, nothing of it may be used. Unless nobody is going to claim it (`rehearsing`), what is
-        chosen is promised: who asks next counts it in, until `claim_ended`."""
+        """Place the servers of one request together, each after the others have taken theirs. All or none: if the last
+        placing has no host, none of them may be used. Unless it will not be claimed (`rehearsing`), the choice is
+        promised: later requests count it in, until `claim_ended`."""
         placings = await self._choose(requests, cells, alternates, fresh=False)
         if placings[-1].decision.chosen is None:
             placings = await self._choose(requests, cells, alternates, fresh=True)
@@ -113,8 +113,8 @@ class Scheduler:
         at_once: int,
         opened: Sequence[str] = (),
     ) -> list[ServerPlacement]:
-        """Where all these servers would go together (planner.py). Nothing is promised. Made in pieces, on copies of
-        what is known now: others go on meanwhile. `opened`: hosts that are closed now, planned as if they were open."""
+        """Plan all these servers together (planner.py). Nothing is promised. Made in pieces, on copies of the present
+        data: others go on meanwhile. `opened`: hosts that are closed now, planned as if they were open."""
         if not requests:
             return []
         hosts, away = await self._known(requests, cells, fresh=True)
@@ -154,8 +154,8 @@ class Scheduler:
         return seats
 
     async def judge_in_place(self, request: ResourceRequest, cell: str) -> Decision:
-        """Whether the wanted host, where the server is, may run the image. Nothing will be claimed or promised. Raise
-        `Unreachable` while the cell does not tell of its hosts: nobody knows then."""
+        """Decide whether the wanted host, where the server is, may run the image. Nothing is claimed or promised.
+        Raise `Unreachable` while the cell's hosts cannot be read: then it is unknown."""
         decision = await self._judge_in_place(request, cell, fresh=False)
         if decision.chosen is None:
             decision = await self._judge_in_place(request, cell, fresh=True)
@@ -196,7 +196,7 @@ class Scheduler:
         return [_placing(decision) for decision in decisions]
 
     async def _other_cells(self, cells: Sequence[str]) -> list[str]:
-        """For a refusal: the cells where the server may not go, as far as they answer. Their hosts are judged too."""
+        """Return, for a refusal, the cells where the server may not go, if they answer. Their hosts are judged too."""
         return [
             cell for cell in self._stores.destinations() if cell not in cells and await self._reads_hosts(cell, True)
         ]
@@ -245,7 +245,7 @@ class Scheduler:
         return True
 
     async def _hosts(self, cells: Sequence[str], fresh: bool) -> tuple[Hosts, frozenset[str]]:
-        """All that are known, and those of the cells that do not answer: nobody knows what could be built there."""
+        """Return all known hosts, and the cells that do not answer: whether these have capacity is unknown."""
         away = frozenset([cell for cell in cells if not await self._reads_hosts(cell, fresh)])
         if away and fresh:
             await self._name_hosts(away)

@@ -11,7 +11,7 @@ from kilonova.scheduler.request import ResourceRequest
 
 
 def cell_stage(field: Field, lit: Bools) -> Stage:
-    """What the filters would ask the cells of, nobody can say of a cell that does not answer."""
+    """Return the stage that marks hosts as unknown if their cell does not answer: filters need its data."""
 
     def sentence(at: int) -> str:
         cell = field.hosts.views[at].cell

@@ -1,4 +1,4 @@
-"""What a single request needs to know besides hosts: where the servers are that its hints and its group speak of."""
+"""Data of a single request besides hosts: the hosts of the servers that its hints and its group name."""
 
 from __future__ import annotations
 

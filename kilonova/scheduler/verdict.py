@@ -59,7 +59,7 @@ class Decision(msgspec.Struct, frozen=True):
     away: tuple[str, ...] = ()  # the cells of the others
 
     def candidates(self) -> list[HostCandidate]:
-        """What to claim, best first."""
+        """Return the candidates to claim, best first."""
         return [choice.candidate() for choice in self.taken]
 
     @property
@@ -67,13 +67,13 @@ class Decision(msgspec.Struct, frozen=True):
         return (self.chosen, *self.alternates) if self.chosen else ()
 
     def sentence(self) -> str:
-        """For the administrator: the counts in one line."""
+        """Return the counts in one line, for the administrator."""
         rejected = ", ".join(f"{count.filter} rejects {count.rejected}" for count in self.counts if count.rejected)
         unknown = f", {self.unknown} may fit" if self.unknown else ""
         return f"{self.fitting} of {self.considered} hosts fit{unknown}" + (f"; {rejected}" if rejected else "")
 
     def awaited(self) -> str:
-        """Whose answer would settle whether the unknown hosts fit."""
+        """Return whose answer would settle whether the unknown hosts fit."""
         hosts = [f"{', '.join(self.unheard)} to be heard"] if self.unheard else []
         cells = [f"the database of {', '.join(self.away)} to answer"] if self.away else []
         return " or ".join(hosts + cells)

@@ -32,7 +32,7 @@ _KNOWN_TEXT = "SELECT name, store_id, era, mark FROM known_stores"
 
 
 class Sighting(msgspec.Struct, frozen=True, order=True):
-    """How far a store had come when it was seen: comparable, since a later era begins above all earlier marks."""
+    """The era and mark of a store when it was seen: comparable, since a later era begins above all earlier marks."""
 
     era: int
     mark: int
@@ -59,7 +59,7 @@ class Badge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DirectoryBadge(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a file directory; `seen` are the databases, by name."""
+    """The badge of a file directory; `seen` are the databases, by name."""
 
     cloud: str
     store: str
@@ -70,7 +70,7 @@ class DirectoryBadge(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class StoreIdentity:
-    """What a database says of itself; `badge` is None where it is empty or new."""
+    """A database's description of itself; `badge` is None if it is empty or new."""
 
     where: str
     badge: Badge | None = None
@@ -125,7 +125,7 @@ def _look(where: str, this: Any, known: Any) -> StoreIdentity:
 
 
 async def read_badge(tx: Tx) -> Badge | None:
-    """Of the database that the transaction is in."""
+    """Return the badge of the transaction's database."""
     row = await tx.one(_THIS)
     if row is None:
         return None
@@ -134,7 +134,7 @@ async def read_badge(tx: Tx) -> Badge | None:
 
 
 async def read_known(tx: Tx) -> dict[str, PeerStore]:
-    """By name: the stores that this database has seen."""
+    """Return the stores that this database has seen, by name."""
     found = await tx.all(_KNOWN)
     return {row["name"]: PeerStore(row["store_id"], Sighting(row["era"], row["mark"])) for row in found}
 
@@ -153,7 +153,7 @@ async def stamp(store: Store, badge: Badge) -> Badge:
 
 
 async def list_store(tx: Tx, name: str, store: str, seen: Sighting) -> None:
-    """In control: from now on this store is expected to be there."""
+    """List the store in control: from now on it is expected to exist."""
     values = {"name": name, "store_id": store, "era": seen.era, "mark": seen.mark}
     await rows.put(tx, known_stores, unless_there=True, **values)
 

@@ -75,7 +75,7 @@ class CellStore:
 
     @property
     def faults(self) -> CommitFaults | None:
-        """What a simulator breaks in it."""
+        """The faults that a simulator injects."""
         return None if self._store is None else self._store.faults
 
     @faults.setter
@@ -118,7 +118,7 @@ class CellStore:
         return self._store
 
     def _lost(self, why: StoreError, returns: int) -> None:
-        """What was begun before the database came back says nothing about it now."""
+        """Count the database as lost, unless the call began before the database came back."""
         if returns == self._returns:
             self.lose(why)
 

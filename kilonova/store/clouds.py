@@ -1,6 +1,6 @@
-"""clouds.yaml and openrc in the data directory: what a client needs to find the cloud and to log in.
+"""clouds.yaml and openrc in the data directory: a client's data to find the cloud and to log in.
 
-Both are written anew at every start, so that another port or address is right; our own commands read the first.
+Both are written again at every start, so that another port or address is right; our own commands read the first.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def write_clouds(directory: Path, public_url: str, passwords: Mapping[str, str],
 
 
 def welcome(directory: Path, passwords: Mapping[str, str]) -> str:
-    """What to type next."""
+    """Return the message that says what to type next."""
     file = directory / CLOUDS_NAME
     if CLOUDS[ADMIN_CLOUD] not in passwords:
         return f"kilonova: the password of {CLOUDS[ADMIN_CLOUD]} is not known here, so {file} does not have it"

@@ -1,4 +1,4 @@
-"""The data directory of a process: taken by one at a time, with files of its own made at the first start.
+"""The data directory of a process: taken by one at a time, with its own files made at the first start.
 
 A start that fails leaves the directory as it was: what it had made by then is removed again.
 """
@@ -53,7 +53,7 @@ class DataDirectory:
             self._forget_start()
 
     def keep_all(self) -> None:
-        """From here on a failure leaves everything for the next start."""
+        """Keep everything for the next start, even if this one fails later."""
         self._started = True
 
     def database(self, name: str) -> str:

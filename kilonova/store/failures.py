@@ -1,5 +1,5 @@
-"""Records of the failure watch. A record belongs to one watcher at a time: whoever takes it does the next thing, and
-when that watcher dies another one takes it after a while."""
+"""Records of the failure watch. A record belongs to one watcher at a time, which does the next action; if that watcher
+dies, another one takes the record after a while."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def disarmed(tx: Tx) -> Disarmed | None:
 
 
 async def disarm(tx: Tx, seconds: float | None, reason: str, user_id: str) -> None:
-    """Until somebody arms the watch again, or for so many seconds; a time does not shorten the former."""
+    """Disarm the watch until it is armed again, or for `seconds`; a time does not shorten the former."""
     await _lock(tx)
     row, now = await rows.fetch(tx, failure_watch, id=_ID), await tx.now()
     if row is not None and row["until"] is None and seconds is not None:
@@ -91,24 +91,24 @@ async def is_ahead(tx: Tx) -> bool:
 
 
 async def set_back(tx: Tx) -> None:
-    """What was recorded ahead of now was recorded now."""
+    """Set recorded times that are in the future to now."""
     for statement in _SET_BACK:
         await tx.run(statement)
 
 
 async def is_armed(tx: Tx) -> bool:
-    """As it will be when this transaction ends."""
+    """Return whether the watch is armed, and lock that until this transaction ends."""
     await _lock(tx)
     return await disarmed(tx) is None
 
 
 async def may_fence(tx: Tx, host: str, rules: WatchRules) -> bool:
-    """Whether one more fence command may begin. The decision was made before, and by another watcher, too."""
+    """Return whether one more fence command may begin: other watchers may have begun some since the decision."""
     return await is_armed(tx) and len(await fenced_lately(tx, rules.storm_window) - {host}) < rules.storm_hosts
 
 
 async def _lock(tx: Tx) -> None:
-    """Nobody else begins something or disarms the watch before this transaction has ended."""
+    """Keep others from beginning an action or disarming the watch until this transaction ends."""
     await rows.fetch(tx, this_store, lock=True, id=1)
 
 
@@ -133,8 +133,8 @@ async def take_failure(tx: Tx, failure: Row, worker: str, seconds: float) -> boo
 
 
 async def note_failure(tx: Tx, failure: str, worker: str, state: str, *, has_run: bool = False, **told: Any) -> bool:
-    """What came of it; whoever comes next may take it. False: it was taken over meanwhile. `has_run`: the fence command
-    has, or may have; also one that failed may have switched the host off."""
+    """Record the result and release the record. False: it was taken over meanwhile. `has_run`: the fence command has
+    run, or may have; even one that failed may have switched the host off."""
     values = {"state": state, **told, "worker": None, "taken_until": None}
     if state not in OPEN_STATES:
         values["open"] = None

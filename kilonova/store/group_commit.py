@@ -1,4 +1,4 @@
-"""Writes of one SQLite file: whoever waits shares a COMMIT.
+"""Writes of one SQLite file: waiting callers share a COMMIT.
 
 Statements run on the event loop, only the COMMIT in a thread. A statement takes some microseconds and gives Python's
 lock away twice; in a thread of its own every one of them would be a switch between two processors (decision 008). The
@@ -48,7 +48,7 @@ class GroupCommit:
         await asyncio.to_thread(self._thread.shutdown)
 
     def drop(self) -> None:
-        """What waits is not done any more, and nobody is answered: the process it stood for is dead.
+        """Drop the waiting calls without an answer: the process that they stand for is dead.
 
         Waits for the COMMIT under way, since its connection can be closed only after it.
         """
@@ -76,7 +76,7 @@ class GroupCommit:
             self._thread.submit(self._in_thread, asks, batch, left)
 
     def _begin(self, batch: Batch) -> Callable[[Batch], None] | None:
-        """What is left for the thread, if anything."""
+        """Begin a batch; return the rest of the work for the thread, if any."""
         if not self._side.work(batch, wait=False):
             return self._wait_and_run  # another process writes
         if batch.has_changed:

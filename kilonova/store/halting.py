@@ -1,4 +1,4 @@
-"""While a database is older than others have seen it, nothing is written (law 15) but how far it was seen."""
+"""The halt: while a database is older than others have seen it, only the marks that were seen are written (law 15)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refuse_halted(why: str) -> None:
 
 @contextmanager
 def about_the_halt() -> Iterator[None]:
-    """What this task writes inside is allowed; other tasks are refused as before."""
+    """Allow this task's writes inside; other tasks are refused as before."""
     before = _ABOUT_THE_HALT.get()
     _ABOUT_THE_HALT.set(True)
     try:

@@ -51,7 +51,7 @@ async def touch(tx: Tx, host: str) -> None:
 
 
 async def note_hardware(tx: Tx, host: str, document: str, reports: Sequence[CopyReport]) -> None:
-    """What a registering host says it has, and what its copies hold there."""
+    """Record the hardware that a registering host reports, and its copies' claims."""
     recorded = {(row["server_id"], row["copy"]): row["claim"] for row in await rows.fetch_all(tx, copies, host=host)}
     told = {(report.server, report.copy): claim_document(report.claim) for report in reports}
     news = sorted(key for key, claim in told.items() if claim is not None and recorded.get(key, claim) != claim)
@@ -82,7 +82,7 @@ async def documents(tx: Tx, hosts: Sequence[str]) -> Mapping[str, str]:
 
 
 async def claims_on(tx: Tx, hosts: Sequence[str]) -> Sequence[Row]:
-    """By host, the oldest first."""
+    """Return the claims by host, the oldest first."""
     return await tx.all(_CLAIMS, hosts=hosts)
 
 

@@ -52,7 +52,7 @@ async def judge_host(tx: Tx, name: str, down_after: float) -> HostState | None:
 
 
 async def judge_all(tx: Tx, down_after: float) -> dict[str, HostState]:
-    """By name, in name order."""
+    """Return the states of all hosts by name, in name order."""
     now = await tx.now()
     seen = await observation(tx, now, down_after)
     return {row["name"]: judge(facts_of(row), seen, now, down_after) for row in await tx.all(_ALL_HOSTS)}

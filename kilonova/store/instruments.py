@@ -1,4 +1,4 @@
-"""What is counted in a store, and what a simulator may break in it."""
+"""Counters of a store, and the faults that a simulator may inject."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Stats:
 
 
 class ReadsClock(Protocol):
-    """On SQLite the store's clock is "the database's own": there is one process."""
+    """The clock of a store; on SQLite it is "the database's own", since there is one process."""
 
     def now(self) -> float: ...
 

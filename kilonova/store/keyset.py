@@ -17,7 +17,7 @@ class By(NamedTuple):
 
 
 def ordered(keys: Sequence[By]) -> list[Any]:
-    """NULL is the smallest value, as in MySQL and so in Nova; left to themselves the engines differ."""
+    """Return the ordering, with NULL as the smallest value, as in MySQL and Nova; the engines' defaults differ."""
     return [_ordered(key) for key in keys]
 
 

@@ -44,7 +44,8 @@ async def latest_era(*databases: Store) -> int:
 
 
 async def refuse_while_conductors_work(stores: OpenStores) -> None:
-    """One that has the lost database open would write into the new tables before it hears of the word."""
+    """Refuse while a conductor works: with the lost database open it would write into the new tables before it learns
+    of the replacement."""
 
     async def body(tx: Tx) -> float:
         now = await tx.now()
@@ -84,7 +85,7 @@ async def replace_lost(
 
 
 async def _note_time(tx: Tx) -> None:
-    """What hosts reported before does not count; and the time of the first try stays."""
+    """Note the time: earlier reports of hosts do not count. The time of the first try stays."""
     await rows.change(tx, this_store, {}, ("restored_at",), id=1, restored_at=None)
 
 
@@ -136,7 +137,7 @@ async def _record_word(stores: OpenStores, name: str, known: PeerStore, reason: 
 
 
 async def admit_replacement(tx: Tx, word: Row) -> None:
-    """In control, at the end: from now on every process uses the new store."""
+    """Admit the new store in control, as the last step: from now on every process uses it."""
     values = {"store_id": word["replacement"], "era": word["era"], "mark": 0}
     await rows.change(tx, known_stores, values, name=word["name"], store_id=word["store_id"])
     await rows.change(tx, lost_stores, {}, ("ended_at",), store_id=word["store_id"], ended_at=None)

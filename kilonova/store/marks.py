@@ -1,4 +1,4 @@
-"""Marks: how a cloud notices that an older copy of a database was put back (law 15).
+"""Marks, by which a cloud notices that an older copy of a database was put back (law 15).
 
 Each database has a mark that only grows. It is raised by whoever has written there, a few seconds later and in a
 transaction of its own, so an operation pays nothing for it. Its peers keep the highest committed mark that they saw:
@@ -80,7 +80,7 @@ class Marks:
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """For ever: look, and raise the marks of what was written to."""
+        """Check the marks for ever, and raise those of databases that were written to."""
         while True:
             await self.clock.sleep(SECONDS)
             try:
@@ -108,7 +108,7 @@ class Marks:
             await self._resume()
 
     async def _sightings(self) -> dict[str, dict[str, PeerStore]]:
-        """By who saw: what it saw, by database."""
+        """Return what each peer saw, by database."""
         seen: dict[str, dict[str, PeerStore]] = dict(await self._read(read_known))
         for folder in self.directories:
             badge = read_directory_badge(folder)
@@ -134,7 +134,7 @@ class Marks:
         return [("control", self.stores.control), ("placement", self.stores.placement), *cells]
 
     def _behind_of(self, name: str, seen: Mapping[str, Mapping[str, PeerStore]]) -> tuple[str, Sighting] | None:
-        """Who saw a later one, and how far that had come; None when nobody did."""
+        """Return the peer that saw the latest mark beyond this one, with that mark; None if none did."""
         badge, latest = self.badges[name], None
         for who, known in seen.items():
             other = known.get(name)
@@ -145,8 +145,8 @@ class Marks:
     # -- halting ------------------------------------------------------------------------------------------------
 
     async def _flag(self, name: str, why: str, seen: Sighting) -> None:
-        """For every process: the database itself says that it was restored. It also keeps how far it was seen, also by
-        witnesses that come later, while all is halted: the new era must be above that."""
+        """Flag the database itself as restored, for every process. It also keeps the highest mark seen, even by
+        witnesses that come later during the halt: the new era must be above that."""
         if seen <= self._flagged.get(name, NEVER):
             return
         badge = msgspec.structs.replace(self.badges[name], era=seen.era, mark=seen.mark)
@@ -233,7 +233,7 @@ class Marks:
     # -- hosts --------------------------------------------------------------------------------------------------
 
     def told_to(self, cell: str) -> dict[str, Sighting]:
-        """What a host of this cell shall remember."""
+        """Return the marks that a host of this cell shall remember."""
         return {name: self.badges[name].reached for name in ("control", "placement", cell) if name in self.badges}
 
     async def hear(self, host: str, cell: str, seen: Mapping[str, Sighting]) -> None:

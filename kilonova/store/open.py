@@ -1,4 +1,4 @@
-"""From addresses to open stores: `control`, `placement` and one per cell."""
+"""Opening of stores by their addresses: `control`, `placement` and one per cell."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class OpenStores:
         return self.roll.cloud
 
     def halt(self, why: str) -> None:
-        """From now on writes raise `Halted` with this reason; "": they do not."""
+        """Make writes raise `Halted` with this reason from now on; "": allow them."""
         self.halted = why
         for store in (*self._first, *self._cells.values()):
             store.halted = why
@@ -120,7 +120,7 @@ class OpenStores:
             self.complaints[name] = why
 
     def destinations(self) -> Sequence[str]:
-        """Also those that could not be opened: control knows them, and nobody knows what could be built there."""
+        """Return the enabled cells, also those that could not be opened: whether they have capacity is unknown."""
         names = sorted({*self._names, *self._rows} - {CELL0})
         return [name for name in names if name not in self._rows or not self._rows[name]["disabled"]]
 
@@ -144,7 +144,7 @@ class OpenStores:
         return ("control", "placement", *self._names)
 
     def address(self, name: str) -> str:
-        """With its password, if it has one."""
+        """Return the address, with its password if it has one."""
         return self._cells[name].address if name in self._cells else self._addresses[name]
 
     def is_configured(self, name: str) -> bool:
@@ -185,7 +185,7 @@ class OpenStores:
             await store.close()
 
     def drop(self) -> None:
-        """As kill -9 would: see the stores' own `drop`."""
+        """Drop all stores as kill -9 would: see their own `drop`."""
         for store in (*self._first, *self._cells.values()):
             store.drop()
 
@@ -201,7 +201,7 @@ async def open_store(
     synchronous: str = "FULL",
     **postgres_options: Any,
 ) -> DroppableStore:
-    """With `upgrading` an older schema is brought up to date, without it is refused; a newer one always is."""
+    """Open a store. An older schema is upgraded with `upgrading`, else refused; a newer one is always refused."""
     role = role_of(name)
     connecting = {"seconds": postgres_options["timeout"]} if postgres_options.get("timeout") else {}
     if upgrading:
@@ -354,8 +354,8 @@ async def open_cell(
     goes_on: bool = False,
     **options: Any,
 ) -> CellStore:
-    """One that does not answer now is opened when it does; one that may not be used is refused at once. With `goes_on`
-    one that is not this cloud's counts as away until the right one is there."""
+    """Open a cell. A database that does not answer is opened later; one that may not be used is refused at once. With
+    `goes_on`, one that is not this cloud's counts as unreachable until it is replaced by the right one."""
     if not isinstance(parse_url(url), SqliteUrl):
         options["timeout"] = cell_timeout
     roll = roll or Roll()

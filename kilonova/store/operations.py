@@ -161,7 +161,7 @@ async def steps_of(one: Journaled) -> Sequence[Row]:
 
 
 async def actions_of(stores: Stores, operation_id: str) -> list[tuple[Row, list[Row]]]:
-    """What the API's own history says of it: each action with its events. Only cells keep these."""
+    """Return the operation's history in the API: each action with its events. Only cells keep these."""
     found: list[tuple[Row, list[Row]]] = []
     for name in stores.cells():
 

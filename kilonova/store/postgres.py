@@ -84,7 +84,7 @@ class PostgresTx:
         return returned
 
     async def now(self) -> float:
-        """Who writes and asks for the time nearly always marks what it writes: both come in one round trip."""
+        """Return the database's time. A writer nearly always needs a mark, too: both come in one round trip."""
         if not self._writes or self._mark:
             now: float = await self._value(_NOW)
             return now
@@ -110,7 +110,7 @@ def _bind(statement: Sql, params: dict[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _changed_rows(status: str) -> int:
-    """From "UPDATE 3" or "INSERT 0 3"; a SELECT changes nothing."""
+    """Return the number in "UPDATE 3" or "INSERT 0 3"; a SELECT changes nothing."""
     word, _, count = status.rpartition(" ")
     return int(count) if count.isdigit() and word != "SELECT" else 0
 
@@ -243,7 +243,7 @@ class PostgresStore:
             raise CommitFailed(f"database {self.name}: nothing was written: the transaction had failed before")
 
     async def _roll_back(self, connection: Any, error: BaseException) -> None:
-        """Not worth a round trip when the connection is gone, and not possible when we are being cancelled."""
+        """Roll back, or close the connection if it is lost or this task is being cancelled."""
         if not isinstance(error, Exception) or isinstance(error, _LOST):
             connection.terminate()
             return

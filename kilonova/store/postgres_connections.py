@@ -29,8 +29,8 @@ async def connect_postgres(
     application: str = "kilonova",
     seconds: float = CONNECT_SECONDS,
 ) -> Any:
-    """One connection within so many seconds, or a StoreError that says where and why not. `timeout` is what a
-    statement may take on it, and bounds the connecting too."""
+    """Return a connection within `seconds`, or raise a StoreError that says where and why not. `timeout` limits each
+    statement, and connecting too."""
     settings = {"application_name": application, "jit": "off"}
     seconds = seconds if timeout is None else min(timeout, seconds)
     if place.schema:
@@ -105,7 +105,7 @@ class ConnectionPool:
         return connection
 
     async def _slot(self) -> None:
-        """Where every connection hangs, whoever waits for one must not wait for ever."""
+        """Acquire a slot; do not wait for ever if every connection hangs."""
         if not self._slots.locked():
             await self._slots.acquire()
             return

@@ -1,4 +1,4 @@
-"""Retention: what ended long ago goes, in small batches and with the databases' own clocks (law 16).
+"""Retention: removes what ended long ago, in small batches and with the databases' own clocks (law 16).
 
 An operation goes with its steps when it has ended everywhere. A deleted server goes when its last operation is gone:
 first its mapping and its other rows in control, last the row in its cell that it is found by, so that a purge that was
@@ -57,7 +57,7 @@ _KEYED = Sql(select(idempotency_keys.c.operation_id))
 
 
 def _of_servers(*selections: tuple[Table, Any]) -> Sql:
-    """Those of the given servers that one of the tables names in a row for which the condition holds."""
+    """Return a query for those of the given servers that a row of one of the tables names under its condition."""
     return Sql(
         union(
             *(
@@ -141,7 +141,7 @@ _LAST_FENCES = [*_FENCES, _removal(_unmapped, "server_id")]
 
 @dataclass
 class _Held:
-    """What is not to go, whatever its age."""
+    """The operations and servers that stay, whatever their age."""
 
     operations: set[str] = field(default_factory=set)
     servers: set[str] = field(default_factory=set)
@@ -176,7 +176,7 @@ def log_purge(days: float, counts: Counts) -> None:
 
 
 async def _read_held(stores: Stores) -> _Held:
-    """What any database needs of the operations of another; a batch looks again in its own."""
+    """Return what any database needs of another one's operations; each batch checks its own database again."""
     held = _Held()
     for journal in stores.journals():
         is_control = journal.name == stores.control.name
@@ -231,7 +231,7 @@ async def _purge_operations(journal: Store, is_control: bool, seconds: float, he
 
 
 async def _purge_servers(stores: Stores, owner: Store, counts: Counts) -> None:
-    """Those of a cell; those that control has are in no cell."""
+    """Purge the deleted servers of a cell, or those of control, which are in no cell."""
     is_cell, after = owner.name != stores.control.name, ""
     while True:
 
@@ -275,7 +275,7 @@ async def _remove_from_cell(store: Store, servers: set[str], counts: Counts) -> 
 
 
 async def _without_traces(stores: Stores, owner: Store, servers: set[str]) -> set[str]:
-    """Those that hold nothing, and that nothing in a cell needs or knows, but for the row in its own."""
+    """Return the servers that hold nothing and that no cell needs or knows, except for the row in their own."""
     consumers = {server: server for server in servers}
     for name in stores.cells():
         servers = servers - await _known_in(stores.cell(name), servers, consumers, is_owner=name == owner.name)
@@ -305,7 +305,7 @@ async def _known_in(store: Store, servers: set[str], consumers: dict[str, str], 
 
 
 async def _purge_fences(stores: Stores, counts: Counts) -> None:
-    """Of servers without a mapping for a day. The row that says so goes last, with control's own fences."""
+    """Purge the fences of servers without a mapping for a day. The row that says so goes last, with control's own."""
     after = ""
     while True:
 

@@ -27,12 +27,12 @@ AFRESH = ("reason", "found_at", "action", "action_by", "action_at", "ended_at", 
 
 
 async def open_quarantine(tx: Tx, host: str) -> Sequence[Row]:
-    """Of one host, what no operator's word has ended."""
+    """Return one host's quarantine records that no operator has ended."""
     return await tx.all(_OPEN, host=host)
 
 
 async def all_quarantine(tx: Tx) -> Sequence[Row]:
-    """Of every host of the cell, ended ones too."""
+    """Return the quarantine records of every host of the cell, ended ones too."""
     return await tx.all(_ALL)
 
 
@@ -52,7 +52,7 @@ async def note_quarantine(
 
 
 async def add_to_quarantine(tx: Tx, host: str, report: CopyReport, reason: str, now: float) -> None:
-    """One more copy, without a word of its host."""
+    """Add one more copy, without a report of its host."""
     await _put(tx, host, report, reason, now, is_known=False)
 
 

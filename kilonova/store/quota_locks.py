@@ -1,5 +1,5 @@
-"""Whoever takes of a quota locks it first, counts, then adds: all in one transaction. Else two who count at once both
-find room for the last one."""
+"""Locks of quotas. Every use of a quota locks it first, counts, then adds, all in one transaction: else two concurrent
+requests could both get the last one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LOCK = Sql(
 
 
 async def lock_project_quota(tx: Tx, project: str) -> None:
-    """Nobody else takes of this project's quota before this transaction has ended. The row of no user stands for all:
-    the users' own may not be there yet."""
+    """Lock this project's quota until this transaction ends. The row of no user stands for all: the users' own rows
+    may not exist yet."""
     await tx.run(_LOCK, project_id=project, user_id="")
 
 
 async def lock_user_quota(tx: Tx, user: str) -> None:
-    """The same of what a user has in no project; the row of no project stands for it."""
+    """Lock a user's quota outside of projects, by the row of no project."""
     await tx.run(_LOCK, project_id="", user_id=user)

@@ -18,8 +18,8 @@ DATABASES, IMAGES, VOLUMES = "databases", "images", "volumes"
 
 
 class DiskReserve:
-    """Which of the folders have less than `amount` bytes left. `watch` looks again and again, so that a request costs
-    no look of its own and never waits for a disk that hangs."""
+    """The folders that have less than `amount` bytes left. `watch` checks them periodically, so that a request needs
+    no check and never waits for a disk that hangs."""
 
     def __init__(
         self, amount: int, folders: Mapping[str, Path] | None = None, free: Callable[[Path], int] = free_bytes
@@ -52,7 +52,7 @@ class DiskReserve:
                 raise Refused("storage_reserve", self._shortages[what])
 
     def check(self, what: str) -> None:
-        """As `refuse`, with a look now; for threads that write."""
+        """Refuse as `refuse` does, but check now; for threads that write."""
         if reason := self._shortage(what):
             raise Refused("storage_reserve", reason)
 

@@ -1,4 +1,4 @@
-"""When the records of a database were restored: what they said before may be out of date (law 15)."""
+"""The time at which a database's records were restored: older records may be out of date (law 15)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def soft_deleted_at(row: Row) -> float:
 
 
 def is_soft_deleted_before(row: Row, restored: float) -> bool:
-    """Whether a server was soft-deleted before its records were restored, at `restored`. The turn decides, too: after
-    the restore the database may be at another machine, with another clock."""
+    """Return whether a server was soft-deleted before its records were restored, at `restored`. The turn decides, too:
+    after the restore the database may be at another machine, with another clock."""
     return row["turn"] <= (row["turn_floor"] or 0) or soft_deleted_at(row) <= restored

@@ -1,4 +1,4 @@
-"""Which stores belong to this cloud: control lists them, each has a badge, and what does not match is refused."""
+"""The stores of this cloud: control lists them, each has a badge, and a store that does not match is refused."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _nulls(keys: dict[str, Any]) -> Keys:
 
 
 def fetch(tx: Tx, table: Table, *, lock: bool = False, **keys: Any) -> Coroutine[Any, Any, Row | None]:
-    """The one row with these column values; with `lock`, nobody else changes it before this transaction ends."""
+    """Return the one row with these column values; with `lock`, keep others from changing it until the commit."""
     nulls = _nulls(keys)
     return tx.one(_select(table, tuple(keys), nulls, lock), **keys)
 

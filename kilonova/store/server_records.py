@@ -61,7 +61,7 @@ class ServerRecord:
 
 
 async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> ServerRecord | None:
-    """With `deleted` also one that is gone, as long as its row is there."""
+    """Return a server's record; with `deleted` also that of a deleted one, as long as its row exists."""
 
     async def body(tx: Tx) -> tuple[Row | None, Row | None]:
         mapping = await rows.fetch(tx, control.server_mappings, server_id=server_id)
@@ -164,7 +164,7 @@ def from_request(row: Row) -> ServerRecord:
 
 
 async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
-    """What control alone knows of a server: whose it is, and what was asked for when it was created."""
+    """Return what control alone knows of a server: its owner, and the request that created it."""
 
     async def body(tx: Tx) -> ServerRecord | None:
         mapping = await rows.fetch(tx, control.server_mappings, server_id=server_id, queued_for_delete=0)

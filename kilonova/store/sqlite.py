@@ -113,7 +113,7 @@ class SqliteStore:
         return await self.read(body, few=True)
 
     async def close(self) -> None:
-        """What was asked before is still done."""
+        """Close after the calls that were made before."""
         if self._closed:
             return
         self._closed = True

@@ -29,8 +29,8 @@ def connect(name: str, path: Path | str, *, synchronous: str = "FULL", readonly:
 
 
 def connect_to_look(name: str, path: Path) -> sqlite3.Connection:
-    """For a look that leaves no trace: reading a file in WAL mode makes two more beside it, unless it is said that
-    nobody writes; and nobody does who has not made them."""
+    """Return a connection that leaves no trace: reading a file in WAL mode makes two more beside it, unless it is
+    opened as immutable; without these files there is no writer, so that is safe."""
     file = path.absolute()
     used = Path(f"{file}-wal").exists()
     return _open(name, file, "mode=ro" if used else "mode=ro&immutable=1")
@@ -62,7 +62,7 @@ def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
 
 
 def give_time(connection: sqlite3.Connection, now: Callable[[], float]) -> None:
-    """What `database_time()` is in statements (store/statements.py)."""
+    """Define `database_time()` for statements (store/statements.py)."""
     connection.create_function("database_time", 0, now)
 
 
@@ -107,6 +107,6 @@ def _reason(file: Path, error: sqlite3.Error) -> str:
 
 
 def _is_full(directory: Path) -> bool:
-    """SQLite calls it an I/O error when there is no room for the file that its processes share."""
+    """Return whether the disk is full: SQLite reports an I/O error if its shared-memory file does not fit."""
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize < 65536

@@ -114,8 +114,8 @@ def in_our_words(name: str, error: BaseException) -> BaseException:
 
 
 def _is_of_the_disk(error: Exception) -> bool:
-    """Of a COMMIT: its last frame may be in the log although writing it out failed, and counts if the process dies
-    before the next COMMIT overwrites it (law 12)."""
+    """Return whether the disk failed. After a COMMIT its last frame may be in the log nevertheless, and counts if the
+    process dies before the next COMMIT overwrites it (law 12)."""
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_IOERR
 
 
@@ -223,8 +223,8 @@ class WriteSide:
         return outcome
 
     def _check_in_transaction(self) -> None:
-        """While an exception is handled. A full disk makes SQLite drop the whole transaction: the batch is lost, not
-        the one body that met it."""
+        """Raise the exception being handled if SQLite dropped the whole transaction, as for a full disk: then the
+        batch is lost, not only one body."""
         if not self.connection.in_transaction:
             raise  # the one being handled
 
@@ -247,7 +247,7 @@ class WriteSide:
     def _all_failed(
         self, bodies: Sequence[Body[Any]], outcomes: list[Outcome], cause: Exception, is_sure: bool
     ) -> list[Outcome]:
-        """Each caller gets its own exception; whoever had one already keeps it."""
+        """Return an exception for each caller; a caller that had one already keeps it."""
         failed: list[Outcome] = []
         for index in range(len(bodies)):
             error = outcomes[index][1] if index < len(outcomes) else None

@@ -63,7 +63,7 @@ class Sql:
 
 
 def _constants(compiled: Any) -> dict[str, Any]:
-    """Not `compiled.params`: there a constant NULL looks like a parameter still to come."""
+    """Return the constants. In `compiled.params` a constant NULL looks like a parameter still to come."""
     return {name: bind.effective_value for bind, name in compiled.bind_names.items() if not bind.required}
 
 
@@ -113,7 +113,7 @@ class watermark(GenericFunction[int]):  # named as it reads in SQL
 
 @compiles(watermark, "sqlite")
 def _watermark_sqlite(element: watermark, compiler: Any, **kw: Any) -> str:
-    """One writer: whatever is committed after this read took its mark after it, so it is greater."""
+    """Return the watermark; with one writer, everything committed after this read has a greater mark."""
     return "(SELECT coalesce(max(mark), 0) + 1 FROM marks)"
 
 
@@ -124,7 +124,7 @@ def _watermark_postgres(element: watermark, compiler: Any, **kw: Any) -> str:
 
 
 class database_time(GenericFunction[float]):  # named as it reads in SQL
-    """Seconds since the epoch by the database's own clock, without a round trip of its own (law 16)."""
+    """Seconds since the epoch by the database's own clock, without an additional round trip (law 16)."""
 
     inherit_cache = True
     type = Float(53)

@@ -1,4 +1,4 @@
-"""Where a database is: `sqlite:///PATH` (four slashes for an absolute path) or `postgresql://…[?schema=NAME]`."""
+"""Database URLs: `sqlite:///PATH` (four slashes for an absolute path) or `postgresql://…[?schema=NAME]`."""
 
 from __future__ import annotations
 

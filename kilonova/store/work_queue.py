@@ -46,7 +46,7 @@ class WorkQueue:
             thread.join()
 
     def drop(self) -> None:
-        """What waits is not done any more, and nobody is answered: the process it stood for is dead.
+        """Drop the waiting calls without an answer: the process that they stand for is dead.
 
         Waits for the batch that is being written, since its connection can be closed only after it.
         """

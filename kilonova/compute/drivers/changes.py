@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """By host; what nobody noticed before the host lost power is forgotten, since it registers again."""
+    """Power changes by host; those not read before the host lost power are forgotten, since it registers again."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Copy]] = {}

@@ -51,7 +51,7 @@ class Faults:
         self._by_host.setdefault(host, []).append(Fault(verb, times, how))
 
     def take(self, host: str, verb: str) -> str:
-        """How this call goes wrong (one of WAYS), or "" when it does not; the oldest order comes first."""
+        """Return how this call fails (one of WAYS), or "" if it does not; the oldest order comes first."""
         orders = self._by_host.get(host)
         if not orders:
             return ""

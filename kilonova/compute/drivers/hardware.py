@@ -30,7 +30,7 @@ CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log fi
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a disk held when a snapshot was taken of it."""
+    """The content of a disk at the time of its snapshot."""
 
     name: str
     content: list[str]
@@ -50,7 +50,7 @@ class Guest(msgspec.Struct, kw_only=True):
 
 
 class Switches(msgspec.Struct):
-    """What is remembered of a host besides its guests."""
+    """The saved state of a host besides its guests."""
 
     power: bool = True
     link: bool = True
@@ -205,7 +205,7 @@ class Hardware:
             hook()
 
     async def never(self) -> None:
-        """What a verb does whose caller is dead: it does not return. The future is held, so nothing is collected."""
+        """Never return: the caller of the verb is dead. The future is held, so nothing is collected."""
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost.add(lost)
         lost.add_done_callback(self._lost.discard)
@@ -246,7 +246,7 @@ class Hardware:
         self.say(host, guest, spec, disk, volumes)
 
     def say(self, host: Host, guest: Guest, spec: GuestSpec, disk: Disk, volumes: Sequence[str]) -> None:
-        """What a guest writes on its console when it boots, and when it is given or loses a volume."""
+        """Write the guest's lines to its console, as when it boots, gets a volume or loses one."""
         of = list(zip(spec.volumes, volumes, strict=False))
         root = next((marker for one, marker in of if one.is_root), disk.marker)
         found = f"root={root} volumes={','.join(marker for one, marker in of if not one.is_root)}"
@@ -324,7 +324,7 @@ class Hardware:
         return self._running_disk(server, host).marker
 
     def write(self, server: str, text: str, host: str | None = None, name: str = ROOT) -> None:
-        """What the guest itself writes to its root disk, or to a local disk of this name."""
+        """Write as the guest itself to its root disk, or to a local disk of this name."""
         _check_marker(text)
         disk = self._running_disk(server, host)
         if name != ROOT and name not in disk.others:
@@ -349,7 +349,7 @@ class Hardware:
     def plant(
         self, host: str, server: str, copy: int, power: str = "on", *, name: str = "planted", marker: str = "planted"
     ) -> None:
-        """A guest that nobody asked for, as after a restored backup or a forgotten test."""
+        """Make a guest that nobody requested, as after a restored backup or a forgotten test."""
         at = self.host(host)
         disk = self.storage.begin(at.pool, server, (host, copy))
         self.storage.complete(disk, [marker])
@@ -392,7 +392,7 @@ def _check_marker(text: str) -> None:
 
 
 def _disk_line(disk: Disk) -> str:
-    """What a guest finds of its own disks; nothing where it has the root disk only, as it was made."""
+    """Return the console line about the guest's disks; "" if it has only the root disk, as it was made."""
     if not disk.others and not disk.grown:
         return ""
     return f"KILONOVA-DISKS {' '.join(disk.described())}\n"

@@ -77,7 +77,7 @@ class Machine:
             await self._volumes.write(volume, order.text)
 
     def _receive(self, sent: SentDisk) -> None:
-        """Only for a copy that was prepared here: a disk that comes late, after the copy was given up, has no place."""
+        """Receive a disk for a copy that was prepared here; refuse one that arrives after the copy was given up."""
         host, storage = self._hardware.host(self._host), self._hardware.storage
         if not self._hardware.is_linked(host.name):
             raise Failed("unreachable", f"{host.name} is cut off")
@@ -88,7 +88,7 @@ class Machine:
             storage.complete(disk, sent.content, sent.size_gb, sent.others)
 
     def _console(self, server: str) -> str:
-        """Of the running copy, else of the newest."""
+        """Return the console of the running copy, else of the newest."""
         guests = [guest for guest in self._hardware.host(self._host).guests.values() if guest.server == server]
         if not guests:
             raise Refused("not_found", f"{self._host} has no guest of server {server}")

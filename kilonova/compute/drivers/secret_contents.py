@@ -1,5 +1,5 @@
-"""What a simulated guest was given besides its disks, as it says on its console. Of its secrets a simulated host keeps
-only what proves that they arrived (law 13)."""
+"""The contents that a simulated guest got besides its disks, as it prints them on its console. Of its secrets a
+simulated host keeps only what proves that they arrived (law 13)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kilonova.world import GuestSecrets, GuestSpec
 
 
 class SecretContents(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of a guest's secrets."""
+    """The proof that a guest's secrets arrived."""
 
     user_data: str = ""  # SHA-256
     files: list[str] = []  # paths

@@ -221,7 +221,7 @@ class SimulatedDriver(SimulatedSnapshots):
         return guest is not None and guest.power == "on"
 
     async def power_change(self) -> Copy:
-        """Of guests that end or start by themselves: what an order does, the agent knows."""
+        """Return the next guest that ended or started by itself: the agent knows what an order does."""
         return await self._hardware.changes.next(self._host.name)
 
     async def ensure_volume(self, server: str, copy: int, volume: GuestVolume) -> None:

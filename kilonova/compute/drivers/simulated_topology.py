@@ -55,7 +55,7 @@ def _cell(
 
 
 def _devices(cards: Sequence[SimulatedCard]) -> list[PciDevice]:
-    """Each card on a bus of its own; its virtual functions follow it."""
+    """Return the devices of the cards: each card on its own bus, followed by its virtual functions."""
     found: list[PciDevice] = []
     single = [card for card in cards for _ in range(card.count)]
     for bus, card in enumerate(single, FIRST_BUS):

@@ -1,4 +1,4 @@
-"""Where simulated hardware keeps its state, so that guests are found as they were after a kill -9 of the program.
+"""The saved state of simulated hardware, so that guests are found as they were after a kill -9 of the program.
 
 SQLite without syncing: it survives the process, not a power cut, and costs some microseconds per change.
 """
@@ -59,7 +59,7 @@ class StateFile:
 
 
 def clouds_of_hosts(path: Path) -> dict[str, str]:
-    """By host: the cloud that its memory belongs to, read without a trace; hosts that never joined one are left out."""
+    """Return the cloud of each host's memory, read without a trace; hosts that never joined one are left out."""
     found: dict[str, str] = {}
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
     try:

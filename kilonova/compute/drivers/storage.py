@@ -87,12 +87,12 @@ class Storage:
         self._save(disk)
 
     def append(self, disk: Disk, text: str, name: str = ROOT) -> None:
-        """What the guest writes to its root disk, or to the one of this name."""
+        """Append a guest's text to its root disk, or to the one of this name."""
         (disk if name == ROOT else disk.others[name]).content.append(text)
         self._save(disk)
 
     def fits(self, disk: Disk, guest: GuestSpec) -> bool:
-        """Whether `fit` has nothing left to do."""
+        """Return whether `fit` has nothing left to do."""
         sizes = {name: one.size for name, one in disk.others.items()}
         return root_gb(guest) in (0, disk.size_gb) and sizes == local_sizes(guest)
 
@@ -186,7 +186,7 @@ def root_gb(guest: GuestSpec) -> int:
 
 
 def local_sizes(guest: GuestSpec) -> dict[str, int]:
-    """By name: GB of each ephemeral disk, MB of swap."""
+    """Return sizes by name: GB of each ephemeral disk, MB of swap."""
     sizes = {f"{EPHEMERAL}{number}": size for number, size in enumerate(guest.ephemeral_gb)}
     return sizes | ({SWAP: guest.swap_mb} if guest.swap_mb else {})
 

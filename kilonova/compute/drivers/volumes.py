@@ -1,4 +1,4 @@
-"""How a simulated host reaches the volumes of its guests: over the bus, with the secret of their connection."""
+"""A simulated host's access to the volumes of its guests: over the bus, with the secret of their connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BusVolumes:
         self._bus = bus
 
     async def read(self, volume: GuestVolume) -> str:
-        """Asked again when nobody answers: whoever was about to may have died, and reading twice is harmless."""
+        """Read a volume; retry without an answer: the service may have died, and reading twice is harmless."""
         for _ in range(READS - 1):
             try:
                 return await self._ask(volume, None)

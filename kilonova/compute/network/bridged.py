@@ -1,7 +1,7 @@
 """The network of a host where the agent is root: a tap for each port on the bridge of its network.
 
-What shall be is computed from the plugged ports and the conductor's document (layout.py, filters.py); `_converge`
-compares it with what is there and changes the difference, so that a restart or a second call changes nothing.
+The wanted state is computed from the plugged ports and the conductor's document (layout.py, filters.py); `_converge`
+compares it with the present one and changes the difference, so that a restart or a second call changes nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BridgedNetwork:
         return self._calls
 
     async def start(self) -> None:
-        """What ran before goes on: links stay, rules are replaced by the same. Rules that nft refuses do not keep the
+        """Continue with the present links, and replace the rules by the same. Rules that nft refuses do not keep the
         agent from starting: the document that corrects them comes from the conductor."""
         missing = self._programs.missing()
         if missing:
@@ -90,7 +90,7 @@ class BridgedNetwork:
         return Plug(kind="tap", device=link(TAP, port.port_id), mtu=mtu)
 
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
-        """One port of this copy, or all. A port that another copy uses stays."""
+        """Unplug one port of this copy, or all. A port that another copy uses stays."""
         async with self._lock:
             going = [
                 record

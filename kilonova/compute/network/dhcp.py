@@ -35,7 +35,7 @@ class Request:
 
 
 def requested(frame: bytes) -> Request | None:
-    """What an Ethernet frame asks for; None if it is no request, or claims another MAC."""
+    """Return the request in an Ethernet frame; None if it is not a request, or claims another MAC."""
     try:
         _, source, ethertype = _ETHERNET.unpack_from(frame)
         head = (frame[14] & 15) * 4

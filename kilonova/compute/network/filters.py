@@ -36,7 +36,7 @@ class Outside(NamedTuple):
 
 
 def ruleset(ports: Sequence[GuestPort], networks: Collection[str] = (), outside: Outside | None = None) -> str:
-    """For these ports. A tap that is not among them is closed. `networks`: those that have a bridge here besides."""
+    """Return the rules for these ports. A tap that is not among them is closed. `networks`: others with a bridge."""
     zones = _zones({*networks, *(port.network_id for port in ports)})
     return f"{_replaced('bridge')}{_bridge(ports, outside)}\n{_replaced('inet')}{_inet(ports, zones, outside)}\n"
 
@@ -122,7 +122,7 @@ def _from(port: GuestPort) -> str:
 
 
 def _own_addresses(port: GuestPort) -> str:
-    """Nobody sends from an address that is not his. Traffic to a guest is no concern of this chain."""
+    """Return the chain that drops traffic from addresses that are not the port's. It ignores traffic to a guest."""
     owned = [(port.mac, one.address) for one in port.addresses]
     owned += [(pair.mac, pair.address) for pair in port.address_pairs]
     four = [(mac, address) for mac, address in owned if ":" not in address]

@@ -43,7 +43,7 @@ class AgentSession(Protocol):
 
 @dataclass(frozen=True)
 class Declared:
-    """What the host says of itself."""
+    """The host's description of itself."""
 
     tunnel_address: str = ""
     is_node: bool = False
@@ -122,8 +122,8 @@ class NetworkFollower:
 
 
 class GuestDescriptions:
-    """What guests may read of themselves, asked of the conductor when they ask, and forgotten after a minute: an agent
-    that was restarted lacks nothing, and no user data is on a disk of the host."""
+    """Metadata of guests, requested from the conductor when they ask, and forgotten after a minute: an agent that was
+    restarted lacks nothing, and no user data is on a disk of the host."""
 
     def __init__(self, agent: AgentSession, bus: Bus, clock: Clock, telling: Telling, *, timeout: float = 5.0) -> None:
         self._agent, self._bus, self._clock = agent, bus, clock

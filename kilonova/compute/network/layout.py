@@ -31,7 +31,7 @@ LEAST_MTU = 576
 
 @dataclass(frozen=True)
 class Link:
-    """One that shall be there; `inside` is the other end of a veth."""
+    """A wanted link; `inside` is the other end of a veth."""
 
     name: str
     kind: str  # bridge | tap | vxlan | veth
@@ -67,7 +67,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class HostNetworkOptions:
-    """What the operator says of this host."""
+    """The operator's settings of this host."""
 
     host: str
     tunnel_address: str = ""  # "": no tunnels
@@ -90,7 +90,7 @@ class Plugged:
 
 
 def effective_mtu(place: HostNetworkOptions, network_type: str, mtu: int) -> int:
-    """What fits into the tunnel, if the network has one."""
+    """Return the MTU that fits into the tunnel, if the network has one."""
     return max(LEAST_MTU, min(mtu, place.path_mtu - TUNNEL_BYTES)) if network_type == TUNNELLED else mtu
 
 
@@ -132,7 +132,7 @@ def layout(
 def _service(
     place: HostNetworkOptions, network_id: str, bridge: str, mtu: int, ports: Sequence[GuestPort]
 ) -> tuple[Link, Namespace]:
-    """Where DHCP and metadata of one network are answered."""
+    """Return the link and the namespace that serve DHCP and metadata of one network."""
     name = service_namespace(place.host, network_id)
     nets = {str(ip_interface(f"{one.address}/{one.prefix}").network) for port in ports for one in port.addresses}
     routes = [f"{net} dev {INSIDE} scope link src {METADATA_ADDRESS}" for net in sorted(nets) if ":" not in net]

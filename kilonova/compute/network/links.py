@@ -1,4 +1,4 @@
-"""What differs between the links that a host has and those that it shall have, as lines for `ip -batch`. Pure."""
+"""The difference between a host's present and wanted links, as lines for `ip -batch`. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def present(shown: Iterable[Shown]) -> dict[str, Present]:
 
 
 def flood_entries(shown: Iterable[Shown]) -> dict[str, set[str]]:
-    """By link: where frames to unknown addresses go, as `bridge -j fdb` shows it."""
+    """Return, by link, where frames to unknown addresses go, as `bridge -j fdb` shows it."""
     found: dict[str, set[str]] = {}
     for one in shown:
         if one.get("mac") == EVERYBODY and one.get("dst") and one.get("ifname"):
@@ -162,6 +162,6 @@ def _neighbors(namespace: Namespace, shown: Sequence[Shown]) -> list[str]:
 
 
 def _destination(route: str) -> str:
-    """As `ip -j route` shows it."""
+    """Return the destination as `ip -j route` shows it."""
     word = route.split()[0]
     return word.removesuffix("/32")

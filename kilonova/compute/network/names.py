@@ -1,4 +1,4 @@
-"""Names of links and namespaces, derived from ids: whoever restarts finds what is there. A link has 15 characters."""
+"""Names of links and namespaces, derived from ids, so that a restarted agent finds them. A link has 15 characters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_ours(name: str) -> bool:
 
 
 def namespaces_of(host: str) -> str:
-    """What the names of this host's namespaces begin with: hosts that share a file system see each other's."""
+    """Return the prefix of this host's namespaces: hosts that share a file system see each other's."""
     return f"kn-{short(host)[:6]}-"
 
 
@@ -41,7 +41,7 @@ def router_leg_inside(port_id: str) -> str:
 
 
 def mac_of(text: str) -> str:
-    """A locally administered address that is no port's: those begin with fa."""
+    """Return a locally administered address that no port has: theirs begin with fa."""
     digest = sha256(text.encode()).digest()
     return ":".join(f"{byte:02x}" for byte in (0x0A, *digest[:5]))
 

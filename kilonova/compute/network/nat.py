@@ -1,4 +1,4 @@
-"""What a router translates, for nft in its namespace. Pure."""
+"""The address translations of a router, for nft in its namespace. Pure."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class PluggedPort(msgspec.Struct, frozen=True, kw_only=True):
         return self.users or [(self.server, self.copy)]
 
     def without(self, user: User) -> PluggedPort | None:
-        """None: nobody else uses the port."""
+        """Return the record without this user; None: no other copy uses the port."""
         users = [one for one in self.copies if one != user]
         return _record(users, self.port) if users else None
 

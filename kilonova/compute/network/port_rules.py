@@ -31,7 +31,7 @@ class PortRules:
 
     @property
     def refused(self) -> dict[str, RulesRefused]:
-        """By port: why it is closed."""
+        """Return, by port, why it is closed."""
         return {port_id: why for port_id, (_, why) in self._refused.items()}
 
     async def write(self, text: str) -> None:
@@ -63,14 +63,14 @@ class PortRules:
             await self.write(ruleset([]))
 
     async def _taken(self, plugged: Sequence[Plugged], text_of: TextOf) -> list[Plugged]:
-        """Those whose rules nft takes. Usually they are those of the last time."""
+        """Return the ports whose rules nft accepts. Usually they are those of the last time."""
         likely = [one for one in plugged if self._refused.get(one.port.port_id, (None,))[0] != one.port]
         if len(likely) < len(plugged) and await self._refusal(text_of(likely)) is None:
             return likely
         return await self._searched(plugged, text_of)
 
     async def _searched(self, plugged: Sequence[Plugged], text_of: TextOf) -> list[Plugged]:
-        """By halves: most ports are in a half that is taken whole."""
+        """Search by halves: most ports are in a half that nft accepts as a whole."""
         if await self._refusal(text_of(plugged)) is None:
             return list(plugged)
         if len(plugged) < 2:
@@ -92,7 +92,7 @@ class PortRules:
             logger.error("port is closed, its rules are refused: server=%s port=%s: %s", one.server, port_id, why)
 
     async def _refusal(self, text: str) -> RulesRefused | None:
-        """What nft says against these rules; nothing is changed."""
+        """Return nft's refusal of these rules, if any; nothing is changed."""
         try:
             await self._nft(text, "--check")
         except RulesRefused as why:

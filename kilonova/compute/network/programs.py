@@ -45,7 +45,7 @@ class Programs:
             raise Failed("no_bridge_filter", text, final=True)
 
     async def run(self, *words: str, given: str = "") -> str:
-        """What it prints. Raises Failed with its own last words."""
+        """Run a program and return its output. Raises Failed with the program's last message."""
         with _file(given) as file:
             process = await asyncio.create_subprocess_exec(
                 *self._within,
@@ -70,7 +70,7 @@ class Programs:
         return out.decode(errors="replace")
 
     async def shown(self, *words: str) -> list[dict[str, Any]]:
-        """What it prints as JSON; ip prints nothing instead of an empty list."""
+        """Return a program's JSON output; ip prints nothing instead of an empty list."""
         text = await self.run(*words)
         found: list[dict[str, Any]] = json.loads(text) if text.strip() else []
         return found
@@ -86,7 +86,7 @@ def _filters_bridges() -> bool:
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[BinaryIO]:
-    """Not a pipe: a program that has ended before it was written to would be an error, whatever it printed."""
+    """Yield a file with the text. A pipe would fail if the program ended before it was written to."""
     with open(os.memfd_create("given"), "w+b") as file:
         file.write(text.encode())
         file.seek(0)

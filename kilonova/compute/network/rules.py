@@ -39,7 +39,7 @@ ICMP = {1: "icmp", 58: "icmpv6"}
 
 
 def statement(rule: PortRule) -> str:
-    """What lets the traffic through; "" where the rule allows nobody. The chain drops what no statement returns."""
+    """Return the statement that lets the traffic through; "" if the rule allows none. The chain drops the rest."""
     peers = rule.peers
     if peers is not None and not peers:
         return ""
@@ -55,12 +55,12 @@ def statement(rule: PortRule) -> str:
 
 
 def set_name(rule: PortRule) -> str:
-    """Of the members of its remote group: one set for all ports."""
+    """Return the name of the set with the members of its remote group: one set for all ports."""
     return f"{'six' if rule.ethertype == 'IPv6' else 'four'}-{short(rule.remote_group)}"
 
 
 def sets(rules: Sequence[PortRule]) -> dict[str, tuple[str, list[str]]]:
-    """By name: the type of its elements, and those."""
+    """Return the sets by name: the type of the elements, and the elements."""
     found = {}
     for rule in rules:
         if rule.remote_group and rule.remote_members:

@@ -23,7 +23,7 @@ Describe = Callable[[Plugged], Awaitable[Files | None]]
 
 @dataclass
 class NetworkService:
-    """Of one network. Ports change while it runs; its sockets stay."""
+    """DHCP and metadata of one network. Ports change while it runs; its sockets stay."""
 
     place: HostNetworkOptions
     network_id: str
@@ -83,7 +83,7 @@ class NetworkServices:
         self._running: dict[str, NetworkService] = {}  # by network
 
     async def update(self, place: HostNetworkOptions, plugged: Sequence[Plugged], renewed: set[str]) -> None:
-        """Those of the networks of these ports run, and no others. `renewed`: namespaces that were made just now."""
+        """Run the services of these ports' networks, and no others. `renewed`: namespaces that were made just now."""
         wanted = {one.port.network_id for one in plugged}
         for network_id in list(self._running):
             if network_id not in wanted or service_namespace(place.host, network_id) in renewed:

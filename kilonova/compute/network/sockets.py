@@ -38,7 +38,7 @@ _TO_DHCP = [
 
 
 def within(namespace: str, make: Callable[[], T]) -> T:
-    """What `make` gives in that namespace; this thread stays where it is. Takes less than a millisecond."""
+    """Return the result of `make` in that namespace; this thread does not enter it. Takes less than a millisecond."""
     outcome: Future[T] = Future()
 
     def work() -> None:
@@ -60,7 +60,7 @@ def within(namespace: str, make: Callable[[], T]) -> T:
 
 
 def is_namespace(name: str) -> bool:
-    """Whether the name leads to a namespace, and is not only a file: its mount ends with the machine or a container."""
+    """Return whether the name is a namespace, not only a file: its mount ends with the machine or a container."""
     return (NAMESPACES / name).stat().st_dev == os.stat("/proc/self/ns/net").st_dev
 
 
@@ -76,7 +76,7 @@ def frames() -> socket.socket:
 
 
 def silent_dhcp() -> socket.socket:
-    """Nobody reads it. Without it the kernel would tell guests that nobody listens there."""
+    """Return a socket that is never read. Without it the kernel would answer guests that the port is closed."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     made.bind(("0.0.0.0", 67))

@@ -1,6 +1,6 @@
 """The network of a host where the agent is not root: each guest has QEMU's own network, and its ssh port is forwarded.
 
-Guests reach the world, but not each other, and nobody reaches them except by that port on the host's loopback address.
+Guests reach the world, but not each other, and can only be reached by that port on the host's loopback address.
 There is nothing to filter, so that security groups mean nothing here; neither do routers and floating IPs.
 """
 
@@ -97,7 +97,7 @@ class UserNetwork:
 
 
 def qemu_arguments(port: GuestPort, plug: Plug, *, index: int, slot: int = 0) -> list[str]:
-    """What QEMU is started with for the guest's device of this index: libvirt's own element cannot forward ports.
+    """Return QEMU's arguments for the guest's device of this index: libvirt's own element cannot forward ports.
     `slot`: on the PCI bus; 0: the next free one."""
     forwards = [f",hostfwd=tcp:{one.address}:{one.port}-:{one.guest_port}" for one in plug.forwards]
     device = f"virtio-net-pci,netdev=port{index},mac={port.mac},host_mtu={plug.mtu}"

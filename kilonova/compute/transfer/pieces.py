@@ -1,5 +1,5 @@
-"""A disk's file as pieces, which both ends divide alike. Pieces without data are not sent; what a file is as a whole is
-said by the digests of the others.
+"""A disk's file as pieces, which both ends divide alike. Pieces without data are not sent; the digests of the others
+identify the whole file.
 
 PUT  /disks/SERVER/COPY/NAME?size=N   frames: number of the piece, its length, its SHA-256, its bytes
 GET  /disks/SERVER/COPY/NAME?size=N   {"whole": false, "pieces": numbers and digests of what has come, base64}
@@ -22,7 +22,7 @@ MOST_PIECES = 65536  # of a file: what both ends remember of it is bounded
 
 
 def piece_bytes(size: int) -> int:
-    """How long the pieces of a file of this size are; the last one may be shorter."""
+    """Return the length of the pieces of a file of this size; the last one may be shorter."""
     length = SMALLEST_PIECE
     while length * MOST_PIECES < size:
         length *= 2
@@ -42,7 +42,7 @@ def digest_of(piece: bytes) -> bytes:
 
 
 def whole_digest(size: int, pieces: Mapping[int, bytes]) -> str:
-    """What the file is as a whole, by its size and its pieces with data."""
+    """Return the digest of the whole file, by its size and its pieces with data."""
     found = hashlib.sha256(struct.pack(">Q", size))
     for number in sorted(pieces):
         found.update(ENTRY.pack(number, pieces[number]))

@@ -61,7 +61,7 @@ _SIZE = re.compile(r"[0-9]{1,19}")
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """Which disks a copy gets, and from whom."""
+    """The disks that a copy gets, and the token of their sender."""
 
     token: str  # its SHA-256, so that whoever reads the file cannot send
     most: dict[str, int]  # bytes, by the name of the file up to its first dot
@@ -104,7 +104,7 @@ class Incoming:
             return False
 
     def entries(self) -> dict[int, bytes]:
-        """Of a file of this size; what is left of one of another size is worth nothing."""
+        """Return the received pieces of a file of this size; remains of one of another size are ignored."""
         try:
             log = self._log.read_bytes()
             usable = log[:8] == struct.pack(">Q", self.size) and self.part.is_file()
@@ -113,7 +113,7 @@ class Incoming:
             return {}
 
     def begin(self) -> tuple[int, int]:
-        """Descriptors of the file and of its log. The directory is not made: whoever removed it wants no disk."""
+        """Return descriptors of the file and of its log. The directory is not made: if removed, no disk is wanted."""
         if not self.entries():
             self.drop()
         part = os.open(self.part, os.O_WRONLY | os.O_CREAT, PRIVATE)
@@ -127,7 +127,7 @@ class Incoming:
         return part, log
 
     def finish(self, digest: str, check: Callable[[Path], None]) -> None:
-        """Raises `Refused` unless all has come, and nothing else."""
+        """Raise `Refused` unless all was received, and nothing else."""
         if self.is_whole():
             return
         if not hmac.compare_digest(whole_digest(self.size, self.entries()).encode(), digest.encode()):
@@ -189,8 +189,8 @@ class DiskReceiver:
     """An ASGI application."""
 
     def __init__(self, place: Callable[[str, int], Path], check: Callable[[Path, str], None]) -> None:
-        """`place`: the directory of a copy. `check` raises `Failed` or `Refused` where a file that has come is not one
-        that a guest may get under that name."""
+        """`place`: the directory of a copy. `check` raises `Failed` or `Refused` if a guest may not get the received
+        file under that name."""
         self._place, self._check = place, check
         self._busy: dict[Path, asyncio.Task[Any]] = {}  # the request that writes a disk
         self.received = 0  # bytes of disks
@@ -329,7 +329,7 @@ async def _short_body(request: Request) -> bytes:
 
 
 async def _say(answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """With a refusal the connection ends. What is still under way is read first: closed before, the connection would be
+    """Send the answer. A refusal ends the connection after the rest of the body was read: closed before, it would be
     reset, and the sender would lose the answer that says why."""
     refused = scope["method"] == "PUT" and answer.status_code >= 400
 

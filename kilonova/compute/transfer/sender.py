@@ -48,8 +48,8 @@ class DiskSender:
         self._ca_file, self._patience = ca_file, patience
 
     async def send(self, route: DiskRoute, server: str, copy: int, files: Sequence[SentFile]) -> int:
-        """One after the other; returns when the last one is whole at the destination. The result: bytes of disks that
-        were sent. Raises `Failed`."""
+        """Send the files one after the other; return the bytes of disks that were sent when the last one is whole at
+        the destination. Raises `Failed`."""
         stop, sent = threading.Event(), 0
         for file in files:
             job = _Job(route, f"/disks/{server}/{copy}/{file.name}", file, self._ca_file, self._patience, stop)
@@ -58,7 +58,7 @@ class DiskSender:
 
 
 class _Job:
-    """One file, in a thread of its own."""
+    """The transfer of one file, in its own thread."""
 
     def __init__(
         self, route: DiskRoute, path: str, file: SentFile, ca_file: str, patience: float, stop: threading.Event

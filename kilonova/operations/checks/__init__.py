@@ -1,1 +1,1 @@
-"""What several operations check about a request before they are accepted."""
+"""Checks of requests that several operations share, made before they are accepted."""

@@ -1,4 +1,4 @@
-"""What a project holds in placement, for quotas that count it there (`count_usage_from_placement`)."""
+"""A project's allocations in placement, for quotas that count them there (`count_usage_from_placement`)."""
 
 from __future__ import annotations
 

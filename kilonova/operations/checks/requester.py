@@ -58,7 +58,7 @@ class Requester:
         return self.engine.world.settings or DEFAULTS
 
     def allows(self, rule: str, *, project_id: str | None = None) -> bool:
-        """By default the target is the caller's own."""
+        """Return whether the policy allows the rule; by default the target is the caller's own."""
         return self.services.policy.allows(rule, self.caller, project_id=project_id)
 
     def require(self, rule: str, *, project_id: str | None = None) -> None:

@@ -42,7 +42,7 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewServers(msgspec.Struct, frozen=True, kw_only=True):
-    """As many of one flavor as the quota has room for, `most` at the most; none if that is fewer than `least`."""
+    """New servers of one flavor: as many as the quota allows, at most `most`; none if it allows fewer than `least`."""
 
     flavor: Flavor
     least: int
@@ -51,7 +51,7 @@ class NewServers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def each(self) -> dict[str, int]:
-        """What one of them uses of the quotas."""
+        """The quota usage of one server."""
         return {"instances": 1, "cores": self.flavor.vcpus, "ram": self.flavor.memory_mb}
 
 
@@ -65,8 +65,8 @@ async def create(
 async def create_many(
     engine: Engine, wanted: NewServers, cause: Cause, key: IdempotencyKey | None = None
 ) -> list[tuple[str, Accepted]]:
-    """One control transaction: how many, per server its build request, mapping and request spec, and `place` for the
-    one, `place_many` for all of them together."""
+    """Store new servers in one control transaction: their number, the build request, mapping and request spec of each,
+    and `place` for a single server or `place_many` for several."""
     now, uuid = engine.world.clock.now(), engine.world.ids.uuid
     ids: list[tuple[str, str]] = []  # of servers and operations; the same ones whenever this is tried again
     together: list[str] = []  # likewise, the id of `place_many`
@@ -139,7 +139,8 @@ def asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: I
 
 
 def all_together(operation_id: str, asks: Sequence[Ask]) -> Ask:
-    """What they have in common is the first one's; each begins its own `place` under the id that it has here."""
+    """Return one request for all, with the first one's common values; each server begins its own `place` under the id
+    that it has here."""
     servers = [{"server_id": a.server_id, "operation_id": a.operation_id, "params": a.params} for a in asks]
     params = {**asks[0].params, "servers": servers}
     whole: Ask = msgspec.structs.replace(
@@ -158,7 +159,8 @@ async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
 
 
 async def how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, held: Held, *, locks: bool = True) -> int:
-    """In the transaction that adds them, so that two who ask at once do not both get the last one."""
+    """Return how many servers the quota allows, in the transaction that adds them: of two concurrent requests only one
+    gets the last server."""
     project, user = cause.project_id, cause.user_id
     each, defaults = wanted.each, engine.limits.quota
     count = await room(tx, project, each, wanted.most, user=user, defaults=defaults, held=held, locks=locks)
@@ -174,7 +176,7 @@ async def _join_group(engine: Engine, tx: Tx, group: str, servers: list[str], ca
 
 
 async def most_members(engine: Engine, tx: Tx, cause: Cause) -> int:
-    """Of one user, in a server group."""
+    """Return how many members of a server group one user may have."""
     found = await given(tx, cause.project_id, engine.limits.quota)
     return found.of_user(cause.user_id, "server_group_members")
 
@@ -189,7 +191,7 @@ async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, 
 
 
 async def _hold_volumes(engine: Engine, tx: Tx, ask: Ask) -> None:
-    """Those that it names: of two servers that ask for one volume, the second is refused here."""
+    """Hold the volumes that the request names: of two servers that request one volume, the second is refused here."""
     devices, volumes = named(ask.params.get("volumes", ())), engine.world.volume
     if devices and volumes is not None:
         await volumes.hold(tx, (ask.server_id, 1, 0), project_id=ask.cause.project_id, devices=devices)

@@ -59,7 +59,7 @@ async def claim_host(ctx: Context) -> Facts:
 
 
 async def grant_runner(ctx: Context) -> Facts:
-    """Nobody has run this server before, or the last host reported its copy removed."""
+    """Give permission to run: no host has run this server before, or the last host reported its copy removed."""
     destination, copy = ctx.facts["destination"], ctx.facts["copy"]
     give_runner(ctx, destination, copy, "no other copy exists")
     ctx.set_server(host=destination, copy=copy, claimed=ctx.facts.get("claimed"))

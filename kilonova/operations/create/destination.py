@@ -1,4 +1,4 @@
-"""Where a new server shall be: in a zone, on a host that is forced (`zone:host:node`), or on one that the scheduler
+"""The requested destination of a new server: a zone, a forced host (`zone:host:node`), or a host that the scheduler
 checks. The zone of its volumes counts too where servers may not use volumes of another zone."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def destination_of(requester: Requester, zone: str, named: Sequence[str]) 
 
 
 def zone_with_volumes(requester: Requester, destination: Destination, zones: Sequence[str]) -> str | None:
-    """What the server is pinned to, given the zones of its volumes."""
+    """Return the zone that the server is pinned to, given the zones of its volumes."""
     if requester.settings.cinder.cross_az_attach or not zones:
         return destination.zone
     if len(set(zones)) > 1:
@@ -75,7 +75,7 @@ async def _the_host(requester: Requester, names: list[str]) -> str | None:
 
 
 async def _is_zone(requester: Requester, zone: str) -> bool:
-    """One that an enabled host is in. The default zone is always one: it asks for nothing."""
+    """Return whether an enabled host is in the zone. The default zone always exists: it requires nothing."""
     if zone == requester.services.zones.default_zone:
         return True
     zones = await requester.services.zones.sync()

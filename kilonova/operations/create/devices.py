@@ -97,7 +97,7 @@ def wrong_source(why: Refused) -> Refused:
 
 
 def newer(old: Device) -> Device:
-    """In the newer form. What is named as the root disk is one; a volume beside an image is none otherwise."""
+    """Return the device in the newer form. A volume is the root disk only if it has the root disk's name."""
     kept = {name: value for name, value in old.items() if name in BOTH}
     if "device_name" in kept:
         kept["device_name"] = _path(kept["device_name"])
@@ -152,7 +152,7 @@ def _check_order(devices: list[Device]) -> None:
 
 
 def _check_names(devices: list[Device]) -> None:
-    """The root disk has its own name whatever is asked for, so nobody else may have it."""
+    """Refuse names that are used twice. The root disk always has its own name, so no other device may have it."""
     names = [
         ROOT,
         *(str(device["device_name"]) for device in devices if device.get("device_name") and not is_root(device)),

@@ -1,4 +1,4 @@
-"""What the disks of a new server are made of: the image of its root disk, and the volumes it asks for.
+"""Sources of a new server's disks: the image of its root disk, and the volumes it asks for.
 
 Everything named must be the caller's and fit, now: a volume that is made too small, or of nothing, would only be found
 out by a server in ERROR.
@@ -62,7 +62,7 @@ class _DiskSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _source(requester: Requester, device: Device, *, multiattach: bool) -> _DiskSource:
-    """What a volume is made of, or is."""
+    """Return the source of a new volume, or the existing volume."""
     source, named, made_in = device["source_type"], device.get("uuid", ""), requester.services.volumes.zone
     try:
         if source == "volume":
@@ -117,7 +117,7 @@ def _check_bootable(state: VolumeState) -> None:
 
 
 def _image_in(state: VolumeState) -> Image | None:
-    """As the volume remembers it."""
+    """Return the image that the volume was made of, by the volume's metadata."""
     about = state.image_metadata
     if not about:
         return None

@@ -18,7 +18,7 @@ Word = Annotated[str, Meta(max_length=255)]
 
 
 class ImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of them, in the newer form. What only a hypervisor of another cloud reads is passed over."""
+    """A device of an image, in the newer form. Fields for hypervisors of other clouds are ignored."""
 
     source_type: Literal["volume", "image", "snapshot", "blank"]
     destination_type: Literal["local", "volume"] | None = None

@@ -50,7 +50,7 @@ def _wanted(port: dict[str, Any]) -> WantedPort:
 
 
 async def _guard_address(requester: Requester, network_id: str) -> None:
-    """The port is made later and by nobody's token, so the rule of Network's own API is asked here."""
+    """Apply the policy rule of the Network API here, since the port is made later without the user's token."""
     viewer = None if requester.caller.is_admin else requester.caller.project_id
     network = await requester.services.networks.networks.show(viewer, network_id)
     requester.require(CHOOSE_ADDRESS, project_id=network["project_id"])

@@ -63,7 +63,7 @@ def flavor_of(ctx: Context) -> Flavor:
 
 
 async def select_host(ctx: Context) -> Facts:
-    """Not when `place_many` has found a place for it among others, or none."""
+    """Choose a host unless `place_many` has; raise its refusal if it found none."""
     if refused := ctx.facts.get("refused"):
         raise Failed(refused["code"], refused["message"], final=True, details=refused["details"])
     cells = ctx.world.db.destinations()
@@ -71,8 +71,8 @@ async def select_host(ctx: Context) -> Facts:
 
 
 async def leave_cell0(ctx: Context) -> Facts:
-    """Of a server that is rebuilt: the row of that very turn. What it did and what went wrong stays there until it is
-    somewhere else."""
+    """Remove a rebuilt server's row of exactly this turn from cell0. Its actions and faults stay there until it is
+    in another cell."""
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
@@ -83,7 +83,7 @@ async def leave_cell0(ctx: Context) -> Facts:
 
 
 async def claim_host(ctx: Context) -> Facts:
-    """One of many was claimed with the others; from here on it is this operation's to give back."""
+    """Claim the host. `place_many` has claimed it already; from here on this operation must release it."""
     if ctx.facts.get("destination"):
         return {}
     outcome = await claims.claim(
@@ -98,7 +98,7 @@ async def claim_host(ctx: Context) -> Facts:
 
 
 async def insert_server(ctx: Context) -> Facts:
-    """In its cell, hidden and without steps; the API goes on showing the build request."""
+    """Insert the server into its cell, hidden and without steps; the API still shows the build request."""
     facts = ctx.facts
 
     async def body(tx: Tx, fence: FenceKey) -> None:
@@ -123,7 +123,7 @@ async def remove_server(ctx: Context) -> Facts:
 
 
 async def map_to_cell(ctx: Context) -> Facts:
-    """Map the server to its cell. A delete removes the build request, too: whoever is first has the server."""
+    """Map the server to its cell. A delete removes the build request, too: the first of the two has the server."""
     ctx.in_transaction(await _recheck_quota(ctx))
     ctx.in_transaction(_take_build_request(ctx, ctx.facts["cell"]))
     return {}
@@ -184,8 +184,8 @@ async def hand_over(ctx: Context) -> Facts:
 
 
 async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: Server) -> Next:
-    """The same id, counting on from here: fences compare ordinals. Its claim is this operation's; that nobody has run
-    the server yet is known here, so its first step is the first that does something (law 3)."""
+    """Begin `build` under the same id, with the next ordinals: fences compare them. It takes over this operation's
+    claim. No host has run the server yet, so permission to run is given here, without a step (law 3)."""
     facts = {
         "destination": ctx.facts["destination"],
         "claimed": ctx.facts["claimed"],
@@ -219,7 +219,8 @@ async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: Server) -> 
 
 
 async def bury(ctx: Context) -> Facts:
-    """In cell0, in ERROR, with the reason and the class of failure that decides whether it may be rebuilt."""
+    """Put the server into cell0 in ERROR, with the reason and the class of failure that decides whether it may be
+    rebuilt."""
     problem = ctx.problem
     assert problem is not None
     if problem.code == "deleted_meanwhile":
@@ -238,8 +239,8 @@ async def bury(ctx: Context) -> Facts:
 
 
 async def map_to_cell0(ctx: Context) -> Facts:
-    """As `map_server`: when the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes it. All
-    that was asked for is kept with its request spec, the secrets still sealed, for another try."""
+    """Map the server to cell0. If the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes
+    it. The whole request is kept with its request spec, the secrets still sealed, for another try."""
     ctx.in_transaction(_take_build_request(ctx, CELL0))
     kept = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
 

@@ -32,7 +32,7 @@ FIRST_TURN = 1
 
 
 def _servers(ctx: Context) -> list[dict[str, Any]]:
-    """Of the request: server_id, operation_id and params of each."""
+    """Return server_id, operation_id and params of each server of the request."""
     servers: list[dict[str, Any]] = ctx.params["servers"]
     return servers
 
@@ -105,7 +105,7 @@ async def release_hosts(ctx: Context) -> Facts:
 
 
 async def start_placing(ctx: Context) -> Facts:
-    """From here on each server has an operation of its own."""
+    """Begin `place` for each server: from here on each has its own operation."""
     places, decisions = ctx.facts["places"], ctx.facts["decisions"]
     begun = await _begin(
         ctx,

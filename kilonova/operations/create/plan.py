@@ -24,7 +24,7 @@ Resources = dict[str, dict[str, int]]  # by the name of the provider
 
 
 class PlannedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it would go; without a host, it would be buried in cell0."""
+    """A server and its planned host; without a host, it would be buried in cell0."""
 
     name: str
     resources: dict[str, int]  # all that would be claimed, wherever
@@ -35,7 +35,7 @@ class PlannedServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateRehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen. `problem` is set when the plan finds that it cannot."""
+    """The result of a dry run. `problem` is set if the plan finds that the create would fail."""
 
     operation: str
     servers: list[PlannedServer]
@@ -83,7 +83,7 @@ async def _how_many(engine: Engine, wanted: NewServers, cause: Cause) -> int:
 
 
 def _candidates(facts: Facts, servers: list[str]) -> list[list[dict[str, Any]]]:
-    """Of each server; `place` has them for its one, `place_many` by server."""
+    """Return the candidates of each server; `place` has them for its one, `place_many` by server."""
     found = facts.get("candidates", {})
     return [found] if isinstance(found, list) else [found.get(server, []) for server in servers]
 
@@ -116,7 +116,7 @@ def _sum(claims: Resources) -> dict[str, int]:
 
 
 def _steps(engine: Engine, operation: Operation) -> list[PlannedStep]:
-    """Of all the journals that it goes through; a new server has no cell0 to leave."""
+    """Return the steps in all journals of the operation, without leaving cell0: a new server is not there."""
     kinds = dict.fromkeys((operation.name, "place", "build"))
     others = {step.name for step in engine.operation("place").steps if step.on is FROM_CELL0}
     return [step for kind in kinds for step in planned_steps(engine.operation(kind)) if step.name not in others]

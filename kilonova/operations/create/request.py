@@ -38,7 +38,7 @@ MOST_AT_ONCE = 1000  # also without a quota: all of them are in one transaction
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user asks for, in the words of no particular API version."""
+    """A user's request for servers, independent of the API version."""
 
     name: str
     flavor: str  # its id
@@ -106,7 +106,7 @@ async def check(requester: Requester, request: ServerRequest, *, dry: bool = Fal
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """What the servers of one request have in common."""
+    """The values that the servers of one request have in common."""
 
     request: ServerRequest
     flavor: Flavor
@@ -141,7 +141,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 def _check_counts(request: ServerRequest) -> None:
-    """As many servers are made as the quotas have room for, between the two counts."""
+    """Refuse wrong counts. As many servers are made as the quotas allow, between the two counts."""
     if request.least > request.most:
         raise Refused(400, "min_count must be <= max_count")
     if request.least > MOST_AT_ONCE:
@@ -176,7 +176,7 @@ def _check_certificates(requester: Requester, request: ServerRequest, disks: Req
 
 
 async def _find_server_group(requester: Requester, request: ServerRequest) -> str | None:
-    """Only a group of the caller's own project counts."""
+    """Return the id of the requested group; it must be of the caller's own project."""
     if request.server_group is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How many children of whole-host operations a destination takes at a time (law 11)."""
+"""The limit of concurrent children of whole-host operations per destination (law 11)."""
 
 from __future__ import annotations
 

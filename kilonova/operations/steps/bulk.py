@@ -1,5 +1,5 @@
-"""What operations about whole hosts share: begin the planned servers, a few at a time per destination, wait for all,
-and keep the account.
+"""Steps that operations about whole hosts share: begin the planned servers, a few at a time per destination, wait for
+all, and keep the account.
 
 Each server has one child operation, under an id made from its parent's and the server's: asking twice is harmless.
 """
@@ -114,7 +114,8 @@ def _ready(
     moves: Sequence[dict[str, Any]],
     limit: int,
 ) -> list[dict[str, Any]]:
-    """In the order of the plan: those whose destination has a place, and whose predecessors have ended."""
+    """Return, in the order of the plan, the moves whose destination is below the limit and whose predecessors have
+    ended."""
     planned = {move["server"]: move.get("to", "") for move in moves}
     running = Counter(planned.get(child["server_id"], "") for child in begun.values() if child["live"])
     found = []
@@ -154,7 +155,7 @@ async def _begin(
 
 
 async def _may_answer(ctx: Context, host: str) -> bool:
-    """Whether it is not known to be dead, or was heard since."""
+    """Return whether the host may still answer: it is not known to be dead, and the wait is not over."""
 
     async def body(tx: Tx) -> HostState | None:
         return await judge_host(tx, host, ctx.limits.service_down_time)

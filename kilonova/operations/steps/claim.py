@@ -63,7 +63,7 @@ def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, Any]:
 
 
 def claim_ended(ctx: Context, servers: Iterable[str]) -> None:
-    """One way or the other: placement knows, so the scheduler need not remember."""
+    """Let the scheduler forget claims that succeeded or failed: placement has the result."""
     if ctx.scheduler is not None:
         ctx.scheduler.claim_ended(servers)
 
@@ -77,17 +77,17 @@ def refused(outcome: NotClaimed, candidates: list[dict[str, Any]], for_whom: str
 
 
 def facts_of(told: dict[str, Any]) -> dict[str, Any]:
-    """Of a candidate that was claimed."""
+    """Return the facts of a candidate that was claimed."""
     return {"destination": told["host"], "cell": told["cell"], "claimed": claimed_by_name(told)}
 
 
 def claimed_by_name(told: dict[str, Any]) -> str | None:
-    """For the server's record, by the names of providers; None: its flavor, on its host's own provider."""
+    """Return the claim for the server's record, by provider name; None: its flavor, on its host's own provider."""
     return to_json(by_name(told)) if "allocations" in told else None
 
 
 def by_name(told: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """What a candidate would claim that is not just the flavor, by the names of providers."""
+    """Return a candidate's claim that is more than the plain flavor, by provider name."""
     names = {told["provider"]: told["host"], **told["names"]}
     return {names[provider]: given for provider, given in told["allocations"].items() if given}
 

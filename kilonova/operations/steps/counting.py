@@ -1,4 +1,4 @@
-"""Whether a server counts against its owner's quota, and with which flavor. That is kept in control, so every write is
+"""Counting of a server, with its flavor, against its owner's quota. Control keeps the count, so every write is
 fenced (law 1)."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def count_back(ctx: Context) -> Facts:
 
 
 async def count_again(ctx: Context) -> Facts:
-    """Where the quota has room for it."""
+    """Count the server again; fail if that exceeds the quota."""
     owner = ctx.row.project_id, ctx.row.user_id
 
     async def body(tx: Tx) -> None:
@@ -57,12 +57,12 @@ async def count_again(ctx: Context) -> Facts:
 
 
 def size_of(flavor: Flavor) -> dict[str, int]:
-    """What a server of the flavor uses of the quotas that change with it."""
+    """Return the usage of the quotas that depend on the flavor."""
     return {"cores": flavor.vcpus, "ram": flavor.memory_mb}
 
 
 def growth(before: usage.Amounts, after: usage.Amounts) -> dict[str, int]:
-    """Only what becomes more."""
+    """Return the amounts that grow."""
     return {name: amount - before[name] for name, amount in after.items() if amount > before.get(name, amount)}
 
 

@@ -33,8 +33,8 @@ def require_proof(host: HostState, params: Mapping[str, Any]) -> None:
 
 
 async def find_former(ctx: Context) -> Facts:
-    """What changes because the server is on another host now than when the evacuation was accepted: nothing, that it
-    was brought back to a living host, or its new source. Raise `Failed` where that one may be alive."""
+    """Return the facts that change if the server is on another host than when the evacuation was accepted: none, that
+    it was brought back to a living host, or its new source. Raise `Failed` if that one may be alive."""
     host, facts = ctx.row.host_name, ctx.facts
     if host == facts["source"]:
         return {}

@@ -17,7 +17,7 @@ TAKES_DISKS_AT = "takes_disks_at"  # the fact: the URL where the destination tak
 
 
 def take_claim(host: HostContext, *, beside: int | None = None) -> dict[str, Any]:
-    """What the copy holds of the host's hardware, taken before anything of it is made: another host may do better."""
+    """Take the copy's share of the host's hardware before anything is made: if it fails, another host may do."""
     claim = host.claims.take(host.server, host.copy, host.spec.wish, beside=beside)
     return {} if claim is None else {"claim": msgspec.to_builtins(claim)}
 
@@ -36,7 +36,7 @@ async def build_guest(host: HostContext) -> dict[str, Any]:
 
 
 async def rebuild_guest(host: HostContext) -> dict[str, Any]:
-    """The same after the source died: its disk is taken over where this host can see it, else made anew."""
+    """Make the guest after its source died: take its disk over if this host can see it, else make a new one."""
     taken = take_claim(host)
     await _check_storage(host)
     made = await host.driver.ensure_disk(host.spec, adopt=host.facts["source_copy"], image=host.image)
@@ -57,7 +57,7 @@ async def _check_storage(host: HostContext) -> None:
 
 
 async def prepare_guest(host: HostContext) -> dict[str, Any]:
-    """Its share of the hardware and the definition; the disk comes from the source, which is told where it is taken."""
+    """Take hardware and define the guest; the source sends the disk and gets the URL for it."""
     taken = take_claim(host)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
     url = await host.driver.expect_disk(host.spec, host.secrets.get(DISK_TOKEN, ""), host.image)
@@ -120,7 +120,7 @@ def copy_whole(ctx: Context, result: dict[str, Any]) -> None:
 
 
 def copy_begun(ctx: Context, result: dict[str, Any]) -> None:
-    """Not whole yet, but what it holds of the hardware is known."""
+    """Record a copy that is not whole yet, with its share of the hardware."""
     ctx.set_copy(ctx.target.copy, ctx.target.host, "making", claim_in(result))
 
 

@@ -73,7 +73,7 @@ async def copy(tx: Tx, before: ActionHistory) -> None:
 
 
 async def record_failure(tx: Tx, ctx: Context, words: str, problem: Problem, now: float) -> None:
-    """As the engine does where the operation's journal is: the action has failed, and the server has a fault."""
+    """Record a failed action and a fault, as the engine does in the operation's own journal."""
     await rows.change(tx, cell.actions, {"message": "Error", "updated_at": now}, operation_id=ctx.operation_id)
     await rows.put(
         tx,

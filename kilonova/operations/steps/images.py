@@ -27,7 +27,7 @@ async def discard_image(ctx: Context) -> Facts:
 
 
 async def discard_images(ctx: Context) -> Facts:
-    """Of a server that is deleted: those that are active stay."""
+    """Discard the unfinished images of a deleted server; active ones stay."""
     for image, snapshots in ctx.facts["images"]:
         await drop_snapshots_of(ctx, image, snapshots)
     return {}

@@ -40,7 +40,7 @@ async def put_migration(
 
 
 def open_migration(kind: str, status: str) -> Any:
-    """Record the migration and the copy that is going to be made, with the claim that it stands for."""
+    """Record the migration and the copy that is going to be made, with its claim."""
 
     def record(ctx: Context, result: dict[str, Any]) -> None:
         server, facts = ctx.row, ctx.facts

@@ -51,7 +51,7 @@ def copy_on(host: str, copy: int | None, claims: Shares) -> Facts:
 
 
 def share_of(server: Server) -> Shares:
-    """What the server itself holds in placement."""
+    """Return the server's own allocations in placement."""
     return shares_of(server.host, server.flavor_document, server.claimed)
 
 
@@ -149,7 +149,7 @@ def _resized_local_disks(old: Flavor, new: Flavor) -> list[Disk]:
 
 
 def reverted_disks(server: Server, old_flavor: str) -> list[Disk]:
-    """Those of the old copy; what only the new copy has is lost."""
+    """Return the disks of the old copy; those that only the new copy has are lost."""
     back = local_disks(flavor_from(old_flavor), "reverted", "reverted")
     names = {disk["disk"] for disk in back}
     lost = [disk for disk in local_disks(server.flavor, "lost", "lost") if disk["disk"] not in names]
@@ -165,7 +165,7 @@ def deleted_disks(server: Server) -> list[Disk]:
 
 
 async def share_storage(ctx: Context, one: str, other: str) -> bool:
-    """Whether two hosts of the cell report the same storage."""
+    """Return whether two hosts of the cell report the same storage."""
 
     async def body(tx: Tx) -> bool:
         hosts = [await rows.fetch(tx, cell.hosts, name=host) for host in (one, other)]

@@ -48,13 +48,13 @@ async def give_to_destination(ctx: Context) -> dict[str, Any]:
 
 
 async def give_resized_to_destination(ctx: Context) -> dict[str, Any]:
-    """With the host, the new flavor comes: what the server owns is told from both."""
+    """Set the new flavor together with the host: both decide what the server owns."""
     ctx.set_server(flavor=ctx.facts["new_flavor"])
     return await give_to_destination(ctx)
 
 
 async def give_resized_to_source(ctx: Context) -> dict[str, Any]:
-    """With the host, the old flavor comes back."""
+    """Set the old flavor together with the host."""
     ctx.set_server(flavor=ctx.facts["old_flavor"])
     return await give_to_source(ctx)
 

@@ -48,7 +48,7 @@ async def allocate_ports(ctx: Context) -> Facts:
 
 
 async def release_ports(ctx: Context) -> Facts:
-    """What was made for the server goes; what it was given is given back. Nothing there is fine."""
+    """Delete the ports made for the server and release those it was given. No ports is fine."""
     if ctx.world.network is not None:
         await ctx.world.network.release(_fence(ctx), server_id=ctx.server_id or "")
     if ctx.server is not None:

@@ -1,4 +1,4 @@
-"""What start, stop and reboot have in common: the copy that has permission to run, on the host that has it."""
+"""Steps that start, stop and reboot share: on the copy that has permission to run, on its host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def power_off(host: HostContext) -> Facts:
 
 
 async def off_and_on(host: HostContext) -> Facts:
-    """The definition is written anew on the way, so that a guest which somebody changed by hand is right again."""
+    """Turn the guest off and on; write its definition in between, which corrects a guest that was changed by hand."""
     await host.driver.ensure_power(host.server, host.copy, on=False)
     await host.driver.ensure_defined(host.spec)
     await host.driver.ensure_power(host.server, host.copy, on=True)

@@ -62,7 +62,7 @@ async def wait_for_answers(ctx: Context, decision: Decision) -> None:
 
 
 async def unless_away(ctx: Context, asking: Awaitable[T]) -> T:
-    """Nobody knows what fits while placement or control does not answer either."""
+    """Await a result; wait if a database is unreachable: without placement and control it is unknown what fits."""
     try:
         return await asking
     except Unreachable as why:
@@ -88,7 +88,7 @@ async def age_of(ctx: Context) -> float:
 def request_for(
     ctx: Context, flavor: Flavor, excluded: dict[str, str], wanted: str | None, group: GroupRule | None = None
 ) -> ResourceRequest:
-    """What was asked for when the server was created counts for every later move, except a forced host."""
+    """Return the resource request. The create request counts for every later move, except its forced host."""
     details, image, project = _asked(ctx)
     tried = {host: "it was tried before in this operation" for host in ctx.facts.get("tried", ())}
     forced = wanted if ctx.params.get("forced") else None

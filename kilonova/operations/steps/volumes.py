@@ -31,7 +31,7 @@ def has_volumes(row: Any) -> bool:
 
 
 async def reserve(ctx: Context) -> Facts:
-    """From now on nobody else can have it."""
+    """Reserve the volume: from now on no other server can have it."""
     facts = ctx.facts
     attachment = await service_of(ctx).reserve(
         fence_of(ctx),
@@ -77,7 +77,7 @@ async def connect_to_source(ctx: Context) -> Facts:
 
 
 async def _connect_all(ctx: Context, host: str) -> Facts:
-    """Connected anew, the secret that the other host has is worth nothing any more. An attachment that an administrator
+    """Connect all volumes again, which invalidates the other host's secret. An attachment that an administrator
     removed meanwhile needs no connection."""
     for one in await _attached(ctx):
         try:
@@ -156,12 +156,12 @@ async def _taken(ctx: Context, volume_id: str, one: WantedVolume, held: Mapping[
 
 
 def named(volumes: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Of those that a new server asks for, the ones that are there before: where each shall appear in it."""
+    """Return the device of each existing volume that a new server asks for."""
     return {one["volume_id"]: one.get("device", "") for one in volumes if one.get("volume_id")}
 
 
 async def hold_named(ctx: Context) -> Facts:
-    """As the one who accepts a create does, of a server that is tried again."""
+    """Hold the named volumes of a server that is tried again, as the acceptance of a create does."""
     spec = ctx.params["spec"]
     service, devices = service_of(ctx), named(spec.get("volumes", ()))
 
@@ -177,7 +177,7 @@ async def hold_named(ctx: Context) -> Facts:
 
 
 async def release_held(ctx: Context) -> Facts:
-    """Of a server that never had a host: reserved is all they were."""
+    """Release the volumes of a server that never had a host: they were only reserved."""
     await service_of(ctx).release_all(fence_of(ctx))
     return {}
 
@@ -192,8 +192,8 @@ async def release_volumes(ctx: Context) -> Facts:
 
 
 async def release_unbuilt(ctx: Context) -> Facts:
-    """Of a build that failed. What was made for the server and should go with it goes, as it was asked for: the record
-    may not say so any more, or not yet."""
+    """Release the volumes of a failed build. Volumes made for the server are deleted if the request says so: the
+    record may not say so any more, or not yet."""
     wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
     slots = [slot for slot, one in enumerate(wanted) if one.delete_on_termination and not one.volume_id]
     await service_of(ctx).release_all(fence_of(ctx), slots=slots)
@@ -218,7 +218,7 @@ async def give_volume_back(host: HostContext) -> Facts:
 
 
 def volume_kept_or_gone(ctx: Context, result: dict[str, Any]) -> None:
-    """What the volume service does not know any more, the server's record forgets."""
+    """Remove the volume from the server's record if the volume service no longer has it."""
     if result.get("gone"):
         volume_id = ctx.facts["volume_id"]
         _record(ctx, lambda there: [one for one in there if one.volume_id != volume_id])

@@ -52,14 +52,14 @@ _MOVES = Sql(
 
 @dataclass
 class Outlook:
-    """What becomes of the servers that have something to do with the host."""
+    """The fate of the servers that concern the host."""
 
     reverts: list[str] = field(default_factory=list)  # resized to it: they go back
     leavers: list[Row] = field(default_factory=list)  # moves from it, whose servers can only be confirmed
 
 
 class CopyOnIt(msgspec.Struct, frozen=True):
-    """A copy that the records have on the host. `lost`: nobody waits for its disk any more."""
+    """A copy that the records have on the host. `lost`: its disk is no longer waited for."""
 
     server: str
     copy: int
@@ -85,8 +85,8 @@ class GoneRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 async def declare_gone(
     engine: Engine, journal: Store, host: str, reason: str, cause: Cause, key: IdempotencyKey | None = None
 ) -> Accepted:
-    """One transaction: the checks, the host down, the ways back closed, the operation. Asked again while it runs: the
-    same operation."""
+    """Check, mark the host down, close the ways back and begin the operation, in one transaction. Return the same
+    operation if it is already running."""
     ask = Ask(kind="host_gone", server_id="", cause=cause, params={"host": host, "reason": reason}, key=key)
     message_id = new_message_id(engine)
 
@@ -160,7 +160,7 @@ async def _look(tx: Tx, host: str) -> Outlook:
 
 
 def _is_left(move: Row, host: str) -> bool:
-    """Whether the server has moved away from the host, and waits for its owner's word."""
+    """Return whether the server has moved away from the host and waits for its owner's decision."""
     has_moved = move["status"] == "finished" and move["source_host"] == host != move["dest_host"]
     return bool(has_moved and move["operation_id"] is None)
 

@@ -45,8 +45,8 @@ async def close_hosts(ctx: Context) -> Facts:
 
 
 async def reopen_hosts(ctx: Context) -> Facts:
-    """Those that were not drained before. They register again, and are let in by that: also where only placement was
-    told yet."""
+    """Open the hosts that were not drained before. They register again, which opens them also if only placement had
+    closed them yet."""
     open_again(ctx, [name for name in planned_hosts(ctx.params) if name not in ctx.facts[BEFORE]])
     return {}
 
@@ -61,7 +61,7 @@ def open_again(ctx: Context, names: Iterable[str]) -> None:
 
 
 async def note_drained(tx: Tx, op: Op, names: Sequence[str]) -> None:
-    """In the transaction that accepts it."""
+    """Note which hosts were drained before, in the transaction that accepts the operation."""
     found = [await rows.fetch(tx, cell.hosts, name=name, draining=1) for name in names]
     op.facts[BEFORE] = [row["name"] for row in found if row is not None]
 

@@ -53,7 +53,7 @@ async def plan_drain(ground: Ground, names: Sequence[str], by: str) -> HostPlan:
 
 
 async def _plan_stops(ground: Ground, names: Sequence[str]) -> HostPlan:
-    """Those that run are stopped where they are."""
+    """Plan to stop the running servers where they are."""
     found = await read_servers(ground, names, Stop(), {})
     running, spared = list[Server](), dict[str, str]()
     for server in found.servers:
@@ -82,7 +82,7 @@ def _runs(server: Server) -> bool:
 
 
 async def _add_waiting(ground: Ground, names: Sequence[str], found: CellReport) -> None:
-    """Servers whose former copy is still there: nobody but their owners decides which copy goes."""
+    """Refuse servers whose former copy is still on the hosts: only their owners decide which copy goes."""
 
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(_OPEN, hosts=[*names])
@@ -116,5 +116,5 @@ async def arriving(ground: Ground, names: Sequence[str]) -> list[str]:
 
 
 def _arrives(server: Row | None, names: Sequence[str]) -> bool:
-    """None: it is being built, or is no server at all."""
+    """Return whether the server may still arrive. None: it is being built, or is not a server."""
     return server is None or (server["host"] not in names and server["operation_id"] is not None)

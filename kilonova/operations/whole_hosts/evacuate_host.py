@@ -21,7 +21,7 @@ async def plan_moves(ctx: Context) -> Facts:
 
 
 async def nothing(ctx: Context) -> Facts:
-    """Of the release before: the next step looks at everything again."""
+    """Do nothing. A step of the release before; the next one reads everything again."""
     return {}
 
 

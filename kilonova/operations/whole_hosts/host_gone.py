@@ -58,7 +58,7 @@ _LEFT = {
 
 
 async def count_left(tx: Tx, host: str) -> dict[str, int]:
-    """What the records have of the host besides servers: copies, debts, shares of evacuations, copies in quarantine."""
+    """Count the host's records besides servers: copies, debts, shares of evacuations, copies in quarantine."""
     counted = {name: await tx.one(statement, host=host) for name, statement in _LEFT.items()}
     return {name: int(row["n"]) if row is not None else 0 for name, row in counted.items()}
 
@@ -71,7 +71,7 @@ async def list_what_is_left(ctx: Context) -> Facts:
 
 
 async def record_word(ctx: Context) -> Facts:
-    """In control, where every conductor finds it when the key registers again."""
+    """Record the declaration in control, where every conductor finds it if the key registers again."""
     facts, host = ctx.facts, ctx.params["host"]
 
     async def body(tx: Tx) -> None:
@@ -93,7 +93,7 @@ async def record_word(ctx: Context) -> Facts:
 
 
 async def free_claims(ctx: Context) -> Facts:
-    """What evacuations hold at this source, and what moves hold that can only be confirmed."""
+    """Free the allocations of evacuations from this host, and of moves that can only be confirmed."""
     host = ctx.params["host"]
 
     async def find(tx: Tx) -> list[Row]:
@@ -175,7 +175,7 @@ async def remove_host(ctx: Context) -> Facts:
 
 
 def is_reverted(server: Row, host: str, move: Row | None) -> bool:
-    """Whether a server that is on the host goes back to where it was resized from: nobody is busy with it, and its
+    """Return whether a server on the host goes back to where it was resized from: it has no live operation, and its
     source is another host that was not declared gone itself."""
     return (
         server["vm_state"] == RESIZED

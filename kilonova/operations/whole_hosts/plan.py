@@ -55,7 +55,7 @@ _STORAGE = Sql(select(hosts.c.name, hosts.c.storage))
 
 @dataclass(frozen=True)
 class Ground:
-    """Where a plan is made, and for whom."""
+    """The inputs of a plan: stores, scheduler, limits, and the cause."""
 
     journal: Store
     control: Store
@@ -74,7 +74,7 @@ def ground_of(ctx: Context) -> Ground:
 
 @dataclass
 class CellReport:
-    """What the cell says of these hosts."""
+    """The cell's records of these hosts."""
 
     states: dict[str, HostState]
     storage: dict[str, str | None]
@@ -224,7 +224,7 @@ async def _live(tx: Tx, there: Sequence[Server]) -> dict[str, Row]:
 async def _group(
     control: Store, known: dict[tuple[str, str], GroupRule | None], details: Details, source: str
 ) -> GroupRule | None:
-    """As steps/group.py has it for one server."""
+    """Return the rule of a server's group, as steps/group.py does for one server."""
     named = details.scheduler_hints.get(HINT)
     if not named:
         return None
@@ -302,6 +302,6 @@ def planned_hosts(params: Mapping[str, Any]) -> list[str]:
 
 
 def plan_from(document: str | None) -> dict[str, Any]:
-    """Of the result of the step that made it."""
+    """Return the plan from the result of the step that made it."""
     found: dict[str, Any] = from_json(document, {}).get("plan") or {}
     return found

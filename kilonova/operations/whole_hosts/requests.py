@@ -30,7 +30,7 @@ Prepare = Callable[[Tx, Op], Awaitable[None]]
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a request about whole hosts may say besides their names."""
+    """The options of a request about whole hosts."""
 
     on_misfit: str = SKIP  # one of domain.bulk.ON_MISFIT
     deadline: float | None = None  # seconds after which no more servers are begun
@@ -134,7 +134,7 @@ async def evacuate_host(
 async def is_asked_already(
     engine: Engine, kind: str, hosts: Sequence[str], cause: Cause, key: IdempotencyKey | None
 ) -> bool:
-    """Whether an operation that runs, or the one of this key, is the answer: then nothing is judged anew."""
+    """Return whether a running operation, or the one of this key, is the answer: then nothing is judged again."""
     for journal, names in await by_cell(engine, hosts):
 
         async def body(tx: Tx, names: list[str] = names) -> bool:
@@ -151,7 +151,7 @@ async def _is_known(tx: Tx, kind: str, names: Sequence[str], cause: Cause, key: 
 
 
 async def known_for_hosts(engine: Engine, cause: Cause, key: IdempotencyKey | None) -> dict[str, Accepted]:
-    """What an earlier request with this key has begun, by cell; its hosts may have been removed since (law 10)."""
+    """Return the operations of an earlier request with this key, by cell; its hosts may be removed (law 10)."""
     ask = Ask(kind="", server_id="", cause=cause, key=key)
     found: dict[str, Accepted] = {}
 

@@ -110,7 +110,7 @@ def _why_not(move: Row, server: Row | None, names: Sequence[str]) -> str:
 
 
 async def _starts(ground: Ground, names: Sequence[str], found: CellReport) -> list[PlannedMove]:
-    """Servers that a drain has stopped there, and that nobody has touched since, are started again."""
+    """Plan to start servers that a drain stopped there and that were not changed since."""
 
     async def body(tx: Tx) -> list[str]:
         return [row["server_id"] for row in await tx.all(_STOPPED_HERE, hosts=[*names])]

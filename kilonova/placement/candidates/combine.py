@@ -19,7 +19,7 @@ class Candidate(NamedTuple):
 
     @property
     def key(self) -> object:
-        """Equal for candidates that nobody could tell apart."""
+        """Return a key that is equal for indistinguishable candidates."""
         amounts = frozenset((at, *pair) for at, given in self.allocations.items() for pair in given.items())
         return amounts, tuple(self.mappings.items())
 
@@ -59,8 +59,8 @@ class Combiner:
         self._contested = {name: numbers for name, numbers in by_class.items() if len(numbers) > 1}
 
     def candidates(self, takers: Sequence[list[int]]) -> Iterator[Candidate]:
-        """`takers`: for each seat, who could take it in this tree. Seat after seat is taken; when nobody is left for
-        one, the one before is given to its next taker."""
+        """Yield the candidates of a tree. `takers`: for each seat, the providers that could take it. Seat after seat is
+        taken; if none is left for one, the seat before goes to its next taker."""
         if not self._has_enough(takers):
             return
         taken: list[int] = []
@@ -98,7 +98,7 @@ class Combiner:
         return len(set().union(*(takers[number] for number in self._apart))) >= len(self._apart)
 
     def _give(self, at: int, seat: Seat, given: Given) -> Given | None:
-        """What is given with this seat taken; None: too much. By itself each seat fits, together they may not."""
+        """Return what is given with this seat taken; None: too much. Each seat fits alone, together they may not."""
         after = given
         for resource_class, amount in seat.resources.items():
             slot = (at, resource_class)
@@ -109,7 +109,7 @@ class Combiner:
         return after
 
     def _has_room(self, at: int, resource_class: str, amount: int) -> bool:
-        """As the original: together they need not be a multiple of the step."""
+        """Return whether the amount fits, as in the original: a sum need not be a multiple of the step."""
         capacity, used, _, max_unit, _ = self._snapshot.classes[resource_class].table[:, at].tolist()
         return bool(used + amount <= capacity and amount <= max_unit)
 
@@ -138,7 +138,7 @@ def _differs_from(number: int, others: list[int]) -> Check:
 
 
 def _same_subtree(snapshot: PlacementSnapshot, seats: list[int]) -> Check:
-    """One of them is above all the others."""
+    """Return the check that one of the providers is above all the others."""
 
     def check(taken: Sequence[int]) -> bool:
         places = {taken[seat] for seat in seats}

@@ -1,4 +1,4 @@
-"""Which providers fulfil what is asked of a single one: a truth per place, for all providers at once."""
+"""Conditions on single providers: a boolean per place, for all providers at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kilonova.placement.snapshot_columns import NameColumns
 
 
 def all_of(columns: NameColumns, required: Iterable[Names], forbidden: Names = frozenset()) -> Bits | None:
-    """One name of each set and none of the forbidden ones; None: nothing was asked."""
+    """Return the places with one name of each set and none of the forbidden ones; None: no condition."""
     found: Bits | None = None
     for names in required:
         bits = columns.any_of(names)
@@ -48,7 +48,7 @@ def fits_all(snapshot: PlacementSnapshot, mask: Bools, resources: Mapping[str, i
 
 
 def with_room(snapshot: PlacementSnapshot, places: Ints, resources: Mapping[str, int]) -> Ints:
-    """Those of the places that have room for all of it."""
+    """Return the places that have capacity for all of it."""
     for resource_class, amount in resources.items():
         columns = snapshot.classes.get(resource_class)
         if columns is None or not len(places):

@@ -1,4 +1,4 @@
-"""What can be asked of allocation candidates."""
+"""Queries for allocation candidates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Names = frozenset[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """With a suffix: one provider has to give all of it. Without: the providers of one tree, and those that share with
-    it, give it together."""
+    """A request group. With a suffix, one provider has to give all of it; without, the providers of one tree, and
+    those that share with it, give it together."""
 
     suffix: str = ""
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """As Placement's configuration calls them."""
+    """Options, by the names of Placement's configuration."""
 
     randomize_allocation_candidates: bool = False
     max_allocation_candidates: int = -1  # found at all, before the limit; -1: as many as there are

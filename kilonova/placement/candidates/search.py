@@ -100,8 +100,8 @@ def matching(snapshot: PlacementSnapshot, group: Group, uuid: str | None = None)
 def _without_trees(
     snapshot: PlacementSnapshot, query: Query, everything: list[Candidate], options: Options, chance: random.Random
 ) -> SearchResult:
-    """For clients that know no trees: only candidates that take one provider of each, and only these are summarised.
-    As the original, a limit leaves summaries of all that were candidates in a tree that is still in."""
+    """Return, for clients without trees, only candidates with one provider of each tree, and summaries of these.
+    As in the original, a limit keeps the summaries of all candidates in the trees that remain."""
     root = snapshot.root
     found = [
         candidate
@@ -127,7 +127,7 @@ def _limited(found: Iterable[T], limit: int | None, options: Options, chance: ra
 
 
 def _standing_alone(snapshot: PlacementSnapshot, group: Group) -> Bools:
-    """Providers whose tree is only themselves, and that nobody shares anything of what is asked with."""
+    """Return the providers that are a tree alone, and that no provider shares any requested class with."""
     found = snapshot.trees.single.copy()
     for at in snapshot.trees.sharing:
         if any(name in snapshot.classes and snapshot.classes[name].has(at) for name in group.resources):
@@ -136,7 +136,7 @@ def _standing_alone(snapshot: PlacementSnapshot, group: Group) -> Bools:
 
 
 def _fitting_alone(snapshot: PlacementSnapshot, group: Group, roots: Bools | None, handled: Bools) -> Iterator[int]:
-    """Places, block by block: whoever asks for a few does not pay for the rest."""
+    """Yield places, block by block: a caller that needs a few does not pay for the rest."""
     mask = handled.copy() if roots is None else handled & roots
     traits = conditions.all_of(snapshot.with_trait, group.required, group.forbidden)
     aggregates = conditions.all_of(snapshot.in_aggregate, group.member_of, group.outside)
@@ -180,7 +180,7 @@ def _merged(
 
 
 def _by_turns(each: Sequence[Iterator[T]]) -> Iterator[T]:
-    """One of each, then the next of each, until all are empty."""
+    """Yield one of each, then the next of each, until all are empty."""
     waiting = list(each)
     while waiting:
         left = []

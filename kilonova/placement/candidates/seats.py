@@ -24,7 +24,7 @@ class Seat:
     places: Places
 
     def takers(self, anchors: Places) -> Iterable[list[int]]:
-        """For each of these anchors, who could take the seat."""
+        """Return, for each of these anchors, the providers that could take the seat."""
         first = np.searchsorted(self.anchors, anchors, "left").tolist()
         last = np.searchsorted(self.anchors, anchors, "right").tolist()
         return (self.places[a:b].tolist() for a, b in zip(first, last, strict=True))
@@ -40,8 +40,8 @@ def seats_of(
 
 
 def _one_seat(snapshot: PlacementSnapshot, group: Group, roots: Bools | None) -> Seat:
-    """In all things as the original: without resources only a required trait or aggregate makes a provider eligible,
-    and the tree then makes no difference as long as there is one."""
+    """Return the seat of a group, exactly as in the original: without resources only a required trait or aggregate
+    makes a provider eligible, and the tree then makes no difference as long as there is one."""
     mask = snapshot.alive[: snapshot.rows].copy()
     narrow(
         snapshot,
@@ -85,7 +85,7 @@ def _seat_per_class(
 
 
 def _membership(snapshot: PlacementSnapshot, group: Group) -> tuple[Bools | None, Bools | None]:
-    """In all the aggregates asked for; in one that is forbidden. None: nothing was asked."""
+    """Return who is in all the requested aggregates, and who is in a forbidden one. None: no condition."""
     bits = all_of(snapshot.in_aggregate, group.member_of)
     inside = None if bits is None else snapshot.truths(bits)
     outside = snapshot.truths(snapshot.in_aggregate.any_of(group.outside)) if group.outside else None

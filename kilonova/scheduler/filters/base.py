@@ -31,7 +31,7 @@ class Filter(ABC):
         """Say why host number `at` passes or not."""
 
     def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
-        """Say what would let host number `at` pass; None: nobody could change it now."""
+        """Return what would let host number `at` pass; None: it cannot be changed now."""
         return None
 
     def unknown(self, field: Field, request: ResourceRequest) -> Bools | None:

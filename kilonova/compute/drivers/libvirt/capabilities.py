@@ -1,4 +1,4 @@
-"""What a host can and is, in the words of placement: traits, inventory, hypervisor."""
+"""A host's capabilities in placement's terms: traits, inventory, hypervisor."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ALSO = {"vmx": "INTEL_VMX", "svm": "AMD_SVM"}
 
 @dataclass(frozen=True)
 class Shares:
-    """Of each resource, how much is kept back, and how often the rest is given out. Nova's names and defaults."""
+    """The reserved amount and the allocation ratio of each resource. Nova's names and defaults."""
 
     reserved_cpus: int = 0
     reserved_memory_mb: int = 512
@@ -104,7 +104,7 @@ class Shares:
 
 
 class Described(NamedTuple):
-    """What libvirt says about the machine."""
+    """Libvirt's description of the machine."""
 
     capabilities: str
     devices: list[str]  # an XML document each

@@ -31,7 +31,7 @@ _events: threading.Thread | None = None
 
 
 class Connection:
-    """One for each agent; it may be used from any event loop."""
+    """The connection of an agent to libvirtd; it may be used from any event loop."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -75,7 +75,7 @@ class Connection:
         self._listener.submit(self._listen)
 
     def close(self) -> None:
-        """Calls that are under way end first; nobody waits for them."""
+        """Close after the calls that are under way, without waiting for them."""
         with self._lock:
             self._listening = None
         for workers in (self._calls, self._listener):
@@ -95,7 +95,7 @@ class Connection:
             raise
 
     def _listen(self, connection: libvirt.virConnect) -> None:
-        """On a connection without calls: libvirt's event thread alone reads it, and keepalive always ends it."""
+        """Listen on a connection without calls: only libvirt's event thread reads it, and keepalive always ends it."""
         try:
             connection.registerCloseCallback(self._closed, None)
             connection.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._lifecycle, None)
@@ -119,7 +119,7 @@ class Connection:
 
 
 def _is_good(connection: libvirt.virConnect) -> bool:
-    """Asks nobody: the event thread has noticed by now if libvirtd has ended."""
+    """Return whether the connection is alive, without a call: the event thread has noticed if libvirtd ended."""
     try:
         return bool(connection.isAlive())
     except libvirt.libvirtError:
@@ -137,7 +137,7 @@ def _close(connection: libvirt.virConnect) -> None:
 
 
 def _run_events() -> None:
-    """One thread of the process runs libvirt's event loop: keepalive and events need it."""
+    """Start the process's thread for libvirt's event loop: keepalive and events need it."""
     global _events
     with _events_lock:
         if _events is None:

@@ -1,4 +1,4 @@
-"""The serial line and the screen of a guest, for nobody but the agent: the line is a unix socket in the guest's
+"""The serial line and the screen of a guest, for the agent only: the line is a unix socket in the guest's
 directory, which libvirt makes for QEMU's user alone; for the screen nothing listens, libvirt hands out connections.
 What the guest writes on its serial line goes to its console file, too, whether somebody is connected or not."""
 
@@ -55,7 +55,7 @@ def keep_private(place: Path) -> None:
 
 
 def consoles_of(domain: libvirt.virDomain) -> tuple[str, ...]:
-    """As the guest was started: its definition may be newer."""
+    """Return the consoles that the guest was started with: its definition may be newer."""
     devices = ElementTree.fromstring(domain.XMLDesc(0))
     found = {VNC: "./devices/graphics[@type='vnc']/listen[@type='none']", SERIAL: "./devices/serial[@type='unix']"}
     return tuple(kind for kind, path in found.items() if devices.find(path) is not None)

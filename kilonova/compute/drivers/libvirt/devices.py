@@ -119,7 +119,7 @@ def _nbd_source(volume: GuestVolume, data: dict[str, Any]) -> Element:
 
 
 def attached_in(domain: Element) -> dict[str, Element]:
-    """By attachment: the disks of volumes in a domain's XML."""
+    """Return the disks of volumes in a domain's XML, by attachment."""
     found = {}
     for disk in domain.iterfind("./devices/disk"):
         alias = disk.find("./alias")
@@ -134,7 +134,7 @@ def targets_in(domain: Element) -> list[str]:
 
 
 def same_source(one: Element, other: Element) -> bool:
-    """Whether two disks are opened in the same way."""
+    """Return whether two disks are opened in the same way."""
     return _source(one) == _source(other)
 
 

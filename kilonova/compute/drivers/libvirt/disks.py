@@ -28,7 +28,7 @@ PASSABLE = 0o711  # QEMU may run as another user: it goes through our directorie
 
 
 def storage_id(root: Path) -> str:
-    """What hosts that see the same directory read alike: a random word that the first of them wrote there."""
+    """Return the id that all hosts with this directory read: a random word that the first of them wrote there."""
     path, half = root / STORAGE, root / f"{STORAGE}.{uuid.uuid4().hex}"
     if not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def storage_id(root: Path) -> str:
 
 
 class Disks:
-    """Below `root`, which hosts may share; a host's copies are in a directory of its own."""
+    """The disks below `root`, which hosts may share; each host has its own directory for its copies."""
 
     def __init__(self, root: Path, host: str, bases: Bases) -> None:
         self._root = root
@@ -109,7 +109,7 @@ class Disks:
         await self._make_local(guest)
 
     async def fits(self, guest: GuestSpec) -> bool:
-        """Whether `fit` has nothing left to do."""
+        """Return whether `fit` has nothing left to do."""
         place, sizes = self.place(guest.server, guest.copy), local_bytes(guest)
         swap = place / SWAP
         there = {disk.name: await self._bytes(disk) for disk in self.ephemerals(place)}
@@ -174,13 +174,13 @@ class Disks:
             await run("qemu-img", "resize", "-q", "-f", QCOW2, str(disk), str(size))
 
     async def _bytes(self, disk: Path) -> int:
-        """What the guest sees."""
+        """Return the size that the guest sees."""
         described = await run("qemu-img", "info", "-U", "-f", QCOW2, "--output=json", str(disk))
         return int(json.loads(described)["virtual-size"])
 
 
 def link(source: Path, target: Path) -> None:
-    """One more name of a file, in the place of whatever had it."""
+    """Give a file one more name, replacing the file that had it."""
     if target.exists() and target.samefile(source):
         return
     target.unlink(missing_ok=True)
@@ -192,6 +192,6 @@ def boots_from_volume(guest: GuestSpec) -> bool:
 
 
 def local_bytes(guest: GuestSpec) -> dict[str, int]:
-    """By the name of its file, the size of every disk beside the root disk."""
+    """Return the size of every disk besides the root disk, by file name."""
     sizes = {EPHEMERAL.format(number): size * GIB for number, size in enumerate(guest.ephemeral_gb)}
     return sizes | ({SWAP: guest.swap_mb * MIB} if guest.swap_mb else {})

@@ -1,4 +1,4 @@
-"""`world.Driver` on libvirt: every verb looks at what is there first, so that doing it twice, or after a crash in the
+"""`world.Driver` on libvirt: every verb reads the present state first, so that doing it twice, or after a crash in the
 middle, ends the same."""
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class LibvirtDriver:
         return [(port, await self.network.ensure_plugged(guest.server, guest.copy, port)) for port in guest.ports]
 
     async def _shut_down(self, server: str, copy: int) -> None:
-        """By its own means first; a guest that does not listen is ended."""
+        """Ask the guest to shut down; end it if it does not in time."""
         spec = await self.connection.call(guests.definition, server, copy)
         own = spec.shutdown_seconds if spec is not None else None
         ends = time.monotonic() + (self.shutdown_seconds if own is None else own)
@@ -270,8 +270,8 @@ class LibvirtDriver:
             await self.volumes.release(server, copy, only=attachment)
 
     async def show_size(self, attachment: str, size: int) -> None:
-        """The guests that have the volume see that it has grown; one that is off sees it when it starts. They stand
-        still for that moment, so that no request of theirs fails. An agent that dies meanwhile is told again."""
+        """Show the new size of a volume to its guests; one that is off sees it when it starts. They are paused for
+        that moment, so that none of their requests fails. An agent that dies meanwhile gets the order again."""
         async with self._showing:  # two at once would let a guest go on while the other renews its relay
             await self._show_size(attachment, size)
 
@@ -300,7 +300,7 @@ class LibvirtDriver:
                 raise outcome
 
     async def _note_volumes(self, server: str, copy: int, attachment: str, volume: GuestVolume | None) -> None:
-        """In the definition that the domain keeps, so that `copies` tells them."""
+        """Note a volume in the definition that the domain keeps, so that `copies` reports it."""
         await self.connection.call(guests.note_volume, server, copy, attachment, volume)
         self._forget(name_of(server, copy))
 

@@ -29,7 +29,7 @@ MARK, SIZE_AT = b"QFI\xfb", 24
 
 
 class Fetch(Protocol):
-    """How bytes come (compute/image_bytes.py)."""
+    """The source of an image's bytes (compute/image_bytes.py)."""
 
     def fetch(self, order: ImageOrder, offset: int) -> AsyncIterator[bytes]: ...
 
@@ -132,7 +132,7 @@ class _Part:
 
     @classmethod
     def open(cls, path: Path, content: ImageContent, stop: threading.Event) -> _Part:
-        """`stop`: nobody needs it any more."""
+        """Open a part and count what it has. `stop`: it is no longer needed."""
         part = cls(os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE), "r+b", buffering=0), content)
         while not stop.is_set() and (piece := part._file.read(PIECE)):
             part._count(piece)

@@ -1,5 +1,5 @@
-"""Guests in libvirt: the calls that verbs are made of. Every function runs in a thread of the connection; each looks
-first at what is there, so that doing it twice ends the same."""
+"""Guests in libvirt: the calls that verbs are made of. Every function runs in a thread of the connection; each reads
+the present state first, so that doing it twice ends the same."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ NO_WAITING = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT  # one busy guest 
 
 
 class DefinedDomain(NamedTuple):
-    """What a domain was defined with."""
+    """The definition of a domain."""
 
     owner: str
     spec: GuestSpec | None
 
 
 def powers(connection: libvirt.virConnect) -> dict[str, bool]:
-    """By name, whether each domain of ours runs: one call for all of them."""
+    """Return whether each of our domains runs, by name, with one call for all."""
     stats = connection.getAllDomainStats(STATES, NO_WAITING)
     named = ((domain.name(), found.get("state.state", libvirt.VIR_DOMAIN_NOSTATE)) for domain, found in stats)
     return {name: state not in OFF for name, state in named if copy_of(name) is not None}
@@ -73,7 +73,7 @@ def definition(connection: libvirt.virConnect, server: str, copy: int) -> GuestS
 
 
 def is_running(connection: libvirt.virConnect, server: str, copy: int) -> bool | None:
-    """None: there is no such domain."""
+    """Return whether the guest runs; None: there is no such domain."""
     domain = _find(connection, name_of(server, copy))
     return None if domain is None else _runs(domain)
 
@@ -174,7 +174,7 @@ def pause(connection: libvirt.virConnect, name: str) -> None:
 
 
 def go_on(connection: libvirt.virConnect, name: str) -> None:
-    """After `pause`. One that stands still for another reason, as an error of its disk or a migration, stays so."""
+    """Resume after `pause`. A guest that is paused for another reason, as a disk error or a migration, stays so."""
     if (domain := _find(connection, name)) is None or not _is_suspended(domain):
         return
     try:
@@ -249,7 +249,7 @@ def _configurations(domain: libvirt.virDomain) -> list[tuple[int, int]]:
 
 
 def _detach(domain: libvirt.virDomain, disk: Element, flags: int, attachment: str) -> None:
-    """A running guest lets go of a disk when it wants to: gone is only what is no longer in its XML."""
+    """Detach a disk. A running guest releases it when it wants to: it is gone once it is not in the domain's XML."""
     try:
         domain.detachDeviceFlags(ElementTree.tostring(disk, encoding="unicode"), flags)
     except libvirt.libvirtError as error:

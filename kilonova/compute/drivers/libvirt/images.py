@@ -36,7 +36,7 @@ class LocalImage(NamedTuple):
 
 
 class ImageSize(NamedTuple):
-    """What an image takes on a host, in bytes."""
+    """The space that an image takes on a host, in bytes."""
 
     disk_format: str  # as `LocalImage`
     copied: int  # of the file that is removed again once the base is made
@@ -45,7 +45,7 @@ class ImageSize(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """What a base needs that is not there yet, in bytes."""
+    """The space that a base still needs, in bytes."""
 
     least: int
     most: int
@@ -53,14 +53,15 @@ class Missing(NamedTuple):
 
 
 class ImageSource(Protocol):
-    """Where a host has images from."""
+    """The source of a host's images."""
 
     async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
-        """Without fetching it. Raises `Failed` or `Refused` where the image cannot be had or is not what it is declared
-        to be."""
+        """Measure an image without fetching it. Raises `Failed` or `Refused` if the image is not available or not what
+        it is declared to be."""
 
     async def fetch(self, image: str, order: ImageOrder | None) -> LocalImage:
-        """A complete file on this machine, verified. `order`: what lets it be fetched. Raises `Failed` or `Refused`."""
+        """Return a complete, verified file on this machine. `order`: the permission to fetch it. Raises `Failed` or
+        `Refused`."""
 
 
 class LocalImages:
@@ -128,7 +129,7 @@ class Bases:
         return Base(path, size)
 
     async def missing(self, image: str, declared: str, most: int, order: ImageOrder | None = None) -> Missing:
-        """What `ensure` would write. Raises `Failed` where it is sure to fail."""
+        """Return the space that `ensure` would need. Raises `Failed` if that is sure to fail."""
         path = self.path(image)
         if await FILES.run(path.is_file):
             await FILES.run(os.utime, path)  # it is in use now
@@ -165,8 +166,8 @@ class Bases:
             logger.info("image not cached: image=%s reason=%s", order.image, why.message)
 
     async def _make(self, image: str, declared: str, path: Path, most: int, order: ImageOrder | None) -> None:
-        """QEMU is told the format, and the image is inspected again: left to guess, QEMU would open whatever file a
-        qcow2 names, whoever uploaded it."""
+        """Make a base, with the format passed to QEMU and the image inspected again: left to guess, QEMU would open
+        any file that a qcow2 names, whoever uploaded it."""
         try:
             found = await self._source.fetch(image, order)
         except Refused as why:
@@ -202,7 +203,7 @@ class Bases:
         await FILES.run(self._clean, FRESH_SECONDS if at_once else UNUSED_SECONDS)
 
     def _clean(self, seconds: float) -> None:
-        """Bases that no disk is laid over, and what nobody has gone on with."""
+        """Remove bases that no disk uses, and files of fetches that were not continued."""
         for path in self._folder.glob("*.*"):
             with contextlib.suppress(FileNotFoundError):
                 found = path.stat()
@@ -211,7 +212,7 @@ class Bases:
 
 
 def checked(image: str) -> str:
-    """An image's id, which is no path. Raises `Failed`."""
+    """Return an image's id after checking that it is not a path. Raises `Failed`."""
     if not _ID.fullmatch(image):
         raise Failed(
             "bad_image", f"image id {image[:80]!r}: 1 to 64 letters, digits and hyphens are allowed", final=True

@@ -16,7 +16,7 @@ register_namespace("qemu", QEMU_NAMESPACE)
 
 
 def interfaces(plugged: Sequence[Plugged]) -> list[Element]:
-    """Of the ports that have a tap; see `user_network` for the others."""
+    """Return the interfaces of the ports that have a tap; see `user_network` for the others."""
     return [_tap(port, plug) for port, plug in plugged if plug.kind == "tap"]
 
 

@@ -1,4 +1,4 @@
-"""What libvirt says about the machine: NUMA cells with CPUs, siblings and pages, and its PCI devices."""
+"""Libvirt's description of the machine: NUMA cells with CPUs, siblings and pages, and its PCI devices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _cell(cell: Element, offer: Offer) -> HostCell:
 
 
 def devices_in(documents: Iterable[str]) -> list[PciDevice]:
-    """Of libvirt's node devices, one XML document each."""
+    """Return the PCI devices in libvirt's node devices, one XML document each."""
     found = (ElementTree.fromstring(document).find("./capability[@type='pci']") for document in documents)
     return sorted((_device(one) for one in found if one is not None), key=lambda device: device.address)
 

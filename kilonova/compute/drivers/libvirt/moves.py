@@ -65,7 +65,7 @@ class Moves:
         return guest.image
 
     def arrived(self, server: str, copy: int) -> None:
-        """Nothing more is expected: the token is worth nothing from now on."""
+        """Stop expecting disks: the token is invalid from now on."""
         (self._disks.place(server, copy) / INCOMING).unlink(missing_ok=True)
 
     # -- the source ---------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Moves:
         logger.info("disks sent: server=%s copy=%s host=%s bytes=%s", server, to_copy, to_host, sent)
 
     def _shares(self, server: str, copy: int, host: str, token: str) -> bool:
-        """Whether the directory that we see under that host's name is the one that the host itself sees."""
+        """Return whether the directory that we see under that host's name is the one that the host itself sees."""
         expected = read_expected(self._disks.place(server, copy, host))
         return bool(token) and expected is not None and expected.admits(token)
 
@@ -119,7 +119,7 @@ class Moves:
                 await _lay_over(disk, target)
 
     async def _settle(self, place: Path) -> None:
-        """Put disks and layers that nobody else has together. Killed in between, a disk says the same as before."""
+        """Merge disks with layers that no other disk uses. If killed in between, a disk's content is unchanged."""
         for disk in (*self._disks.ephemerals(place), place / DISK):
             while (layer := await _layer_of(disk)) is not None and layer.stat().st_nlink == 1:
                 await run("qemu-img", "commit", "-q", "-d", "-f", QCOW2, str(disk), seconds=LONG_SECONDS)
@@ -142,7 +142,7 @@ async def _layer_of(disk: Path) -> Path | None:
 
 
 def _most_bytes(guest: GuestSpec) -> dict[str, int]:
-    """Of the files of each disk: a qcow2 is somewhat larger than what it holds."""
+    """Return the largest file size of each disk: a qcow2 is somewhat larger than its content."""
     root = _file_bytes(guest.disk_gb)
     return {"disk": root, "base": root} | {
         f"ephemeral{number}": _file_bytes(size) for number, size in enumerate(guest.ephemeral_gb)

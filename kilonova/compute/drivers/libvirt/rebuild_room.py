@@ -1,4 +1,4 @@
-"""Where a rebuild makes the new disks: beside the old ones, or in their room where the host has no room for both.
+"""The place of a rebuild's new disks: beside the old ones, or instead of them if the host has no space for both.
 
 The new disks are counted as large as they may become: their claim is the server's own, and the old disks fill it until
 they are removed. The old ones go first only where the new ones are then sure to fit. On a host that promises more disk

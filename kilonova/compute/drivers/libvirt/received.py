@@ -1,5 +1,5 @@
-"""What a disk that another host has sent may be. That host is believed of its own guests alone: QEMU would open
-whatever file a qcow2 names, so it may name none but those that came with it."""
+"""Checks of disks that another host has sent. That host is trusted with its own guests only: QEMU would open any file
+that a qcow2 names, so it may name none but those that came with it."""
 
 from __future__ import annotations
 

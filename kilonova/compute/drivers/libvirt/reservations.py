@@ -46,7 +46,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reservations:
-    """Those below `root`, of all hosts that share it."""
+    """The reservations below `root`, of all hosts that share it."""
 
     def __init__(self, root: Path, disks: Disks, bases: Bases) -> None:
         self._root, self._disks, self._bases = root, disks, bases
@@ -66,8 +66,8 @@ class Reservations:
             place.parent.rmdir()
 
     def held(self, server: str, copy: int, image: str) -> Need:
-        """What other rebuilds than that of this copy will still write. One that waits for the same `image` fetches it
-        for both."""
+        """Return what other rebuilds than that of this copy will still write. One that waits for the same `image`
+        fetches it for both."""
         own, found = self._disks.place(server, copy), Need(0, 0)
         for path in self._root.glob(f"*/*/*/{RESERVED}"):
             if path.parent != own:
@@ -88,7 +88,7 @@ class Reservations:
         return Need(least, max(least, most))
 
     def taken(self, place: Path, *, keeps_ephemeral: bool) -> int:
-        """What the disks of a copy take and nobody else needs; files that have another name stay."""
+        """Return the space that only the disks of this copy take; files that have another name stay."""
         kept = {disk.stem for disk in self._disks.ephemerals(place)} if keeps_ephemeral else set()
         found = []
         for path in place.glob("*"):
@@ -99,5 +99,5 @@ class Reservations:
 
 
 def _belongs(path: Path, disks: set[str]) -> bool:
-    """Whether it is one of these disks, or a layer of one."""
+    """Return whether it is one of these disks, or a layer of one."""
     return path.stem in disks or (path.suffix == LAYER and path.name.split(".")[0] in disks)

@@ -70,7 +70,7 @@ class DiskSnapshots:
         return self._disks.place(server, copy) / f"{PREFIX}{name}{end}"
 
     async def _clear(self, server: str, copy: int, running: str | None) -> None:
-        """What an agent that died, or an operation that could not reach this host, has left."""
+        """Remove the remains of an agent that died, or of an operation that could not reach this host."""
         left = list(self._disks.place(server, copy).glob(f"{PREFIX}*"))
         if running is not None and any(path.suffix == HALF for path in left):
             await self._abort(running)

@@ -1,4 +1,4 @@
-"""How a host with real guests opens its volumes: it asks the volume service for an address and gives QEMU a socket.
+"""Volumes of a host with real guests: it asks the volume service for an address and gives QEMU a socket.
 
 Between the two is a relay, one qemu-nbd process for each volume. It speaks TLS, with the connection's secret as
 pre-shared key, where the volume is on another machine: libvirt cannot give QEMU such a key. And it waits for a volume
@@ -34,7 +34,7 @@ User = tuple[str, int]  # a server's copy
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
-    """What a relay is started from; its key is in a file beside this."""
+    """The configuration of a relay; its key is in a file beside this."""
 
     attachment: str
     opened: OpenedVolume

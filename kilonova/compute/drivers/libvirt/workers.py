@@ -1,4 +1,4 @@
-"""Threads for calls that may hang, each with a connection of its own.
+"""Threads for calls that may hang, each with its own connection.
 
 A ThreadPoolExecutor would wait for its threads when the process ends, and a hung libvirtd would keep it from ending.
 A connection that several threads share would hold all but one of them for ever when keepalive closes it: libvirt wakes
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Task(Generic[T]):
-    """A call on its way: begun by a thread, or abandoned by whoever asked for it, never both."""
+    """A pending call: begun by a thread, or abandoned by its caller, never both."""
 
     def __init__(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> None:
         self._work, self._arguments = work, arguments
@@ -28,7 +28,7 @@ class Task(Generic[T]):
         self.future: Future[T] = Future()
 
     def abandon(self) -> bool:
-        """Whether it will never be run. False: it has begun."""
+        """Abandon the call; return whether it will never be run. False: it has begun."""
         return self._take("abandoned")
 
     def _take(self, state: str) -> bool:
@@ -37,7 +37,7 @@ class Task(Generic[T]):
             return self._state == state
 
     def run(self, prepare: Callable[[], Any]) -> None:
-        """With what `prepare` returns as the first argument of the work."""
+        """Run the work, with the result of `prepare` as its first argument."""
         try:
             first = prepare()
             if self._take("begun"):
@@ -77,7 +77,7 @@ class Workers(Generic[C]):
             self._queue.put(None)
 
     def connecting_seconds(self) -> float:
-        """How long the thread that waits longest for a connection has waited."""
+        """Return how long the thread that waits longest for a connection has waited."""
         with self._lock:
             return time.monotonic() - min(self._connecting.values(), default=time.monotonic())
 
