@@ -89,7 +89,7 @@ def measure(scratch: Path) -> Report:
                 syncs = syncs_per_second(pid)
     report.add("hosts", HOSTS)
     report.at_most("CPU while idle", median(shares), "% of a core", 1.0, f"{rounds(shares)}, {WINDOW:g} s each")
-    report.at_most("memory", memory, "MB", 160.0)
+    report.at_most("memory", memory, "MB", 150.0)
     if syncs is not None:
         report.at_most("fdatasync while idle", syncs, "per second", 1.0, f"by strace, {WINDOW:g} s")
     report.at_most("ready, from an empty directory", median(fresh), "s", 7.0, rounds(fresh))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kilonova.settings import Settings
 
 logger = logging.getLogger(__name__)
+M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 4 << 20  # glibc's malloc.h; bytes
 NEW_OBJECTS = 10_000  # between two looks for garbage; they hold a few MB at most
 
 
@@ -58,10 +59,22 @@ def run(role: Coroutine[Any, Any, None], settings: Settings) -> None:
 
     set_up(settings.default.log_level, use_json=settings.default.use_json)
     _allow_files()
+    _return_large_blocks()
     # Python looks for circles of garbage after every 700 new objects, and a request makes thousands: 4 % of a create.
     gc.set_threshold(NEW_OBJECTS, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(role)
+
+
+def _return_large_blocks() -> None:
+    """Let malloc return large blocks to the kernel when they are freed (glibc; another C library may lack the option).
+
+    The hash of a password needs 19 MB for a moment. After the first one glibc takes such blocks from its heaps and
+    keeps them: 40 MB of a process that does nothing."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 def _allow_files() -> None:
@@ -110,15 +123,6 @@ def say(sentence: str) -> None:
     sys.stdout.flush()
 
 
-def return_memory() -> None:
-    """Return freed memory to the kernel (glibc; elsewhere nothing). Making the databases of a new cloud needs 20 MB for
-    a moment, which the process would keep for good."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
     """On stdout, as soon as nothing is missing any more."""
 
@@ -126,7 +130,6 @@ def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
         while await unready():  # noqa: ASYNC110 - what it waits for lies in several places
             await asyncio.sleep(0.02)
         gc.collect()
-        return_memory()
         gc.freeze()  # what the start has made stays: no look for garbage need pass over it again
         say(sentence)
 

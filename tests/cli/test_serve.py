@@ -90,7 +90,7 @@ def test_it_is_small_and_quiet_when_idle(tmp_path: Path) -> None:
         idle = 100 * (cloud.cpu_seconds() - cpu) / seconds
         resident = cloud.resident_mb()
         print(f"ready after {ready:.2f} s, resident {resident:.0f} MB, idle {idle:.1f} % of a core")
-        assert resident <= 160
+        assert resident <= 150
         assert idle <= 5, "meant is 1 %; a busy machine and five seconds give no better figure"
 
 
