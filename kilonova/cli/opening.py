@@ -1,4 +1,4 @@
-"""What commands need that open databases: their addresses, the key of sealed ones, and a log."""
+"""Databases for commands that open them: their addresses, the key of sealed ones, and a log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMBEDDED = ("control", "placement", "cell0")
 
 
 def addresses(settings: Settings, data: Path) -> dict[str, str]:
-    """By name: those of the configuration, else the files of the data directory."""
+    """Return the addresses by name: the configured ones, else the files of the data directory."""
     database = settings.database
     if database.is_set:
         return {"control": database.control, "placement": database.placement, **database.cells}
@@ -48,7 +48,7 @@ def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
 
 
 def with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str, str]:
-    """Those of the configuration, and the cells that were made since; only control knows these."""
+    """Return the configured addresses and those of cells that were made since, which only control knows."""
     import asyncio
 
     from kilonova.runtime import SystemClock
