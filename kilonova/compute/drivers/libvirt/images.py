@@ -167,7 +167,7 @@ class Bases:
 
     async def _make(self, image: str, declared: str, path: Path, most: int, order: ImageOrder | None) -> None:
         """Make a base, with the format passed to QEMU and the image inspected again: left to guess, QEMU would open
-        any file that a qcow2 names, whoever uploaded it."""
+        any file that a qcow2 names, no matter who uploaded it."""
         try:
             found = await self._source.fetch(image, order)
         except Refused as why:
