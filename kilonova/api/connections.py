@@ -21,6 +21,7 @@ PIECE = 16384  # bytes of a head that are parsed before its size is looked at ag
 OWN_FILES = 128  # descriptors for databases, bus and files; the rest may be connections
 LINGER_SECONDS = 1.0  # a refused client may read why before the connection ends,
 LINGER_BYTES = 262144  # and send so much that nobody reads
+LATE = 0.2  # seconds; a look that comes later than this after its time means that this process stood still
 TOO_LONG = {414: "the request's address is longer than {} bytes", 431: "the request's headers are larger than {} bytes"}
 
 
@@ -43,6 +44,7 @@ class Connections:
         self._exempt = networks((*exempt, *options.trusted_proxies))
         self._by_group: dict[str, int] = {}
         self._open: dict[LimitedConnection | UpgradedConnection, None] = {}  # in the order of their coming
+        self._looked: float | None = None
         self._number = 0  # of them, and of those that are still in their handshake
         self._most = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OWN_FILES, OWN_FILES)
 
@@ -70,8 +72,14 @@ class Connections:
     def remove(self, connection: LimitedConnection | UpgradedConnection) -> None:
         self._open.pop(connection, None)
 
-    def end_overdue(self, now: float) -> None:
+    def end_overdue(self, now: float, interval: float) -> None:
+        """Look at all of them; to be called once per interval. While this process stood still (it was stopped, or its
+        machine was busy) nobody could be heard: that time counts for no client."""
+        late = now - (now if self._looked is None else self._looked) - interval
+        self._looked = now
         for connection in list(self._open):
+            if late > LATE:
+                connection.forgive(late, now)
             connection.end_if_overdue(now)
 
     def _drop_one(self) -> bool:
@@ -98,6 +106,9 @@ class Unread:
             self._bytes, self._since = waiting, now
         return now - self._since
 
+    def forgive(self, seconds: float, now: float) -> None:
+        self._since = min(now, self._since + seconds)
+
 
 class UpgradedConnection:
     """One that speaks WebSocket now: it counts as before, and must read what it is sent."""
@@ -110,6 +121,9 @@ class UpgradedConnection:
         self.since = protocol.loop.time()
         protocol.on_lost = self._lost
         among.add(self)
+
+    def forgive(self, seconds: float, now: float) -> None:
+        self._unread.forgive(seconds, now)
 
     def end_if_overdue(self, now: float) -> None:
         if self._unread.seconds(self.transport, now) > self._among.options.client_socket_timeout:
@@ -228,6 +242,10 @@ class LimitedConnection(HttpToolsProtocol):
             self.transport.abort()
 
     # -- what is refused ----------------------------------------------------------------------------------------------
+
+    def forgive(self, seconds: float, now: float) -> None:
+        self.since = min(now, self.since + seconds)
+        self._unread.forgive(seconds, now)
 
     def end_if_overdue(self, now: float) -> None:
         if self._unread.seconds(self.transport, now) > self._options.client_socket_timeout:

@@ -54,7 +54,7 @@ class _UvicornServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % self._pace == 0:
-            self._connections.end_overdue(asyncio.get_running_loop().time())
+            self._connections.end_overdue(asyncio.get_running_loop().time(), self._pace / TICKS)
         return await super().on_tick(counter)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -178,9 +179,10 @@ def test_half_sent_requests_are_ended(kind: str) -> None:
     content, expected = HALF_SENT[kind]
 
     async def story(it: Served) -> None:
-        held = [await it.connect() for _ in range(20)]
-        for _, writer in held:
-            writer.write(content)
+        held = []
+        for _ in range(20):
+            held.append(await it.connect())
+            held[-1][1].write(content)
         await it.is_answering()
         for reader, _ in held:
             assert status(await until_end(reader)) == expected
@@ -240,6 +242,22 @@ def test_our_own_time_does_not_count() -> None:
         assert status(await until_end(reader)) == 200
 
     serving(story, **SHORT)
+
+
+def test_time_in_which_this_process_stood_still_does_not_count() -> None:
+    """A request that came while the process was stopped is read and answered, not ended unread."""
+
+    async def story(it: Served) -> None:
+        held = [await it.connect() for _ in range(20)]
+        await until(lambda: it.number == 20)
+        for _, writer in held:
+            writer.write(GET + b"Connection: close\r\n\r\n")
+        time.sleep(3)  # noqa: ASYNC251 - all of the loop stands, as after SIGSTOP
+        it.connections.end_overdue(asyncio.get_running_loop().time(), 0.1)  # the tick that comes before any reading
+        for reader, _ in held:
+            assert status(await until_end(reader)) == 200
+
+    serving(story, header_timeout=1.0, client_socket_timeout=1.0)
 
 
 def test_a_client_that_does_not_read_is_ended() -> None:
