@@ -4,22 +4,27 @@ with its result and the next step, or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from kilonova.domain.cause import Cause
+from kilonova.domain.details import Details, details_from
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import GuestSpec, GuestVolume
-from kilonova.domain.guest_contents import GuestContents, GuestSecrets, PublicKey, is_mandatory, shutdown_seconds
+from kilonova.domain.guest_contents import GuestContents, GuestSecrets, is_mandatory, shutdown_seconds
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.host import HostState
 from kilonova.domain.image_bytes import ImageOrder
-from kilonova.domain.server import Flavor, Server, flavor_from, from_json
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepFacts
+from kilonova.domain.params import Params
+from kilonova.domain.server import Flavor, Server
 from kilonova.domain.volume import server_volumes
 from kilonova.engine.course import Problem
+from kilonova.engine.facts import Facts
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
 from kilonova.placement.fence import Fence
@@ -36,7 +41,9 @@ if TYPE_CHECKING:
 Change = Callable[[Tx, float], Awaitable[None]]
 Begin = Callable[[Tx, Store, "Newborn"], Awaitable["Next"]]
 FindBegun = Callable[[Tx, Store, str], Awaitable["Next | None"]]
-AskChild = Callable[[Store, str, str, str, dict[str, Any]], Awaitable["Accepted"]]
+AskChild = Callable[[Store, str, str, str, Params], Awaitable["Accepted"]]
+F_co = TypeVar("F_co", covariant=True)
+P_co = TypeVar("P_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,8 @@ class Newborn:
     server_id: str
     turn: int
     ordinal: int
-    params: dict[str, Any]
-    facts: dict[str, Any]
+    params: Any  # of its kind
+    facts: Any
     cause: Cause
     sealed: str  # its secrets, as they are stored
     has_action: bool = False  # that of the one before it came along
@@ -59,7 +66,7 @@ class Newborn:
 
 
 @dataclass
-class Subject:
+class Subject(Generic[P_co]):
     """The input of `check`, all read in the accepting transaction."""
 
     server: Server | None
@@ -67,13 +74,13 @@ class Subject:
     target: HostState | None  # a host named in the request, if known
     migration: Row | None  # the newest open one
     live: Row | None  # the live operation of the server
-    params: dict[str, Any]
+    params: P_co
     cause: Cause
     source: HostState | None = None  # the host that the open migration left
 
 
 @dataclass
-class Context:
+class Context(Generic[F_co, P_co]):
     """One CONTROL step, or the recording of a host's step."""
 
     world: World
@@ -83,8 +90,8 @@ class Context:
     turn: int
     ordinal: int
     server_id: str | None
-    params: dict[str, Any]
-    facts: dict[str, Any]
+    params: P_co
+    facts: F_co  # changes of a CONTROL step are stored when it ends
     cause: Cause
     target: Target
     server: Server | None = None
@@ -102,6 +109,7 @@ class Context:
     pass_on: Callable[[Store, Next], Awaitable[None]] | None = None  # what was begun goes on from its first step
     destination: str | None = None  # set when limits shall count this operation there (law 11)
     sealed: str = ""  # the secrets, for a step that hands them on; only hosts get to see them open
+    documents: dict[str, JsonObject] = field(default_factory=dict)  # findings that stay in the row of their step
     changes: list[Change] = field(default_factory=list)
     wrote_rows: bool = False  # one of the changes is the operation's own: it may be of the server's record
     server_changes: dict[str, Any] = field(default_factory=dict)
@@ -128,9 +136,7 @@ class Context:
         self.changes.append(change)
         self.wrote_rows = True
 
-    def set_migration(self, **columns: Any) -> None:
-        migration_id = self.facts["migration"]
-
+    def set_migration(self, migration_id: str, **columns: Any) -> None:
         async def change(tx: Tx, now: float) -> None:
             await rows.change(tx, cell.migrations, {**columns, "updated_at": now}, id=migration_id)
 
@@ -184,8 +190,8 @@ class Context:
     def _needs_hardware(self) -> bool:
         """Return whether the flavor (in a resize, either flavor) asks for hardware of a host."""
         flavors = [self.server.flavor] if self.server is not None else []
-        if "new_flavor" in self.facts:
-            flavors += [flavor_from(self.facts["old_flavor"]), flavor_from(self.facts["new_flavor"])]
+        if isinstance(self.facts, Facts):
+            flavors += self.facts.flavors()
         return any(flavor.wish is not None and flavor.wish.needs_claim for flavor in flavors)
 
     @property
@@ -195,7 +201,7 @@ class Context:
             return self.server
         return self.server.changed(self.server_changes)
 
-    def copied(self) -> Context:
+    def copied(self) -> Context[F_co, P_co]:
         """Return one whose changes are its own. `copy.copy` would cost as much as two of a step's statements."""
         same = object.__new__(Context)
         same.__dict__.update(self.__dict__)
@@ -213,6 +219,9 @@ class Context:
             raise Superseded(f"server {self.server_id} has left turn {self.turn}")
 
 
+AnyContext = Context[Any, Any]
+
+
 @dataclass
 class HostContext:
     """One step on a host: the driver, the copy it is about, and the facts it was sent."""
@@ -222,9 +231,9 @@ class HostContext:
     host: str
     server: str
     copy: int
-    facts: dict[str, Any]
+    facts: StepFacts
     guest: GuestSpec | None
-    secrets: dict[str, Any]
+    secrets: dict[str, str]
     uploads: ImageUploader | None = None
     guest_secrets: GuestSecrets | None = None
     image: ImageOrder | None = None
@@ -236,19 +245,9 @@ class HostContext:
         return msgspec.structs.replace(self.guest, claim=self.claims.of(self.server, self.copy))
 
 
-def flavor_of_copy(facts: Mapping[str, Any], copy: int) -> Flavor | None:
-    """The flavor that an open resize has for this copy: the old one for the source's, the new one for the
-    destination's. None: the server's own."""
-    if "new_flavor" not in facts:
-        return None
-    if copy == facts.get("source_copy"):
-        return flavor_from(facts["old_flavor"])
-    return flavor_from(facts["new_flavor"]) if copy == facts.get("copy") else None
-
-
 def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> GuestSpec:
     """Without what other databases know of it (engine/connections.py)."""
-    chosen, details = flavor or server.flavor, from_json(server.details, {})
+    chosen, details = flavor or server.flavor, details_from(server.details)
     return GuestSpec(
         server=server.id,
         copy=copy,
@@ -258,10 +257,10 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
         disk_gb=chosen.disk_gb,
         ephemeral_gb=chosen.ephemeral_disks,
         swap_mb=chosen.swap_disk_mb,
-        disk_tags=details.get("disk_tags", {}),
+        disk_tags=details.disk_tags,
         image=server.image_ref,
-        image_format=details.get("image_format", ""),
-        image_marker=details.get("image_marker") or "",
+        image_format=details.image_format,
+        image_marker=details.image_marker,
         wish=chosen.wish,
         volumes=[
             GuestVolume(
@@ -275,27 +274,22 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
             if one.attachment_id
         ],
         contents=_contents(server, details, chosen),
-        shutdown_seconds=shutdown_seconds(details.get("image_properties", {})),
+        shutdown_seconds=shutdown_seconds(details.image_properties),
     )
 
 
-def _contents(server: Server, details: dict[str, Any], flavor: Flavor) -> GuestContents:
-    key = details.get("public_key")
+def _contents(server: Server, details: Details, flavor: Flavor) -> GuestContents:
+    key = details.public_key
     return GuestContents(
-        hostname=details.get("hostname", ""),
-        public_keys=[PublicKey(**key)] if key else [],
-        metadata=details.get("metadata", {}),
-        config_drive=details.get("config_drive", False) or is_mandatory(details.get("image_properties", {})),
-        availability_zone=details.get("availability_zone") or "",
-        launch_index=details.get("launch_index", 0),
+        hostname=details.hostname,
+        public_keys=[key] if key else [],
+        metadata=details.metadata,
+        config_drive=details.config_drive or is_mandatory(details.image_properties),
+        availability_zone=details.availability_zone or "",
+        launch_index=details.launch_index,
         project_id=server.project_id,
         user_id=server.user_id,
-        reservation_id=details.get("reservation_id", ""),
+        reservation_id=details.reservation_id,
         flavor_name=flavor.name,
         created_at=server.created_at,
     )
-
-
-def load_json(document: str | None) -> dict[str, Any]:
-    loaded = from_json(document, {})
-    return loaded if isinstance(loaded, dict) else {}

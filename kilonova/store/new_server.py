@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import to_json
 
+NewRow = dict[str, str | float | None]
 
-def new_server(server_id: str, turn: int, params: Mapping[str, Any], **state: Any) -> dict[str, Any]:
-    """`params` as a create has them and the request spec keeps them; `state` is vm_state, task_state, hidden and what
+
+def new_server(server_id: str, turn: int, spec: ServerSpec, **state: str | int | None) -> NewRow:
+    """`state` is vm_state, task_state, hidden and what
     else is known."""
-    now = params["created_at"]
+    now = spec.created_at
     return {
         "id": server_id,
-        "project_id": params["project_id"],
-        "user_id": params["user_id"],
-        "name": params["name"],
+        "project_id": spec.project_id,
+        "user_id": spec.user_id,
+        "name": spec.name,
         "turn": turn,
         "operation_id": None,
         "power_state": 0,
@@ -25,12 +25,12 @@ def new_server(server_id: str, turn: int, params: Mapping[str, Any], **state: An
         "runner_host": None,
         "runner_copy": None,
         "runner_proof": None,
-        "image_ref": params.get("image", ""),
-        "flavor": to_json(params["flavor"]),
+        "image_ref": spec.image,
+        "flavor": to_json(spec.flavor),
         "claimed": None,
-        "details": to_json(params.get("details", {})),
+        "details": to_json(spec.details),
         "network_info": None,
-        "volume_info": "[]" if params.get("volumes") else None,
+        "volume_info": "[]" if spec.volumes else None,
         "recheck": 0,
         "cell0_failure": None,
         "created_at": now,

@@ -77,9 +77,7 @@ async def plan(call: Call) -> Response:
         ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=ANY_FAILURE)
         told = await rehearse_retry(with_scheduler(call.engine), ask)
     elif wish.operation in HOST_FORMS:
-        bulk = wish.bulk()
-        given = {"accept_unfenced": bulk.accept_unfenced, "by": bulk.by}
-        told = await rehearse_host(with_scheduler(call.engine), wish.operation, wish.named(), given, call.cause)
+        told = await rehearse_host(with_scheduler(call.engine), wish.operation, wish.named(), wish.bulk(), call.cause)
     elif isinstance(wish, RebuildBody):
         told = await _rebuild(call, wish)
     else:
