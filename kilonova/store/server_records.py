@@ -150,7 +150,7 @@ def from_request(row: Row) -> ServerRecord:
         power_state=0,
         host=None,
         copy=None,
-        image_ref=server["image"],
+        image_ref=server.get("image", ""),
         flavor=msgspec.convert(server["flavor"], Flavor),
         details=msgspec.convert(server.get("details", {}), Details),
         vifs=[],

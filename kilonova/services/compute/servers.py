@@ -145,7 +145,7 @@ def _from_request(row: Row) -> ServerSummary:
         turn=row["turn"],
         operation=row["operation_id"],
         flavor=server["flavor"],
-        image=server["image"],
+        image=server.get("image", ""),
         project_id=server["project_id"],
         created_at=row["created_at"],
     )
