@@ -9,7 +9,7 @@ from kilonova.api.network.collection import Collection
 from kilonova.api.network.forms import MOST_TAGS, TAG_LIST
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
-from kilonova.services.network.kinds import Thing
+from kilonova.records.kinds import Thing
 
 LONGEST = 255
 
