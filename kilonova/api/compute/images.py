@@ -18,8 +18,10 @@ from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
 from kilonova.domain.errors import Refused
+from kilonova.records.query import AT_LEAST, EQUAL, Condition, Query
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
-from kilonova.services.image.listing import AT_LEAST, EQUAL, ImageCondition, ImageQuery
+from kilonova.services.image.listing import PROPERTY as HAS_PROPERTY
+from kilonova.services.image.listing import scope
 
 LAST: Version = (2, 35)
 LAST_METADATA: Version = (2, 38)
@@ -139,12 +141,8 @@ def _rejected(call: Call, why: Refused) -> Refused:
 
 async def _page(call: Call) -> tuple[list[Image], int]:
     limit = limit_of(call)
-    wanted = ImageQuery(
-        limit=limit,
-        conditions=tuple(_conditions(call)),
-        properties=tuple(_properties(call)),
-        marker=call.query.get("marker", ""),
-    )
+    conditions = (*_conditions(call), *scope(call.caller))
+    wanted = Query(conditions, limit=limit, marker=call.query.get("marker", ""))
     rules.require(call, "get_images")
     try:
         return await call.service.images.list_(call.caller, wanted), limit
@@ -152,18 +150,17 @@ async def _page(call: Call) -> tuple[list[Image], int]:
         raise Refused(400, why.message) from None
 
 
-def _conditions(call: Call) -> list[ImageCondition]:
+def _conditions(call: Call) -> list[Condition]:
     query = call.query
-    found = [ImageCondition("hidden", EQUAL, 0)]
+    found = [Condition("hidden", EQUAL, 0)]
     if "name" in query:
-        found.append(ImageCondition("name", EQUAL, query["name"]))
+        found.append(Condition("name", EQUAL, query["name"]))
     if "status" in query:
-        found.append(ImageCondition("status", EQUAL, query["status"].lower()))
+        found.append(Condition("status", EQUAL, query["status"].lower()))
     if "changes-since" in query:
-        found.append(ImageCondition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
-    return found + [
-        ImageCondition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query
-    ]
+        found.append(Condition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
+    found += [Condition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query]
+    return found + [Condition(HAS_PROPERTY, EQUAL, pair) for pair in _properties(call)]
 
 
 def _number(call: Call, name: str) -> int:
