@@ -147,7 +147,7 @@ def _page(shape: _Shape, order: tuple[Order, ...], limited: bool, marked: bool, 
 @lru_cache(SHAPES_KEPT)
 def _count(shape: _Shape) -> Sql:
     rows = _matching(shape, shape.kind.rows(shape.sees_all))
-    return Sql(rows.with_only_columns(func.count().label("count")))
+    return Sql(rows.with_only_columns(func.count().label("count"), maintain_column_froms=True))
 
 
 @lru_cache(SHAPES_KEPT)

@@ -10,6 +10,8 @@ from sqlalchemy import and_, bindparam, func, or_, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Kind
+from kilonova.records.query import Query, find
 from kilonova.schema.tables.volume import (
     volume_default_types,
     volume_seeds,
@@ -17,6 +19,7 @@ from kilonova.schema.tables.volume import (
     volume_types,
     volumes,
 )
+from kilonova.services.volume.listing import NEWEST
 from kilonova.services.volume.volume import DEFAULT_TYPE, IS_TRUE, VolumeType, no_such_type
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -28,9 +31,21 @@ _GRANTED = and_(
 _WITH_GRANT = select(volume_types, volume_type_projects.c.project_id.label("granted")).select_from(
     volume_types.outerjoin(volume_type_projects, _GRANTED)
 )
-_ALL = Sql(_WITH_GRANT)
 _WORD: Any = bindparam("word")
 _ONE = Sql(_WITH_GRANT.where(or_(volume_types.c.id == _WORD, volume_types.c.name == _WORD)))
+USABLE = "usable"
+_USABLE = or_(volume_types.c.is_public == 1, volume_type_projects.c.project_id.is_not(None))
+TYPE = Kind(
+    "volume_type",
+    "volume type",
+    volume_types,
+    visible=_USABLE,
+    filters={USABLE: lambda _: _USABLE},
+    source=_WITH_GRANT,
+    order=NEWEST,
+    follows=True,
+    lost=no_such_type,
+)
 _USED = Sql(select(func.count().label("used")).where(volumes.c.type_id == bindparam("type_id")))
 
 
@@ -82,13 +97,14 @@ class Types:
             raise Refused("default_type_missing", text)
         return _type(found[0])
 
-    async def all(self, caller: Caller) -> list[VolumeType]:
+    async def list_(self, caller: Caller, wanted: Query) -> list[VolumeType]:
         """Return the types that the caller may see."""
+        viewer = None if caller.is_admin else caller.project_id
 
         async def body(tx: Tx) -> list[VolumeType]:
-            return [_type(row) for row in await tx.all(_ALL, project_id=caller.project_id)]
+            return [_type(row) for row in await find(tx, TYPE, viewer, wanted, project_id=caller.project_id)]
 
-        return [one for one in await self._control.read(body) if one.is_visible_to(caller)]
+        return await self._control.read(body)
 
     async def create(self, new: VolumeType) -> VolumeType:
         _check_specs(new.extra_specs)
