@@ -10,10 +10,10 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
 from kilonova.api.identity.rules import PolicyTarget, may, own_domain, require
-from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT
-from kilonova.services.identity.records import PageRequest, Record, missing
+from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
 
 
@@ -28,21 +28,11 @@ def home_of(call: Call) -> str:
 async def list_(call: Call) -> Response:
     own = own_domain(call)
     require(call, "list_projects", PolicyTarget(domain_id=own))
-    asked = {"is_domain": 0, **filters(call, PROJECT)}
-    if own is not None:
-        if asked.get("domain_id", own) != own:
-            return answer(collection(call, "projects", []))
-        asked["domain_id"] = own
-    by_tags, page = _by_tags(call), page_of(call)
-    found = await call.service.identity.records.page(PROJECT, asked, PageRequest(page.marker) if by_tags else page)
-    found = [project for project in found if _fits(set(project["tags"]), by_tags)][: page.limit]
-    shown, following = paged(call, "projects", found, page)
-    return answer(collection(call, "projects", [member(call, "projects", project) for project in shown], following))
-
-
-def _by_tags(call: Call) -> dict[str, set[str]]:
+    asked = within({"is_domain": 0, **filters(call, PROJECT)}, "domain_id", own)
     names = ("tags", "tags-any", "not-tags", "not-tags-any")
-    return {name: set(call.query[name].split(",")) for name in names if name in call.query}
+    tags = {name: set(call.query[name].split(",")) for name in names if name in call.query}
+    fits = (lambda project: _fits(set(project["tags"]), tags)) if tags else None
+    return await listed(call, PROJECT, asked, fits=fits)
 
 
 def _fits(tags: set[str], asked: dict[str, set[str]]) -> bool:
