@@ -41,7 +41,7 @@ class Query(NamedTuple):
     order: tuple[Order, ...] = ()
     limit: int = -1  # -1: all
     offset: int = 0
-    marker: str = ""  # the record before the first one
+    marker: str | None = None  # the record before the first one
     reverse: bool = False  # the page before the marker instead
 
 
@@ -62,9 +62,9 @@ async def find(tx: Tx, kind: Kind, viewer: str | None, query: Query = ALL, **par
     order = _complete(kind, query.order)
     if query.limit >= 0:
         values |= {"most": query.limit, "skip": query.offset}
-    if query.marker:
+    if query.marker is not None:
         values |= await _place(tx, kind, viewer, query.marker, order, params)
-    statement = _page(shape, order, query.limit >= 0, bool(query.marker), query.reverse)
+    statement = _page(shape, order, query.limit >= 0, query.marker is not None, query.reverse)
     rows = await tx.all(statement, **values, **params)
     return list(reversed(rows)) if query.reverse else rows
 

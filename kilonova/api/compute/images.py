@@ -142,7 +142,7 @@ def _rejected(call: Call, why: Refused) -> Refused:
 async def _page(call: Call) -> tuple[list[Image], int]:
     limit = limit_of(call)
     conditions = (*_conditions(call), *scope(call.caller))
-    wanted = Query(conditions, limit=limit, marker=call.query.get("marker", ""))
+    wanted = Query(conditions, limit=limit, marker=call.query.get("marker") or None)
     rules.require(call, "get_images")
     try:
         return await call.service.images.list_(call.caller, wanted), limit

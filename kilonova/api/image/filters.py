@@ -47,7 +47,7 @@ def query_of(query: QueryParams, caller: Caller) -> Query:
     visibility = _one_of(query, "visibility", (*VISIBILITIES, ALL), "")
     member_status = _one_of(query, "member_status", (*MEMBER_STATUSES, ALL), "accepted")
     conditions += scope(caller, visibility, member_status)
-    return Query(tuple(conditions), _order(query), limit, marker=query.get("marker", ""))
+    return Query(tuple(conditions), _order(query), limit, marker=query.get("marker") or None)
 
 
 def _conditions(name: str, value: str) -> Iterator[Condition]:

@@ -97,7 +97,7 @@ def page_of(call: Call, orders: Mapping[str, str]) -> Query:
         order=_order(call, orders),
         limit=min(_count(call, "limit", MOST), MOST),
         offset=_count(call, "offset", 0),
-        marker=call.query.get("marker", ""),
+        marker=call.query.get("marker") or None,
     )
 
 

@@ -12,8 +12,8 @@ from kilonova.api.volume import forms
 from kilonova.api.volume.query import FALSE, TRUE, next_links, page_of, pairs
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
+from kilonova.records.access import USABLE
 from kilonova.records.query import EQUAL, Condition
-from kilonova.services.volume.types import USABLE
 from kilonova.services.volume.volume import VolumeType
 
 RULE = "volume_extension:"

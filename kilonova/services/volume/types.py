@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import and_, bindparam, func, or_, select
+from sqlalchemy import bindparam, func, or_, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.records.access import USABLE, AccessList, viewer_of
 from kilonova.records.kinds import Kind
 from kilonova.records.query import Query, find
 from kilonova.schema.tables.volume import (
@@ -25,23 +26,16 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
-_GRANTED = and_(
-    volume_type_projects.c.type_id == volume_types.c.id, volume_type_projects.c.project_id == bindparam("project_id")
-)
-_WITH_GRANT = select(volume_types, volume_type_projects.c.project_id.label("granted")).select_from(
-    volume_types.outerjoin(volume_type_projects, _GRANTED)
-)
+_ACCESS = AccessList(volume_types, "id", volume_type_projects, "type_id")
 _WORD: Any = bindparam("word")
-_ONE = Sql(_WITH_GRANT.where(or_(volume_types.c.id == _WORD, volume_types.c.name == _WORD)))
-USABLE = "usable"
-_USABLE = or_(volume_types.c.is_public == 1, volume_type_projects.c.project_id.is_not(None))
+_ONE = Sql(_ACCESS.source.where(or_(volume_types.c.id == _WORD, volume_types.c.name == _WORD)))
 TYPE = Kind(
     "volume_type",
     "volume type",
     volume_types,
-    visible=_USABLE,
-    filters={USABLE: lambda _: _USABLE},
-    source=_WITH_GRANT,
+    visible=_ACCESS.usable,
+    filters={USABLE: lambda _: _ACCESS.usable},
+    source=_ACCESS.source,
     order=NEWEST,
     follows=True,
     lost=no_such_type,
@@ -99,10 +93,10 @@ class Types:
 
     async def list_(self, caller: Caller, wanted: Query) -> list[VolumeType]:
         """Return the types that the caller may see."""
-        viewer = None if caller.is_admin else caller.project_id
 
         async def body(tx: Tx) -> list[VolumeType]:
-            return [_type(row) for row in await find(tx, TYPE, viewer, wanted, project_id=caller.project_id)]
+            found = await find(tx, TYPE, viewer_of(caller), wanted, project_id=caller.project_id)
+            return [_type(row) for row in found]
 
         return await self._control.read(body)
 
@@ -140,7 +134,7 @@ class Types:
                 raise Refused("type_in_use", "Target volume type is still in use.")
             if found.name == self._default or await rows.fetch_all(tx, volume_default_types, type_id=found.id):
                 raise Refused("type_in_use", f"The volume type {found.name} is a default and cannot be deleted.")
-            await rows.remove(tx, volume_type_projects, type_id=found.id)
+            await _ACCESS.clear(tx, found.id)
             await rows.remove(tx, volume_types, id=found.id)
 
         await self._control.write(body)
@@ -178,15 +172,14 @@ class Types:
             found = await self.visible(tx, caller, type_id)
             if found.is_public:
                 raise Refused("type_access_not_found", "Access list not available for public volume types.")
-            return sorted(row["project_id"] for row in await rows.fetch_all(tx, volume_type_projects, type_id=found.id))
+            return await _ACCESS.all(tx, found.id)
 
         return await self._control.read(body)
 
     async def grant(self, caller: Caller, type_id: str, project_id: str) -> None:
         async def body(tx: Tx) -> None:
             found = await self._private(tx, caller, type_id)
-            values = {"type_id": found.id, "project_id": project_id}
-            if not await rows.put(tx, volume_type_projects, unless_there=True, **values):
+            if not await _ACCESS.add(tx, found.id, project_id):
                 text = f"Volume type access for {type_id} / {project_id} combination already exists."
                 raise Refused("type_access_exists", text)
 
@@ -195,7 +188,7 @@ class Types:
     async def withdraw(self, caller: Caller, type_id: str, project_id: str) -> None:
         async def body(tx: Tx) -> None:
             found = await self._private(tx, caller, type_id)
-            if not await rows.remove(tx, volume_type_projects, type_id=found.id, project_id=project_id):
+            if not await _ACCESS.remove(tx, found.id, project_id):
                 text = f"Volume type access not found for {type_id} / {project_id} combination."
                 raise Refused("type_access_not_found", text)
 
