@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
@@ -12,6 +13,7 @@ from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
+from kilonova.engine.accept import IdempotencyKey
 from kilonova.operations.create.accept import create_many, known_creates
 from kilonova.operations.create.devices import wrong
 from kilonova.operations.create.request import ServerRequest, check
@@ -22,17 +24,27 @@ VOLUME_GONE = ("invalid_volume", "volume_not_found")  # somebody else was faster
 HINTS = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
 
 
+class Created(msgspec.Struct, frozen=True):
+    servers: list[str]  # ids
+    operation: str
+    details: Details  # of the first
+
+
 async def create(call: Call) -> Response:
     request = read(call)
-    if (before := await _made_before(call)) is not None:
-        return _answer(call, request, *before)
+    return _answer(call, request, await accept(call, request, idempotency_key(call)))
+
+
+async def accept(call: Call, request: ServerRequest, key: IdempotencyKey | None) -> Created:
+    """Check the request and store its servers, or find those that the same request with the same key made."""
+    if (before := await _made_before(call, key)) is not None:
+        return before
     checked = await check(call.requester, request)
     try:
-        made = await create_many(call.engine, checked.servers, call.cause, idempotency_key(call))
+        made = await create_many(call.engine, checked.servers, call.cause, key)
     except Refused as why:
         raise wrong(why.message) if why.code in VOLUME_GONE else why from None
-    server, accepted = made[0]
-    return _answer(call, request, server, accepted.operation_id, checked.details)
+    return Created([server for server, _ in made], made[0][1].operation_id, checked.details)
 
 
 def read(call: Call) -> ServerRequest:
@@ -72,19 +84,19 @@ def read(call: Call) -> ServerRequest:
     )
 
 
-async def _made_before(call: Call) -> tuple[str, str, Details] | None:
+async def _made_before(call: Call, key: IdempotencyKey | None) -> Created | None:
     """Find what the same request with the same key made. It is answered before anything is checked: what it made may
     use up the room that a second one would need."""
-    key = idempotency_key(call)
     made = await known_creates(call.engine, key, call.cause) if key is not None else []
     if not made:
         return None
     record = await find(call.db, made[0][0], deleted=True)
-    return made[0][0], made[0][1].operation_id, Details() if record is None else record.details
+    details = Details() if record is None else record.details
+    return Created([server for server, _ in made], made[0][1].operation_id, details)
 
 
-def _answer(call: Call, request: ServerRequest, server: str, operation: str, details: Details) -> Response:
-    headers = {OPERATION_HEADER: operation}
+def _answer(call: Call, request: ServerRequest, created: Created) -> Response:
+    headers, details, server = {OPERATION_HEADER: created.operation}, created.details, created.servers[0]
     if is_true(call.body["server"].get("return_reservation_id", False)):
         return answer({"reservation_id": details.reservation_id}, 202, headers)
     href = call.url(f"/servers/{server}")

@@ -26,7 +26,7 @@ from kilonova.api.extra.operations import (
 from kilonova.api.extra.plan_create import SEES_ALL, plan_create
 from kilonova.api.extra.planning import with_scheduler
 from kilonova.api.extra.snapshots import SnapshotBody, planned_snapshot, server_named, with_image_quota
-from kilonova.api.reading import decode, parsed, read_body
+from kilonova.api.reading import decode, read_body
 from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
@@ -67,7 +67,7 @@ async def plan(call: Call) -> Response:
     """Rehearse an operation: show what would happen, and store nothing."""
     body = await read_body(call.request)
     if decode(body, OperationName).operation == "create":
-        return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
+        return answer({"plan": await plan_create(call, with_scheduler(call.engine), body)})
     call.require(SEES_ALL)
     wish = decode(body, form_of(body, PLAN_FORMS))
     told: Rehearsal | HostPlan | GoneRehearsal | RetryRehearsal
