@@ -139,7 +139,7 @@ class Losing:
                 print(f"{'SURVIVES' if used else 'UNUSED  '}  {condition}  ({used} tests use it)", flush=True)
         print(
             f"\n{len(tried)} conditions: {count[NOTICED]} noticed, {count[SURVIVES]} survive, {count[UNUSED]} in code "
-            f"that no test uses, {count[IMPOSSIBLE]} cannot be lost; {len(known) - ('' in known)} known to change nothing"
+            f"that no test uses, {count[IMPOSSIBLE]} cannot be lost"
         )
         return count[SURVIVES] + count[UNUSED]
 
