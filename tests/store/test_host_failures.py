@@ -142,6 +142,8 @@ def test_no_more_fences_run_than_the_rules_allow(run: Run) -> None:
         await put(tx, state="fencing")
         await put(tx, id="g", host="host2", state="fencing")
         assert not await may_fence(tx, "host3", RULES)
+        new = {"id": "n", "host": "host3", "cell": "cell1", "session": "s", "evidence": "silent"}
+        assert not await begin_failure(tx, new, "me", 60.0, RULES)
         assert await may_fence(tx, "host2", RULES)
         await disarm(tx, 10.0, "works", "u")
         assert not await may_fence(tx, "host2", RULES)
