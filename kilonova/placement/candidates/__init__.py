@@ -1,4 +1,4 @@
-"""Allocation candidates: who could give what is asked for. One implementation for all queries, over the snapshot.
+"""Allocation candidates: the providers that could satisfy a query. One search for all queries, over the snapshot.
 
 `query.py` says what can be asked, `conditions.py` which providers fulfil what is asked of one, `seats.py` which of them
 belong to which tree, `combine.py` puts them together tree by tree, `search.py` is the whole.

@@ -28,7 +28,7 @@ class Combiner:
     def __init__(self, snapshot: PlacementSnapshot, query: Query, seats: list[Seat]) -> None:
         self._snapshot = snapshot
         self._seats = seats
-        self._checks: list[list[Check]] = [[] for _ in seats]  # to be made once that seat is taken
+        self._checks: list[list[Check]] = [[] for _ in seats]  # to be run once that seat is taken
         for group in query.groups:
             if group.required and not group.suffix:
                 self._when_taken([group.suffix], _traits_together(snapshot, group, self._seats_of([group.suffix])))

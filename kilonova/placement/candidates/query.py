@@ -38,7 +38,7 @@ class Options:
     """Options, by the names of Placement's configuration."""
 
     randomize_allocation_candidates: bool = False
-    max_allocation_candidates: int = -1  # found at all, before the limit; -1: as many as there are
+    max_allocation_candidates: int = -1  # searched for at most, before the limit; -1: all
     allocation_candidates_generation_strategy: str = "depth-first"
 
     @property
