@@ -5,7 +5,17 @@ belong to which tree, `combine.py` puts them together tree by tree, `search.py` 
 """
 
 from kilonova.placement.candidates.combine import Candidate
-from kilonova.placement.candidates.query import Group, Options, Query
+from kilonova.placement.candidates.query import CandidateQuery, Group, Options
 from kilonova.placement.candidates.search import Alone, SearchResult, find, in_trees, standing_alone
 
-__all__ = ["Alone", "Candidate", "Group", "Options", "Query", "SearchResult", "find", "in_trees", "standing_alone"]
+__all__ = [
+    "Alone",
+    "Candidate",
+    "CandidateQuery",
+    "Group",
+    "Options",
+    "SearchResult",
+    "find",
+    "in_trees",
+    "standing_alone",
+]
