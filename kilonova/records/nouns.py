@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -145,44 +145,19 @@ class Noun(ABC, Generic[C]):
 
     # -- tags ---------------------------------------------------------------------------------------------------------
 
-    async def set_tags(self, thing_id: str, wanted: Sequence[str]) -> Sequence[str]:
+    async def edit_tags(self, thing_id: str, edit: Callable[[list[str]], list[str]]) -> list[str]:
+        """Change the tags. `edit` returns the new ones, or its argument to change nothing, or raises."""
         now = self.context.clock.now()
 
-        async def body(tx: Tx) -> None:
-            await self.save(tx, await self.locked(tx, thing_id), {}, now)
-            await remove_tags(tx, self.kind, thing_id)
-            await add_tags(tx, self.kind, thing_id, wanted)
-
-        await self.control.write(body)
-        return sorted(set(wanted))
-
-    async def add_tag(self, thing_id: str, tag: str, most: int) -> bool:
-        """Add a tag. False: there would be more than `most`."""
-        now = self.context.clock.now()
-
-        async def body(tx: Tx) -> bool:
+        async def body(tx: Tx) -> list[str]:
             row = await self.locked(tx, thing_id)
-            there = await tags_of(tx, self.kind, [thing_id])
-            if tag in there[thing_id]:
-                return True
-            if len(there[thing_id]) >= most:
-                return False
-            await self.save(tx, row, {}, now)
-            await add_tags(tx, self.kind, thing_id, [tag])
-            return True
-
-        return await self.control.write(body)
-
-    async def remove_tag(self, thing_id: str, tag: str) -> bool:
-        """Remove a tag. False: it does not exist."""
-        now = self.context.clock.now()
-
-        async def body(tx: Tx) -> bool:
-            row = await self.locked(tx, thing_id)
-            if not await remove_tags(tx, self.kind, thing_id, tag=tag):
-                return False
-            await self.save(tx, row, {}, now)
-            return True
+            old = (await tags_of(tx, self.kind, [thing_id]))[thing_id]
+            new = edit(old)
+            if new is not old:
+                await self.save(tx, row, {}, now)
+                await remove_tags(tx, self.kind, thing_id)
+                await add_tags(tx, self.kind, thing_id, new)
+            return sorted(set(new))
 
         return await self.control.write(body)
 
@@ -218,5 +193,6 @@ async def add_tags(tx: Tx, kind: Kind, thing_id: str, wanted: Sequence[str]) -> 
         await tx.many(_insert(kind.tags), [{"thing_id": thing_id, "tag": tag} for tag in sorted(set(wanted))])
 
 
-async def remove_tags(tx: Tx, kind: Kind, thing_id: str, **one: str) -> int:
-    return await rows.remove(tx, kind.tags, thing_id=thing_id, **one) if kind.tags is not None else 0
+async def remove_tags(tx: Tx, kind: Kind, thing_id: str) -> None:
+    if kind.tags is not None:
+        await rows.remove(tx, kind.tags, thing_id=thing_id)

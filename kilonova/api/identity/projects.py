@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.collection import EditTags, Tags
 from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
 from kilonova.api.identity.rules import PolicyTarget, may, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
@@ -106,48 +107,25 @@ def _one(call: Call, project: Record, status: int = 200) -> Response:
 # -- tags -------------------------------------------------------------------------------------------------------------
 
 
-async def list_tags(call: Call) -> Response:
-    project = await _found(call, "get_project")
-    return _tags(call, project["tags"])
+class ProjectTags(Tags):
+    async def read(self, call: Call) -> list[str]:
+        tags: list[str] = (await _found(call, "get_project"))["tags"]
+        return tags
 
+    async def change(self, call: Call, edit: EditTags) -> list[str]:
+        project = await _found(call, "manage_projects")
+        return await call.service.identity.projects.edit_tags(project["id"], edit)
 
-async def set_tags(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    return _tags(call, await call.service.identity.projects.set_tags(project["id"], call.body["tags"]))
+    def added_to(self, call: Call, old: list[str], tag: str) -> list[str]:
+        ONE_TAG.check(tag, call.version)
+        TAGS_CHANGE.check({"tags": [*old, tag]}, call.version)
+        return [*old, tag]
 
+    def missing(self, call: Call) -> Refused:
+        return Refused(404, f"Could not find project tag: {call.path['tag'][:255]}.")
 
-async def delete_tags(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    await call.service.identity.projects.set_tags(project["id"], [])
-    return nothing()
+    def view(self, call: Call, tags: list[str]) -> Response:
+        return answer({"tags": tags, "links": {"self": call.url(call.request.scope["service_path"])}})
 
-
-async def has_tag(call: Call) -> Response:
-    _refuse_absent(call, await _found(call, "get_project"))
-    return nothing()
-
-
-async def add_tag(call: Call) -> Response:
-    project, tag = await _found(call, "manage_projects"), call.path["tag"]
-    ONE_TAG.check(tag, call.version)
-    tags = list(dict.fromkeys([*project["tags"], tag]))
-    TAGS_CHANGE.check({"tags": tags}, call.version)
-    await call.service.identity.projects.set_tags(project["id"], tags)
-    return nothing(201, call.location("projects", project["id"], "tags", tag))
-
-
-async def delete_tag(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    _refuse_absent(call, project)
-    left = [tag for tag in project["tags"] if tag != call.path["tag"]]
-    await call.service.identity.projects.set_tags(project["id"], left)
-    return nothing()
-
-
-def _refuse_absent(call: Call, project: Record) -> None:
-    if call.path["tag"] not in project["tags"]:
-        raise Refused(404, f"Could not find project tag: {call.path['tag'][:255]}.")
-
-
-def _tags(call: Call, tags: list[str]) -> Response:
-    return answer({"tags": tags, "links": {"self": call.url(call.request.scope["service_path"])}})
+    def added(self, call: Call, tag: str, is_new: bool) -> Response:
+        return nothing(201, call.location("projects", call.path["project"], "tags", tag))

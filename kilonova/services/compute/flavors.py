@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -163,26 +163,18 @@ class Flavors:
 
     # -- extra specs --------------------------------------------------------------------------------------------
 
-    async def add_specs(self, flavor_id: str, specs: Mapping[str, str], *, caller: Caller) -> None:
-        """Beside those it has."""
+    async def edit_specs(
+        self, flavor_id: str, edit: Callable[[dict[str, str]], dict[str, str]], *, caller: Caller
+    ) -> dict[str, str]:
         now = self._clock.now()
 
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> dict[str, str]:
             flavor = await _visible(tx, flavor_id, caller, lock=True)
-            await _set_specs(tx, flavor, {**flavor.extra_specs, **specs}, now)
+            specs = edit(flavor.extra_specs)
+            await rows.change(tx, flavors, {"extra_specs": to_json(specs), "updated_at": now}, number=flavor.number)
+            return specs
 
-        await self._control.write(body)
-
-    async def drop_spec(self, flavor_id: str, key: str, *, caller: Caller) -> None:
-        now = self._clock.now()
-
-        async def body(tx: Tx) -> None:
-            flavor = await _visible(tx, flavor_id, caller, lock=True)
-            if key not in flavor.extra_specs:
-                raise no_such_spec(flavor_id, key)
-            await _set_specs(tx, flavor, {k: v for k, v in flavor.extra_specs.items() if k != key}, now)
-
-        await self._control.write(body)
+        return await self._control.write(body)
 
     # -- who may use it -----------------------------------------------------------------------------------------
 
@@ -226,10 +218,6 @@ async def _visible(tx: Tx, flavor_id: str, caller: Caller, *, lock: bool = False
     if row is None:
         raise _unknown(flavor_id)
     return _flavor(row)
-
-
-async def _set_specs(tx: Tx, flavor: FlavorRecord, specs: Mapping[str, str], now: float) -> None:
-    await rows.change(tx, flavors, {"extra_specs": to_json(specs), "updated_at": now}, number=flavor.number)
 
 
 def _row(new: NewFlavor, now: float) -> dict[str, Any]:

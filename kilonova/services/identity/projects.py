@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import bindparam, delete, select
@@ -110,13 +110,15 @@ class Projects:
 
         await self.records.write(body)
 
-    async def set_tags(self, project_id: str, tags: list[str]) -> list[str]:
-        async def body(tx: Tx) -> None:
-            refuse_immutable("project", await fetch(tx, PROJECT, project_id))
+    async def edit_tags(self, project_id: str, edit: Callable[[list[str]], list[str]]) -> list[str]:
+        async def body(tx: Tx) -> list[str]:
+            row = await fetch(tx, PROJECT, project_id)
+            refuse_immutable("project", row)
+            tags = edit(PROJECT.view(row)["tags"])
             await rows.change(tx, projects, {"tags": to_json(tags)}, id=project_id)
+            return tags
 
-        await self.records.write(body)
-        return tags
+        return await self.records.write(body)
 
 
 async def fetch_as(tx: Tx, kind: RecordKind, project_id: str) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -141,23 +141,17 @@ class Types:
 
     # -- extra specs ----------------------------------------------------------------------------------------------
 
-    async def add_specs(self, caller: Caller, type_id: str, specs: Mapping[str, str]) -> VolumeType:
-        """Beside those it has; not while volumes have it, since they were made by the old ones."""
-        return await self._change_specs(caller, type_id, specs, "")
-
-    async def drop_spec(self, caller: Caller, type_id: str, key: str) -> VolumeType:
-        return await self._change_specs(caller, type_id, {}, key)
-
-    async def _change_specs(self, caller: Caller, type_id: str, more: Mapping[str, str], drop: str) -> VolumeType:
+    async def edit_specs(
+        self, caller: Caller, type_id: str, edit: Callable[[dict[str, str]], dict[str, str]]
+    ) -> VolumeType:
+        """Change the extra specs; not while volumes have the type, since they were made by the old ones."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> VolumeType:
             old = await self._locked(tx, caller, type_id)
-            if drop and drop not in old.extra_specs:
-                raise no_such_spec(type_id, drop)
+            specs = edit(old.extra_specs)
             if await _used(tx, old.id):
                 raise Refused("type_in_use", "Volume Type is currently in use.")
-            specs = {**{name: value for name, value in old.extra_specs.items() if name != drop}, **more}
             _check_specs(specs)
             new = msgspec.structs.replace(old, extra_specs=specs, updated_at=now)
             await rows.change(tx, volume_types, _columns(new), id=old.id)
