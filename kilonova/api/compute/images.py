@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -13,6 +12,7 @@ from kilonova.api.compute.paging import limit_of, next_links, time_of
 from kilonova.api.compute.schemas import server_metadata as schemas
 from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.compute.server_view import seconds
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable
@@ -180,7 +180,7 @@ def _properties(call: Call) -> list[tuple[str, str]]:
     return found + [(name, value.rpartition("/")[2] if name == FILTERS["server"] else value) for name, value in named]
 
 
-def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> dict[str, Any]:
+def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
     links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
     return {"images": shown} | ({"images_links": links} if links else {})
 
@@ -188,7 +188,7 @@ def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> d
 # -- how they look ----------------------------------------------------------------------------------------------------
 
 
-def _brief(call: Call, image: Image) -> dict[str, Any]:
+def _brief(call: Call, image: Image) -> dict[str, Content]:
     elsewhere = {"rel": "alternate", "type": "application/vnd.openstack.image"}
     return {
         "id": image.id,
@@ -197,7 +197,7 @@ def _brief(call: Call, image: Image) -> dict[str, Any]:
     }
 
 
-def _view(call: Call, image: Image) -> dict[str, Any]:
+def _view(call: Call, image: Image) -> dict[str, Content]:
     shown = _brief(call, image) | {
         "minRam": image.min_ram,
         "minDisk": image.min_disk,
