@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -24,6 +25,7 @@ from kilonova.api.reading import decode, limit_of, read_body
 from kilonova.domain.bulk import REFUSE
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.domain.operation import OPERATION_STATES
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
@@ -44,6 +46,7 @@ from kilonova.world import Stores
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
 MOST = 2**31 - 1  # what a column takes
+Bodies = dict[str, type[msgspec.Struct]]  # by the name of the operation
 ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Reason = Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -54,7 +57,7 @@ class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     server: str
     host: str | None = None  # where to, for migrate
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, Json]:
         return {"host": self.host} if self.host else {}
 
 
@@ -64,7 +67,7 @@ class EvacuateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: str | None = None  # where to
     accept_unfenced: bool = False  # though only silence proves that its host is dead
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, Json]:
         return {"accept_unfenced": self.accept_unfenced, **({"host": self.host} if self.host else {})}
 
 
@@ -137,21 +140,21 @@ class GoneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: Reason
 
 
-SERVER_FORMS: dict[str, Any] = {**dict.fromkeys(get_args(ServerOperation), ServerBody), "evacuate": EvacuateBody}
-HOST_FORMS: dict[str, Any] = {
+SERVER_FORMS: Bodies = {**dict.fromkeys(get_args(ServerOperation), ServerBody), "evacuate": EvacuateBody}
+HOST_FORMS: Bodies = {
     "evacuate_host": EvacuateHostBody,
     "drain_host": DrainBody,
     "return_host": ReturnBody,
     "host_gone": GoneBody,
 }
-CHANGE_FORMS: dict[str, Any] = {
+CHANGE_FORMS: Bodies = {
     "retry": RetryBody,
     "rebuild": RebuildBody,
     "snapshot": SnapshotBody,
     "resize": ResizeBody,
 }
-BOTH_FORMS: dict[str, Any] = {**SERVER_FORMS, **CHANGE_FORMS, **HOST_FORMS}
-FORMS = {"create": None, **BOTH_FORMS}  # None: the body of POST /servers
+BOTH_FORMS: Bodies = {**SERVER_FORMS, **CHANGE_FORMS, **HOST_FORMS}
+FORMS: dict[str, type[msgspec.Struct] | None] = {"create": None, **BOTH_FORMS}  # None: the body of POST /servers
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -164,7 +167,7 @@ class OperationName(msgspec.Struct, frozen=True):
     operation: str
 
 
-def form_of(body: bytes, forms: dict[str, Any]) -> Any:
+def form_of(body: bytes, forms: Mapping[str, type[msgspec.Struct] | None]) -> Any:
     """Return the form of the operation that the body names."""
     kind = decode(body, OperationName).operation
     if kind not in forms:
