@@ -14,6 +14,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
 from kilonova.services.network.kinds import Thing
 from kilonova.services.network.service import Networks
+from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade
@@ -115,7 +116,7 @@ class Kind:
                 else:
                     store = PostgresStore("control", self.url)
                 try:
-                    await story(Bench(store))
+                    await story(Bench(FaultyStore(store)))
                 finally:
                     await store.close()
 
