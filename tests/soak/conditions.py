@@ -42,6 +42,7 @@ class Condition:
     text: str
     used_by: object  # the key under which tests are recorded: a statement's site and text, or a code object
     lose: Callable[[], None]
+    is_key: bool = True  # of a statement: it selects rows
 
     def __str__(self) -> str:
         return f"{self.where} | {self.text}"
@@ -158,7 +159,8 @@ def of_functions(path: Path) -> Iterator[Condition]:
     for number, (function, node, _) in enumerate(_losses(ast.parse(source))):
         text = " ".join((ast.get_source_segment(source, node) or "").split())
         where = f"{path.relative_to(ROOT)}:{function}"
-        yield Condition(where, text, (str(path), function), partial(_lose_in_code, path, number))
+        is_key = isinstance(node, ast.keyword) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        yield Condition(where, text, (str(path), function), partial(_lose_in_code, path, number), is_key)
 
 
 def _losses(tree: ast.Module) -> list[tuple[str, ast.AST, Callable[[], None]]]:

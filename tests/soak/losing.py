@@ -15,6 +15,7 @@ import random
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -36,7 +37,7 @@ STATEMENTS = Statements()  # before the modules are loaded that make some
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("losing conditions")
     group.addoption("--lose", action="append", default=[], help="only conditions whose place begins so")
-    group.addoption("--lose-kind", choices=("sql", "python", "both"), default="both")
+    group.addoption("--lose-keys", action="store_true", help="only conditions of statements, and keys of rows")
     group.addoption("--lose-seconds", type=float, default=30.0, help="CPU time for the tests of one condition")
     group.addoption("--lose-record", type=Path, help="keep there which tests use what, or read it from there")
     group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
@@ -58,15 +59,25 @@ class Losing:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed or session.config.option.collectonly:
             return False
-        record = self.config.option.lose_record
-        if record and record.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            record = self.config.option.lose_record or Path(scratch) / "record"
+            if not record.exists():
+                self._record_in_child(session, record)
             self._load(record, {item.nodeid: item for item in session.items})
-        else:
-            self._record(session)
-            if record:
-                self._save(record)
         session.testsfailed = self._lose_all()
         return True
+
+    def _record_in_child(self, session: pytest.Session, record: Path) -> None:
+        """Here no test has run: threads that one began would be missing in every process that is forked later."""
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            self._record(session)
+            self._save(record)
+        finally:
+            os._exit(0)
 
     def _save(self, record: Path) -> None:
         users = {used: {item.nodeid for item in items} for used, items in self.users.items()}
@@ -92,9 +103,9 @@ class Losing:
                 print(f"fails unchanged: {item.nodeid}", flush=True)
                 continue
             self.seconds[item] = time.process_time() - began
-            for used in self.now:
+            recorded, self.now = self.now, set()  # threads may still be at work
+            for used in recorded:
                 self.users[used].add(item)
-        self.now = set()
 
     def _watch_statements(self) -> None:
         from kilonova.store.sqlite_transactions import SqliteTx
@@ -118,12 +129,10 @@ class Losing:
 
     def _conditions(self) -> Iterator[Condition]:
         option = self.config.option
-        if option.lose_kind != "python":
-            yield from self.statements.conditions()
-        if option.lose_kind != "sql":
-            for path in sorted((ROOT / "kilonova").rglob("*.py")):
-                if _is_chosen(str(path.relative_to(ROOT)), option.lose):
-                    yield from of_functions(path)
+        yield from self.statements.conditions()
+        for path in sorted((ROOT / "kilonova").rglob("*.py")):
+            if _is_chosen(str(path.relative_to(ROOT)), option.lose):
+                yield from (one for one in of_functions(path) if one.is_key or not option.lose_keys)
 
     def _lose_all(self) -> int:
         """Return how many conditions nothing misses."""
@@ -187,7 +196,8 @@ class Losing:
 
 
 def _is_chosen(where: str, chosen: Sequence[str]) -> bool:
-    return not chosen or where.startswith(tuple(chosen))
+    """A file is chosen by its folder, by itself, and by one of its functions."""
+    return not chosen or any(where.startswith(one) or one.startswith(f"{where}:") for one in chosen)
 
 
 def _ended(running: dict[int, Condition]) -> tuple[Condition, int]:
