@@ -65,7 +65,7 @@ async def _image(call: Call, rule: str) -> Image:
     return image
 
 
-class ImageMetadata(KeyValues):
+class MetadataOfImages(KeyValues):
     async def read(self, call: Call) -> dict[str, str]:
         return (await _image(call, "get_image")).properties
 
@@ -195,7 +195,7 @@ ROUTES = [
     _route("GET", "/images/detail", detail),
     _route("GET", "/images/{image}", show),
     _route("DELETE", "/images/{image}", delete),
-    *ImageMetadata().routes(
+    *MetadataOfImages().routes(
         "/images/{image}/metadata",
         dict.fromkeys(("list", "merge", "replace", "show", "put", "remove"), ANY_TOKEN),
         schemas.ALL,
