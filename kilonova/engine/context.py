@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from kilonova.domain.cause import Cause
-from kilonova.domain.details import Details, details_from
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import GuestSpec, GuestVolume
 from kilonova.domain.guest_contents import GuestContents, GuestSecrets, is_mandatory, shutdown_seconds
@@ -22,7 +21,6 @@ from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import StepFacts
 from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, Server
-from kilonova.domain.volume import server_volumes
 from kilonova.engine.course import Problem
 from kilonova.engine.facts import Facts
 from kilonova.engine.limits import Limits
@@ -247,7 +245,7 @@ class HostContext:
 
 def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> GuestSpec:
     """Without what other databases know of it (engine/connections.py)."""
-    chosen, details = flavor or server.flavor, details_from(server.details)
+    chosen, details = flavor or server.flavor, server.details
     return GuestSpec(
         server=server.id,
         copy=copy,
@@ -270,16 +268,16 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
                 is_root=one.is_root,
                 tag=one.tag or "",
             )
-            for one in server_volumes(server.volume_info)
+            for one in server.volumes
             if one.attachment_id
         ],
-        contents=_contents(server, details, chosen),
+        contents=_contents(server, chosen),
         shutdown_seconds=shutdown_seconds(details.image_properties),
     )
 
 
-def _contents(server: Server, details: Details, flavor: Flavor) -> GuestContents:
-    key = details.public_key
+def _contents(server: Server, flavor: Flavor) -> GuestContents:
+    details, key = server.details, server.details.public_key
     return GuestContents(
         hostname=details.hostname,
         public_keys=[key] if key else [],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.details import details_from
 from kilonova.domain.errors import Refused
 from kilonova.domain.params import VolumeParams
 from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED
@@ -59,7 +58,7 @@ class AttachVolume(Operation[VolumeFacts, VolumeParams]):
         if server.launched_at is None:
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'attach_volume'")
         there = server_volumes(server.volume_info)
-        root = details_from(server.details).root_device_name
+        root = server.details.root_device_name
         if any(one.volume_id == params.volume_id for one in there):
             raise Refused("volume_attached", f"Volume {params.volume_id} is already attached to {server.id}.")
         taken = {root, *(one.device for one in there)}

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import bindparam, or_, select, update
 
-from kilonova.domain.details import SEALED, details_from
+from kilonova.domain.details import SEALED
 from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import StepResult
 from kilonova.domain.params import Params
@@ -199,7 +199,7 @@ class Delete(Operation[DeleteFacts, Params]):
         async def close(tx: Tx, now: float) -> None:
             await tx.run(_CLOSE_FINISHED, server=ctx.server_id, become="confirmed", now=now)
             await tx.run(_CLOSE_OTHERS, server=ctx.server_id, become="failed", now=now)
-            details = details_from(ctx.row.details)
+            details = ctx.row.details
             sealed = {name: None for name in SEALED if getattr(details, name)}
             await edit_details(tx, ctx.server_id or "", sealed)
             for row in await tx.all(_WITH_SEALED, server=ctx.server_id):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import uuid
 
-from kilonova.domain.details import details_from
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import StepResult
@@ -181,7 +180,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
             source_copy=server.copy,
             was=server.vm_state,
             ends=_target_state(server.vm_state, stopped=subject.params.stopped),
-            shared=None if details_from(server.details).volume_backed else subject.params.shared,
+            shared=None if server.details.volume_backed else subject.params.shared,
             declared=[server.host],
             down=[state.name for state in (host, subject.source) if state is not None and state.word == "down"],
             proof=proof,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.details import details_from
 from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed, NoValidHost, Refused
 from kilonova.domain.json import JsonObject, as_object
@@ -203,7 +202,7 @@ def rebuild_facts(subject: Subject[RebuildParams]) -> RebuildFacts:
     assert server is not None
     if server.launched_at is None:
         raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
-    here, details, params = its_copy(subject), details_from(server.details), subject.params
+    here, details, params = its_copy(subject), server.details, subject.params
     document = as_object(msgspec.to_builtins(details))
     return RebuildFacts(
         source=here.host,
@@ -247,7 +246,7 @@ class Rebuild(Operation[RebuildFacts, RebuildParams]):
     def check(self, subject: Subject[RebuildParams]) -> RebuildFacts:
         server = subject.server
         assert server is not None
-        if details_from(server.details).volume_backed:
+        if server.details.volume_backed:
             raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use rebuild_volume")
         return rebuild_facts(subject)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.details import Details, details_from
+from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.json import json_object
 from kilonova.domain.params import RetryParams, ServerSpec
@@ -79,7 +79,7 @@ async def _unbury(ctx: RetryContext, tx: Tx) -> ServerSpec:
 def request_of(spec: ServerSpec, server: Server, changes: RetryParams | None = None) -> ServerSpec:
     """Return the original request with the owner's changes since, and with `changes`."""
     name, image, flavor = server.name, server.image_ref, server.flavor
-    document = json_object(server.details)
+    document = json_object(server.details_document)
     if changes is not None:
         name = name if changes.name is None else changes.name
         image = image if changes.image is None else changes.image
@@ -122,7 +122,7 @@ class RebuildInCell0(Operation[RetryFacts, RetryParams]):
             text = f"it did not fail for lack of a host, but for {server.cell0_failure}"
             advice = f"an administrator can retry it: kilonova unplaced retry {server.id}"
             raise Refused("not_for_want_of_a_host", f"Instance {server.id} cannot be rebuilt: {text}; {advice}")
-        details = details_from(server.details)
+        details = server.details
         return RetryFacts(
             devices=bool(params.spec.volumes),
             before=RecordBefore(

@@ -15,7 +15,7 @@ import msgspec
 from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.json import JsonObject
 from kilonova.domain.params import RebuildParams
-from kilonova.domain.volume import VolumeState, server_volumes
+from kilonova.domain.volume import VolumeState
 from kilonova.engine.context import Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.details import edit_details
@@ -101,7 +101,7 @@ class RebuildVolume(Rebuild):
         server = subject.server
         assert server is not None
         facts = rebuild_facts(subject)
-        root = next((one for one in server_volumes(server.volume_info) if one.is_root), None)
+        root = next((one for one in server.volumes if one.is_root), None)
         if root is None:
             raise Refused("not_volume_backed", f"Instance {server.id} does not boot from a volume")
         facts.before = msgspec.structs.replace(facts.before, image=subject.params.image_before)

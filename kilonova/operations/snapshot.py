@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from kilonova.domain.details import details_from
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.image_bytes import UploadOrder
 from kilonova.domain.json import JsonObject, as_text
@@ -96,7 +95,7 @@ class CreateImage(Operation[SnapshotFacts, ImageParams]):
     def check(self, subject: Subject[ImageParams]) -> SnapshotFacts:
         server = subject.server
         assert server is not None
-        if details_from(server.details).volume_backed:
+        if server.details.volume_backed:
             raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use snapshot_volumes")
         here = msgspec.structs.asdict(its_copy(subject))
         return SnapshotFacts(**here, snapshot_image=as_text(subject.params.image["id"]))

@@ -14,7 +14,7 @@ from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.json import JsonObject, as_text
 from kilonova.domain.params import ImageParams
 from kilonova.domain.server import ACTIVE, STOPPED, to_json
-from kilonova.domain.volume import ServerVolume, SnapshotState, server_volumes
+from kilonova.domain.volume import ServerVolume, SnapshotState
 from kilonova.engine.context import Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.model import CONTROL, Operation, Step
@@ -118,7 +118,7 @@ class SnapshotVolumes(Operation[SnapshotFacts, ImageParams]):
     def check(self, subject: Subject[ImageParams]) -> SnapshotFacts:
         server, image = subject.server, as_text(subject.params.image["id"])
         assert server is not None
-        volumes = [one for one in server_volumes(server.volume_info) if one.attachment_id]
+        volumes = [one for one in server.volumes if one.attachment_id]
         if not any(one.is_root for one in volumes):
             raise Refused("not_volume_backed", f"Instance {server.id} does not boot from a volume")
         return SnapshotFacts(snapshot_image=image, snapshots=[_planned(image, one) for one in volumes])

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.params import ServerSpec
-from kilonova.domain.server import BUILDING, ERROR, Server, to_json
+from kilonova.domain.server import ARRIVING, BUILDING, ERROR, Server, to_json
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import Change, Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Operation, Step, Target
@@ -38,7 +38,7 @@ from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
-from kilonova.store.new_server import NewRow, new_server
+from kilonova.store.new_server import new_server
 from kilonova.store.open import CELL0
 from kilonova.world import Store, Tx
 
@@ -97,7 +97,7 @@ async def insert_server(ctx: CreateContext) -> None:
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
-        await rows.put(tx, cell.servers, unless_there=True, **_hidden_row(ctx))
+        await rows.put_row(tx, cell.servers, _hidden_server(ctx).columns(), unless_there=True)
 
     await write_in_cell(ctx, ctx.world.db.cell(facts.cell), body)
 
@@ -155,7 +155,7 @@ async def hand_over(ctx: CreateContext) -> None:
             return True
         await pass_fence(tx, *fence)
         if await rows.fetch(tx, cell.servers, id=ctx.server_id) is None:  # its cell was lost since (law 15)
-            await rows.put(tx, cell.servers, unless_there=False, **_hidden_row(ctx))
+            await rows.put_row(tx, cell.servers, _hidden_server(ctx).columns())
         row = await rows.fetch(tx, cell.servers, lock=True, id=ctx.server_id, turn=ctx.turn, deleted=0)
         if row is None:
             return False
@@ -221,9 +221,10 @@ async def bury(ctx: CreateContext) -> None:
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
-        row = {**server_row(ctx, vm_state=ERROR, task_state=None, hidden=0), "cell0_failure": failure}
+        row = _server(ctx, vm_state=ERROR, cell0_failure=failure).columns()
+        del row["turn_floor"], row["unsettled"]  # it may be there already, restored (law 15)
         if not await rows.change(tx, cell.servers, row, id=ctx.server_id, turn=ctx.turn):  # it may not have left yet
-            await rows.put(tx, cell.servers, unless_there=True, **row)
+            await rows.put_row(tx, cell.servers, row, unless_there=True)
         await history.record_burial(ctx, tx, fault_of(problem, SAFE_WORDS.get(failure, "No valid host was found.")))
 
     await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
@@ -242,13 +243,12 @@ async def map_to_cell0(ctx: CreateContext) -> None:
     ctx.in_transaction(keep)
 
 
-def _hidden_row(ctx: CreateContext) -> NewRow:
-    return server_row(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=1)
+def _hidden_server(ctx: CreateContext) -> Server:
+    return _server(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=ARRIVING)
 
 
-def server_row(ctx: CreateContext, *, vm_state: str, task_state: str | None, hidden: int) -> NewRow:
-    server = ctx.server_id or ""
-    return new_server(server, ctx.turn, ctx.params, vm_state=vm_state, task_state=task_state, hidden=hidden)
+def _server(ctx: CreateContext, **state: str | int | None) -> Server:
+    return new_server(ctx.server_id or "", ctx.turn, ctx.params, **state)
 
 
 class PlaceServer(Operation[CreateFacts, ServerSpec]):

@@ -6,6 +6,7 @@ Each server has one child operation, under an id made from its parent's and the 
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ from kilonova.world import Row, Tx
 HostsContext = Context[HostsFacts, HostsParams]
 PLAN = "plan_moves"
 LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
+TOGETHER = 16  # children that are begun at a time: stores commit those that come together as one
 SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
 NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
 COUNTED = {"stop": "stopped", "start": "started"}  # in the account; else moved
@@ -144,9 +146,10 @@ async def _begin(
     ctx: HostsContext, moves: Sequence[PlannedMove], refused: dict[str, str], unheard: set[str], operation: str
 ) -> set[str]:
     """The servers that were begun. Adds to `refused`, and to the hosts that are `unheard`."""
-    assert ctx.ask is not None
-    begun = set()
-    for move in moves:
+    begun: set[str] = set()
+
+    async def begin(move: PlannedMove) -> None:
+        assert ctx.ask is not None
         server, kind = move.server, move.do
         params = child_params(ctx.params, move, is_bound=operation == "return_host")
         try:
@@ -159,6 +162,11 @@ async def _begin(
                 unheard.add(move.source)
             elif why.code != "busy" or kind == "evacuate":
                 refused[server] = why.message
+
+    for first in range(0, len(moves), TOGETHER):
+        ended = await asyncio.gather(*map(begin, moves[first : first + TOGETHER]), return_exceptions=True)
+        for problem in filter(None, ended):
+            raise problem
     return begun
 
 

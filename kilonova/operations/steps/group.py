@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kilonova.domain.details import Details, details_from
+from kilonova.domain.details import Details
 from kilonova.domain.json import as_list
 from kilonova.domain.params import Params, ServerSpec
 from kilonova.engine.context import Context
@@ -25,7 +25,7 @@ def requested_details(ctx: Context[Facts, Params]) -> Details:
     """Of the request while the server is in no cell yet, else of its record."""
     if ctx.server is None and isinstance(ctx.params, ServerSpec):
         return ctx.params.details
-    return details_from(ctx.row.details)
+    return ctx.row.details
 
 
 async def rule_of(control: Store, named: str, dead_host: str) -> GroupRule | None:

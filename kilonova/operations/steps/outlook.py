@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kilonova.domain.details import details_from
 from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.owned import Shares, shares_of
 from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, Server, flavor_from
-from kilonova.domain.volume import server_volumes
 from kilonova.engine.context import AnyContext, Subject
 from kilonova.operations.facts import MoveFacts, OpenMove, ResizeFacts
 from kilonova.operations.steps.claim import claimed_by_name
@@ -100,7 +98,7 @@ def root_disk(fate: str, image: str = "") -> DiskFate:
 
 
 def boots_from_volume(server: Server) -> bool:
-    return details_from(server.details).volume_backed or any(one.is_root for one in server_volumes(server.volume_info))
+    return server.details.volume_backed or any(one.is_root for one in server.volumes)
 
 
 def own_root(server: Server, fate: str, image: str = "") -> list[DiskFate]:
@@ -110,8 +108,7 @@ def own_root(server: Server, fate: str, image: str = "") -> list[DiskFate]:
 
 def kept_volumes(server: Server) -> list[DiskFate]:
     """All volumes of the server, as disks that are kept."""
-    volumes = server_volumes(server.volume_info)
-    return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in volumes]
+    return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in server.volumes]
 
 
 def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[DiskFate]:
@@ -162,7 +159,7 @@ def reverted_disks(server: Server, old_flavor: str) -> list[DiskFate]:
 def deleted_disks(server: Server) -> list[DiskFate]:
     """Nothing of a server that never had a host, but its volumes; those that go with it are lost."""
     own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
-    goes = {one.volume_id for one in server_volumes(server.volume_info) if one.delete_on_termination}
+    goes = {one.volume_id for one in server.volumes if one.delete_on_termination}
     volumes: list[DiskFate] = [
         {**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in kept_volumes(server)
     ]
