@@ -22,7 +22,7 @@ from kilonova.domain.messages import StepFacts
 from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, Server
 from kilonova.engine.course import Problem
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
 from kilonova.placement.fence import Fence
@@ -188,7 +188,7 @@ class Context(Generic[F_co, P_co]):
     def _needs_hardware(self) -> bool:
         """Return whether the flavor (in a resize, either flavor) asks for hardware of a host."""
         flavors = [self.server.flavor] if self.server is not None else []
-        if isinstance(self.facts, Facts):
+        if isinstance(self.facts, OperationFacts):
             flavors += self.facts.flavors()
         return any(flavor.wish is not None and flavor.wish.needs_claim for flavor in flavors)
 

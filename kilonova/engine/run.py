@@ -31,7 +31,7 @@ from kilonova.engine.connections import with_devices
 from kilonova.engine.context import AnyContext
 from kilonova.engine.core import TRIES, Engine, context_for, load_server
 from kilonova.engine.course import Problem
-from kilonova.engine.facts import Facts, changed, copy_of, learn
+from kilonova.engine.facts import OperationFacts, changed, copy_of, learn
 from kilonova.engine.model import ControlWork
 from kilonova.engine.secrets import sealed
 from kilonova.engine.take import take_control
@@ -178,7 +178,7 @@ async def perform(current: Next, ctx: AnyContext) -> Outcome:
         return Outcome(problem=Problem(code="unexpected", message=text, step=step.name, final=True))
 
 
-async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: Facts) -> None:
+async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: OperationFacts) -> None:
     """Repeat the work under the same ordinal after a failed or unknown COMMIT elsewhere; the fence returns what was
     recorded. If a database is unreachable, the operation waits for it without keeping a worker busy."""
     tries = 0
