@@ -49,8 +49,10 @@ def copy_of(facts: F) -> F:
 
 def changed(before: OperationFacts, after: OperationFacts) -> dict[str, object]:
     """Return the facts that differ, by name."""
-    pairs = ((name, getattr(before, name), getattr(after, name)) for name in after.__struct_fields__)
-    return {name: new for name, old, new in pairs if new is not old and new != old}
+    if before == after:
+        return {}
+    old, new = msgspec.structs.astuple(before), msgspec.structs.astuple(after)
+    return {name: b for name, a, b in zip(after.__struct_fields__, old, new, strict=True) if a is not b and a != b}
 
 
 def learn(facts: OperationFacts, found: Mapping[str, object]) -> None:
