@@ -10,19 +10,23 @@ from typing import Any
 
 import pytest
 
+from kilonova.audit.findings import Report
 from kilonova.audit.reading import Reading, _ask_ledger, read_all
 from kilonova.audit.repair import _DROP_FENCE
-from kilonova.audit.surroundings import _read
-from kilonova.domain.server import ACTIVE, SOFT_DELETED
+from kilonova.audit.run import MOST_KEPT, keep
+from kilonova.audit.surroundings import _read, find_differences
+from kilonova.domain.server import ACTIVE, SOFT_DELETED, to_json
+from kilonova.domain.volume import ServerVolume
 from kilonova.placement.fence import NEVER
 from kilonova.schema.tables import cell, network, volume
+from kilonova.schema.tables.control import audits
 from kilonova.schema.tables.placement import claim_fence, ledger
 from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.badges import Badge, stamp
 from kilonova.store.open import open_store
 from kilonova.world import Store, Tx
-from tests.engine.test_restored import RESTORED_AT, server
+from tests.engine.test_restored import RESTORED_AT, report, server
 from tests.store.conftest import WallClock
 from tests.support.neighbours import Watched, put_neighbours, zeros
 
@@ -175,5 +179,75 @@ def test_a_repair_forgets_only_the_fence_that_it_made_itself(run: Run) -> None:
             assert await rows.fetch(tx, claim_fence, server_id="s") is not None
 
         await stores.placement.write(body)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "is_found"),
+    [
+        ("whole", {}, True),
+        ("making", {}, False),
+        ("making", {"state": "whole"}, False),  # seen in the second look only
+        ("whole", {"state": "making"}, False),  # gone by then
+        ("whole", {"turn": 9}, False),  # an operation has begun and ended meanwhile
+    ],
+)
+def test_a_difference_counts_if_it_is_there_before_and_after_the_hosts_were_asked(
+    run: Run, before: str, since: dict[str, Any], is_found: bool
+) -> None:
+    copy = {"server_id": "s", "host": "host1", "copy": 1, "state": before, "claim": None, "operation_id": ""}
+
+    async def story(stores: Any) -> None:
+        journal = stores.cell("cell1")
+        await put(journal, cell.hosts, HOST)
+        await put(journal, cell.servers, server(turn=5))
+        await put(journal, cell.copies, copy)
+
+        async def ask(cell_name: str, host: str) -> Any:
+            async def change(tx: Tx) -> None:
+                table = cell.servers if "turn" in since else cell.copies
+                if since:
+                    await rows.change(tx, table, since)
+
+            await journal.write(change)
+            return [report(1, "on", whole=False)]
+
+        found, silent = await find_differences(stores, ask)
+        assert [one.kind for one in found] == (["damaged_copy"] if is_found else []) and silent == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_root", [False, True])
+def test_a_server_that_boots_from_a_volume_needs_no_disk_of_its_own(run: Run, is_root: bool) -> None:
+    copy = {"server_id": "s", "host": "host1", "copy": 1, "state": "whole", "claim": None, "operation_id": ""}
+    volumes = to_json([ServerVolume(id="b", volume_id="v", attachment_id="a", is_root=is_root)])
+
+    async def story(stores: Any) -> None:
+        journal = stores.cell("cell1")
+        await put(journal, cell.hosts, HOST)
+        await put(journal, cell.servers, server(turn=5, volume_info=volumes))
+        await put(journal, cell.copies, copy)
+
+        async def ask(cell_name: str, host: str) -> Any:
+            return [report(1, "on", whole=False)]
+
+        found, _ = await find_differences(stores, ask)
+        assert ("damaged_copy" in {one.kind for one in found}) is not is_root
+
+    run(story)
+
+
+def test_the_newest_hundred_reports_are_kept(run: Run) -> None:
+    async def story(stores: Any) -> None:
+        empty: dict[str, Any] = {"findings": [], "unbalanced": [], "miscounted": [], "unknown": [], "unreachable": {}}
+        for number in range(MOST_KEPT + 3):
+            await keep(stores, Report(float(number), 0.0, consumers=0, busy=0, foreign=[], **empty))
+
+        async def find(tx: Tx) -> list[float]:
+            return sorted(row["began"] for row in await rows.fetch_all(tx, audits))
+
+        assert await stores.control.read(find) == [float(number) for number in range(3, MOST_KEPT + 3)]
 
     run(story)
