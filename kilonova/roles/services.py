@@ -117,7 +117,8 @@ def stores_of(service: Service) -> OpenStores:
 async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = ()) -> AsyncIterator[None]:
     """While this lasts, the files of this data directory's volumes are made, copied and removed as records say, and
     served to hosts. `local`: hosts that are this machine."""
-    from kilonova.services.volume.exports import Exports, Listening
+    from kilonova.services.volume.export_files import Listening
+    from kilonova.services.volume.exports import Exports
     from kilonova.services.volume.files import VolumeFiles
     from kilonova.store.modes import EXPORTS_NAME
 

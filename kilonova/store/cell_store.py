@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from kilonova.domain.errors import StoreError, Unreachable, WrongStore
 from kilonova.store.halting import refuse_halted
-from kilonova.store.instruments import CommitFaults, ReadsClock, Stats
+from kilonova.store.instruments import ReadsClock, Stats
 from kilonova.world import Body, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,6 @@ TRIES_AT_ONCE = 10  # one that hangs must not keep the next from finding the dat
 
 
 class DroppableStore(Store, Protocol):
-    faults: CommitFaults | None
     halted: str
 
     @property
@@ -72,16 +71,6 @@ class CellStore:
     @property
     def stats(self) -> Stats:
         return Stats() if self._store is None else self._store.stats
-
-    @property
-    def faults(self) -> CommitFaults | None:
-        """The faults that a simulator injects."""
-        return None if self._store is None else self._store.faults
-
-    @faults.setter
-    def faults(self, faults: CommitFaults | None) -> None:
-        if self._store is not None:
-            self._store.faults = faults
 
     async def write(self, body: Body[T]) -> T:
         store, returns = self._reached(), self._returns

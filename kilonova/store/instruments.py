@@ -1,4 +1,4 @@
-"""Counters of a store, and the faults that a simulator may inject."""
+"""Counters of a store, and its clock."""
 
 from __future__ import annotations
 
@@ -18,12 +18,3 @@ class ReadsClock(Protocol):
     """The clock of a store; on SQLite it is "the database's own", since there is one process."""
 
     def now(self) -> float: ...
-
-
-class CommitFaults(Protocol):
-    """`before_commit` may raise CommitFailed: nothing is written. `after_commit` may raise CommitUnknown, although it
-    is. SQLite with threads asks only the first."""
-
-    def before_commit(self, store_name: str) -> None: ...
-
-    def after_commit(self, store_name: str) -> None: ...

@@ -15,7 +15,7 @@ import asyncpg
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError, Unreachable
 from kilonova.store.halting import refuse_halted
-from kilonova.store.instruments import CommitFaults, Stats
+from kilonova.store.instruments import Stats
 from kilonova.store.postgres_connections import ConnectionPool, OnIo
 from kilonova.store.statements import POSTGRES_TIME, Sql
 from kilonova.store.url import PostgresUrl, parse_url
@@ -125,7 +125,6 @@ class PostgresStore:
         *,
         connections: int = 10,
         timeout: float | None = 60.0,
-        faults: CommitFaults | None = None,
         on_io: OnIo | None = None,
         chance: random.Random | None = None,
     ) -> None:
@@ -134,7 +133,6 @@ class PostgresStore:
             raise StoreError(f"{place} is not a PostgreSQL address")
         self.name = name
         self.stats = Stats()
-        self.faults = faults
         self.halted = ""  # why nothing may be written; see store/marks.py
         self._closed = False
         self._chance = chance or random.Random()
@@ -207,17 +205,12 @@ class PostgresStore:
             self._connections.give_back(connection)
         self.stats.commits += 1
         self.stats.transactions += 1
-        if self.faults is not None:
-            self.faults.after_commit(self.name)
         return written
 
     async def _run_body(self, connection: Any, body: Body[T]) -> T:
         try:
             await self._connections.io(connection.execute(_BEGIN))
-            written = await body(PostgresTx(self._connections, connection, self.stats, writes=True))
-            if self.faults is not None:
-                self.faults.before_commit(self.name)
-            return written
+            return await body(PostgresTx(self._connections, connection, self.stats, writes=True))
         except BaseException as error:
             await self._roll_back(connection, error)
             if isinstance(error, _RETRIED):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kilonova.domain.errors import StoreError
 from kilonova.store.group_commit import GroupCommit
 from kilonova.store.halting import refuse_halted
-from kilonova.store.instruments import CommitFaults, ReadsClock, Stats
+from kilonova.store.instruments import ReadsClock, Stats
 from kilonova.store.sqlite_connection import connect
 from kilonova.store.sqlite_transactions import Outcome, ReadSide, WriteSide
 from kilonova.store.statements import Sql
@@ -64,14 +64,6 @@ class SqliteStore:
         self._writes = GroupCommit(self._writer, most=WRITE_BATCH)
         self._reads = WorkQueue(f"{self.name}-read", [reader.run for reader in readers], batch=READ_BATCH)
 
-    @property
-    def faults(self) -> CommitFaults | None:
-        return self._writer.faults
-
-    @faults.setter
-    def faults(self, faults: CommitFaults | None) -> None:
-        self._writer.faults = faults
-
     async def write(self, body: Body[T]) -> T:
         self._check_open()
         if self.halted:
@@ -83,8 +75,6 @@ class SqliteStore:
         self._check_open()
         outcome = self._writer.run([body])[0]
         await self._checkpoint()
-        if outcome[1] is None and (unknown := self._writer.after_commit()) is not None:
-            raise unknown
         done: T = _unpack(outcome)
         return done
 

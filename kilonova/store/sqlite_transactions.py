@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
-from kilonova.store.instruments import CommitFaults, ReadsClock, Stats
+from kilonova.store.instruments import ReadsClock, Stats
 from kilonova.store.sqlite_connection import begin_at_once, give_time
 from kilonova.store.statements import Sql
 from kilonova.world import Body, Row
@@ -135,7 +135,6 @@ class WriteSide:
     def __init__(self, name: str, connection: sqlite3.Connection, clock: ReadsClock, stats: Stats) -> None:
         self.name = name
         self.connection = connection
-        self.faults: CommitFaults | None = None
         self._clock = clock
         give_time(connection, clock.now)
         self._stats = stats
@@ -232,8 +231,6 @@ class WriteSide:
         if all(error is not None for _, error in outcomes):
             self.connection.execute("ROLLBACK")
             return
-        if self.faults is not None:
-            self.faults.before_commit(self.name)
         self.connection.execute("COMMIT")
         self._stats.commits += 1
 
@@ -259,15 +256,6 @@ class WriteSide:
                 error.__cause__ = cause
             failed.append((None, error))
         return failed
-
-    def after_commit(self) -> CommitUnknown | None:
-        """The simulator's "the connection was lost during COMMIT", although it went through."""
-        if self.faults is not None:
-            try:
-                self.faults.after_commit(self.name)
-            except CommitUnknown as error:
-                return error
-        return None
 
 
 class ReadSide:

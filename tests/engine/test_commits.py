@@ -11,6 +11,7 @@ from kilonova.operations import REGISTRY
 from kilonova.schema.tables.journal import steps
 from kilonova.sim.invariants.invariants import check
 from kilonova.store import rows
+from kilonova.store.cell_store import CellStore
 
 SOON = 6.0  # seconds; a lease lasts 30
 
@@ -39,7 +40,7 @@ class Spoiled:
 def spoil(cloud, faults):
     stores = cloud.roles["conductor1"].stores
     for store in (stores.control, stores.placement, *(stores.cell(name) for name in stores.cells())):
-        store.faults = faults
+        (store._store if isinstance(store, CellStore) else store).faults = faults
     return faults
 
 

@@ -20,8 +20,9 @@ from kilonova.compute.drivers.libvirt.volumes import HostVolumes
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestVolume
 from kilonova.domain.volume_opening import VolumeOpening
+from kilonova.services.volume.export_files import Listening
 from kilonova.services.volume.export_requests import ask_to_close, ask_to_open
-from kilonova.services.volume.exports import Exports, Listening
+from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.nbd import Nbd
 from kilonova.services.volume.nbd import Served as ServedByNbd
 from kilonova.services.volume.volume import Volume, VolumeType

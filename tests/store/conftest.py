@@ -98,13 +98,6 @@ def bench(request: pytest.FixtureRequest) -> Workbench:
     return chosen
 
 
-@pytest.fixture(params=["threadless", pytest.param("postgres", marks=pytest.mark.postgres)])
-def simulated_bench(request: pytest.FixtureRequest) -> Workbench:
-    """Those the simulator runs on."""
-    chosen: Workbench = request.getfixturevalue(f"{request.param}_bench")
-    return chosen
-
-
 @pytest.fixture(params=["sqlite", "threadless"])
 def any_sqlite_bench(request: pytest.FixtureRequest) -> Workbench:
     chosen: Workbench = request.getfixturevalue(f"{request.param}_bench")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilonova.domain.errors import StoreError, Unreachable
+from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.lab.outages import HANGS, Outages
 from kilonova.store import cell_store
 from kilonova.store.cell_store import CellStore
@@ -37,7 +38,7 @@ def test_it_is_away_and_returns(tmp_path: Path, caplog: pytest.LogCaptureFixture
     async def story() -> None:
         outages = Outages()
         store = await open_store("cell1", f"sqlite:///{tmp_path}/a.db", clock=WallClock())
-        cell = CellStore("cell1", WallClock(), outages.over(store))
+        cell = CellStore("cell1", WallClock(), FaultyStore(store, outages))
         assert await cell.read(look) > 0
         outages.begin("cell1")
         for _ in range(3):
@@ -64,7 +65,7 @@ def test_while_it_hangs_only_the_first_waits(tmp_path: Path, monkeypatch: pytest
     async def story() -> None:
         outages = Outages()
         store = await open_store("cell1", f"sqlite:///{tmp_path}/a.db", clock=WallClock())
-        cell = CellStore("cell1", WallClock(), outages.over(store))
+        cell = CellStore("cell1", WallClock(), FaultyStore(store, outages))
         outages.begin("cell1", HANGS)
         with pytest.raises(Unreachable):
             await cell.read(look)

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select, text
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Conflict, StoreError
+from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
 from kilonova.world import Store, Tx
@@ -280,18 +281,19 @@ class Faults:
             raise self.after
 
 
-def test_injected_faults(simulated_bench: Workbench) -> None:
-    """What the simulator breaks: a commit that fails for sure, and one that is only said to be unknown."""
+def test_injected_faults(bench: Workbench) -> None:
+    """What is put around a store: a commit that fails for sure, and one that is only said to be unknown."""
 
     async def story(store: Any) -> None:
-        store.faults = Faults()
-        store.faults.before = CommitFailed("injected")
+        faults = Faults()
+        store = FaultyStore(store, faults=faults)
+        faults.before = CommitFailed("injected")
         with pytest.raises(CommitFailed):
             await store.write(inserting("a"))
-        store.faults.before, store.faults.after = None, CommitUnknown("injected")
+        faults.before, faults.after = None, CommitUnknown("injected")
         with pytest.raises(CommitUnknown):
             await store.write(inserting("b"))
-        store.faults.after = None
+        faults.after = None
         assert await ids(store) == ["b"]
 
-    simulated_bench.run(story)
+    bench.run(story)

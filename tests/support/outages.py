@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kilonova.api.service import Service
+from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.lab.outages import Outages
 from kilonova.store import cell_store
 
@@ -12,5 +13,5 @@ def breakable(service: Service, cell: str) -> Outages:
     outages = Outages()
     store = service.engine.world.db.cell(cell)
     assert isinstance(store, cell_store.CellStore) and store._store is not None
-    store._store = outages.over(store._store)
+    store._store = FaultyStore(store._store, outages)
     return outages

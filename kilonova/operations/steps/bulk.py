@@ -6,6 +6,7 @@ Each server has one child operation, under an id made from its parent's and the 
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ from kilonova.world import Row, Tx
 
 PLAN = "plan_moves"
 LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
+TOGETHER = 16  # children that are begun at a time: stores commit those that come together as one
 SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
 NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
 _DESTINATION = {"return_host": "host"}  # the child's parameter: there or nowhere; else `planned`, a preference
@@ -136,9 +138,10 @@ async def _begin(
     ctx: Context, moves: Sequence[dict[str, Any]], refused: dict[str, str], unheard: set[str], operation: str
 ) -> set[str]:
     """The servers that were begun. Adds to `refused`, and to the hosts that are `unheard`."""
-    assert ctx.ask is not None
-    begun = set()
-    for move in moves:
+    begun: set[str] = set()
+
+    async def begin(move: dict[str, Any]) -> None:
+        assert ctx.ask is not None
         server, kind = move["server"], move.get("do", "evacuate")
         params = {"child": True, _DESTINATION.get(operation, "planned"): move.get("to", ""), **child_params(ctx.params)}
         try:
@@ -151,6 +154,11 @@ async def _begin(
                 unheard.add(move["source"])
             elif why.code != "busy" or kind == "evacuate":
                 refused[server] = why.message
+
+    for first in range(0, len(moves), TOGETHER):
+        ended = await asyncio.gather(*map(begin, moves[first : first + TOGETHER]), return_exceptions=True)
+        for problem in filter(None, ended):
+            raise problem
     return begun
 
 

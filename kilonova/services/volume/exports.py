@@ -14,10 +14,8 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -28,8 +26,9 @@ from kilonova.domain.volume_opening import GrownVolume, OpenedVolume, VolumeOpen
 from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.services.volume.attaching import connection_closed, secret_of
 from kilonova.services.volume.context import KeyDeriver
-from kilonova.services.volume.export_requests import CLOSE, GROWN, OPEN, escaped, name_of, write_private
-from kilonova.services.volume.nbd import KEYS, SOCKET, Nbd, Served
+from kilonova.services.volume.export_files import Export, ExportFiles, Listening
+from kilonova.services.volume.export_requests import CLOSE, GROWN, OPEN, name_of
+from kilonova.services.volume.nbd import Nbd
 from kilonova.services.volume.records import attachment_of, fetch_volumes
 from kilonova.services.volume.volume import DELETE, DETACHING, READ_ONLY, REIMAGE, REVERT, Attachment, Volume
 from kilonova.store import rows
@@ -41,7 +40,6 @@ from kilonova.world import Bus, Store, Tx
 logger = logging.getLogger(__name__)
 GROWN_SECONDS = 60.0
 TELL_SECONDS = 5.0  # between two tries to tell a host
-EXPORT_FILE = "export.json"
 REPLACED = (REIMAGE, REVERT, DELETE)  # tasks after which a file is another one, or gone
 
 _OF_BACKEND = Sql(
@@ -55,27 +53,6 @@ _OF_BACKEND = Sql(
 )
 
 
-class Export(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An export as its directory stores it; the key is in a file beside it."""
-
-    attachment: str
-    volume: str
-    host: str
-    read_only: bool = False
-    shared: bool = False  # several attachments may write
-    port: int = 0  # 0: by a socket
-    size: int = 0  # GB, as its host knows it
-
-
-@dataclass(frozen=True)
-class Listening:
-    """The address for hosts other than `local`."""
-
-    address: str = "127.0.0.1"
-    ports: tuple[int, int] = (10809, 11832)
-    local: Collection[str] = field(default_factory=tuple)  # hosts that are this machine: they get sockets
-
-
 class Exports:
     def __init__(
         self,
@@ -87,8 +64,9 @@ class Exports:
         listening: Listening | None = None,
     ) -> None:
         self._control, self._seal, self._backend = control, seal, backend
-        self._files, self._listening = files.absolute(), listening or Listening()
+        self._listening = listening or Listening()
         self._nbd = Nbd(folder)
+        self._stored = ExportFiles(files, self._nbd, self._listening)
         self._known: dict[str, Export] = {}
         self._held: set[str] = set()  # volumes whose files grow or are replaced
         self._copies: Counter[str] = Counter()  # by volume: how many copy its file now
@@ -139,7 +117,7 @@ class Exports:
             if name not in (await self._live(volume_id))[1]:  # removed meanwhile
                 await self._end(name)
                 raise connection_closed(asked.attachment)
-        return self._told(name, export)
+        return self._stored.told(name, export)
 
     async def settle(self, volume_id: str | None = None) -> None:
         """End what the records do not ask for any more, and serve what they do. One that cannot be ended now, or not
@@ -291,7 +269,7 @@ class Exports:
                 why = str(error)
             if not why and name in self._known:
                 self._known[name] = msgspec.structs.replace(self._known[name], size=size)
-                await FILES.run(self._write, name, self._known[name])
+                await FILES.run(self._stored.write, name, self._known[name])
                 return
             logger.warning("volume %s: host %s does not show its new size yet: %s", export.volume, export.host, why)
             await asyncio.sleep(TELL_SECONDS)
@@ -309,7 +287,7 @@ class Exports:
             logger.info(text, export.volume, export.attachment, export.host)
 
     async def _ensure(self, name: str, export: Export) -> None:
-        await self._nbd.ensure(name, self._served(name, export))
+        await self._nbd.ensure(name, self._stored.served(name, export))
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
@@ -318,19 +296,13 @@ class Exports:
         for name in await FILES.run(self._nbd.names):
             if name in self._known:
                 continue
-            export = await FILES.run(self._read, name)
+            export = await FILES.run(self._stored.read, name)
             if name in self._known:
                 continue  # it was opened meanwhile
             if export is None:
                 await self._nbd.end(name)  # it was never served: the file is written before the process is started
             else:
                 self._known[name] = export
-
-    def _read(self, name: str) -> Export | None:
-        try:
-            return msgspec.json.decode((self._nbd.place(name) / EXPORT_FILE).read_bytes(), type=Export)
-        except (OSError, msgspec.MsgspecError):
-            return None
 
     async def _new(self, name: str, volume: Volume, attachment: Attachment, asked: VolumeOpening) -> Export:
         """It is known before its files are written: until then nobody else may take its port, or its directory for one
@@ -342,51 +314,16 @@ class Exports:
             host=attachment.host or "",
             read_only=attachment.mode == READ_ONLY,
             shared=volume.multiattach,
-            port=0 if local else self._free_port(),
+            port=0 if local else self._stored.free_port([one.port for one in self._known.values()]),
             size=volume.size,
         )
         self._known[name] = export
         try:
-            await FILES.run_to_its_end(self._prepare, name, export, asked.secret)
+            await FILES.run_to_its_end(self._stored.prepare, name, export, asked.secret)
         except BaseException:
             del self._known[name]
             raise
         return export
-
-    def _prepare(self, name: str, export: Export, secret: str) -> None:
-        place = self._nbd.prepare(name)
-        if export.port:
-            write_private(place / KEYS, f"{export.attachment}:{secret}\n".encode())
-        self._write(name, export)
-
-    def _write(self, name: str, export: Export) -> None:
-        if (place := self._nbd.place(name)).is_dir():
-            write_private(place / EXPORT_FILE, msgspec.json.encode(export))
-
-    def _served(self, name: str, export: Export) -> Served:
-        file = self._files / f"volume-{export.volume}"
-        locking = ",file.locking=off" if export.shared else ""  # else QEMU's own lock is one more fence
-        words = ["--image-opts", f"driver=raw,file.driver=file,file.filename={escaped(file)}{locking}"]
-        words += [f"--export-name={export.volume}", "--discard=unmap", *(["--read-only"] if export.read_only else [])]
-        if not export.port:
-            return Served(tuple(words))
-        key = f"tls-creds-psk,id=key,endpoint=server,dir={escaped(self._nbd.place(name))}"
-        words += [f"--object={key}", "--tls-creds=key"]
-        return Served(tuple(words), (self._listening.address, export.port))
-
-    def _told(self, name: str, export: Export) -> OpenedVolume:
-        if not export.port:
-            return OpenedVolume(export=export.volume, socket=str(self._nbd.place(name) / SOCKET))
-        return OpenedVolume(export=export.volume, address=self._listening.address, port=export.port)
-
-    def _free_port(self) -> int:
-        first, last = self._listening.ports
-        taken = {export.port for export in self._known.values()}
-        for port in range(first, last + 1):
-            if port not in taken and _is_free(self._listening.address, port):
-                return port
-        text = f"all ports from {first} to {last} are taken; widen [volume] nbd_ports"
-        raise Failed("no_free_port", text)
 
     # -- the bus ------------------------------------------------------------------------------------------------------
 
@@ -403,14 +340,3 @@ class Exports:
         except Failed as why:
             return msgspec.json.encode(why.message)
         return b'""'
-
-
-def _is_free(address: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return False
-    return True

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kilonova.services.volume.files import NoBytes
+from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.loop.event_loop import Process, SimLoop
 
 OpenDatabases = Callable[[SimLoop], Mapping[str, Any]]
@@ -29,10 +30,7 @@ class Moments:
 
     def watching(self, opened: OpenDatabases) -> OpenDatabases:
         def watched(loop: SimLoop) -> Mapping[str, Any]:
-            stores = opened(loop)
-            for store in stores.values():
-                store.watch(self)
-            return stores
+            return {name: FaultyStore(store, faults=self) for name, store in opened(loop).items()}
 
         return watched
 

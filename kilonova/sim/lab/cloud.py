@@ -41,6 +41,7 @@ from kilonova.services.network.service import Networks
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.service import Volumes
 from kilonova.sim.invariants.closed_hosts import watch
+from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.lab.network import Laid, lay
 from kilonova.sim.lab.outages import Outages
 from kilonova.sim.lab.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
@@ -267,20 +268,19 @@ class SimCloud:
         if self._open_databases is not None:
             opened = dict(self._open_databases(self.loop))
         else:
-            opened = {name: self._sqlite(name, self.faults if faulty else None) for name in self.databases}
-        reached = {name: self.outages.over(store) if faulty else store for name, store in opened.items()}
+            opened = {name: self._sqlite(name) for name in self.databases}
+        if faulty:
+            opened = {name: FaultyStore(store, self.outages, self.faults) for name, store in opened.items()}
         roll = Roll(CLOUD_ID) if self.shape.marks and faulty else Roll()
-        stores = OpenStores(reached.pop("control"), reached.pop("placement"), roll=roll)
-        for name, store in reached.items():
+        stores = OpenStores(opened.pop("control"), opened.pop("placement"), roll=roll)
+        for name, store in opened.items():
             stores.add_cell(name, CellStore(name, self.clock, store))
         return stores
 
-    def _sqlite(self, name: str, faults: Any) -> SqliteStore:
+    def _sqlite(self, name: str) -> SqliteStore:
         path = self.directory / f"{name}.db"
         checkpoint = partial(self._checkpoint, name)
-        store = SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF", checkpoint=checkpoint)
-        store.faults = faults
-        return store
+        return SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF", checkpoint=checkpoint)
 
     async def _checkpoint(self, name: str) -> None:
         """Before and after each transaction the others run; whoever stands at this door may be made to wait there."""

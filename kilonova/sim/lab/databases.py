@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kilonova.sim.loop.event_loop import SimClock, SimLoop, current_process
-from kilonova.store.instruments import CommitFaults, ReadsClock
+from kilonova.store.instruments import ReadsClock
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.statements import POSTGRES_TIME, Sql
 from kilonova.world import Body, Row, Tx
@@ -70,9 +70,6 @@ class VirtualStore:
 
     async def ask(self, statement: Any, /, **params: Any) -> Row | None:
         return await self._store.ask(at(statement, self._clock.now()), **params)
-
-    def watch(self, watcher: CommitFaults) -> None:
-        self._store.faults = watcher
 
     async def close(self) -> None:
         await self._store.close()

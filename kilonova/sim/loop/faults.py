@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Protocol
 
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.domain.errors import CommitFailed, CommitUnknown
 
 CALM: Sequence[float] = (0.0,)
+
+
+class CommitFaults(Protocol):
+    """`before_commit` may raise CommitFailed: nothing is written. `after_commit` may raise CommitUnknown, although it
+    is."""
+
+    def before_commit(self, store_name: str) -> None: ...
+
+    def after_commit(self, store_name: str) -> None: ...
 
 
 class Weather:

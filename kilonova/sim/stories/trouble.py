@@ -27,7 +27,7 @@ class Spoiled:
 
 
 class Commits:
-    """Sees every COMMIT of every role; see store/instruments.py."""
+    """Sees every COMMIT of every role; see sim/loop/faults.py."""
 
     def __init__(self, weather: Weather) -> None:
         self.weather = weather

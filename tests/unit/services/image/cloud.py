@@ -12,6 +12,7 @@ from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.runtime import SystemClock, Uuids
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
+from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.store.open import open_store
 
 OWNER = "acme"
@@ -55,7 +56,7 @@ async def pieces(*contents: bytes) -> AsyncIterator[bytes]:
 async def life(folder: Path, *, threaded: bool = False) -> AsyncIterator[Life]:
     store = await open_store("control", f"sqlite:///{folder / 'control.db'}", clock=SystemClock(), threaded=threaded)
     try:
-        yield Life(folder, store)
+        yield Life(folder, FaultyStore(store))
     finally:
         await store.close()
 

@@ -16,7 +16,8 @@ import pytest
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Failed
 from kilonova.domain.volume_opening import OpenedVolume, VolumeOpening
-from kilonova.services.volume.exports import Exports, Listening
+from kilonova.services.volume.export_files import Listening
+from kilonova.services.volume.exports import Exports
 from kilonova.services.volume.nbd import Nbd, Served
 from kilonova.services.volume.volume import Volume
 from kilonova.store.reserve import VOLUMES, DiskReserve
@@ -75,7 +76,7 @@ class Exporting(Shop):
         self._turn, port = 0, free_port()
         listening = Listening("127.0.0.1", (port, port + 20))
         self.exports = Exports(store, Seal(), BACKEND, self.folder, folder / "exports", listening)
-        self.nbd = self.exports._nbd = PretendedNbd(folder / "exports")
+        self.nbd = self.exports._nbd = self.exports._stored._nbd = PretendedNbd(folder / "exports")
 
     async def open(self) -> None:
         await map_servers(self.store, SERVER, OTHER, project=PROJECT)
@@ -126,14 +127,14 @@ def test_what_is_being_opened_is_not_taken_for_left_behind(control: Control, fol
     async def story(store: Any) -> None:
         async with exporting(store, folder) as here:
             volume, other = await here.volume(), await here.volume()
-            asked, loop, write = await here.connected(volume), asyncio.get_running_loop(), here.exports._write
+            asked, loop, write = await here.connected(volume), asyncio.get_running_loop(), here.exports._stored.write
 
             def meanwhile(name: str, export: Any) -> None:
                 asyncio.run_coroutine_threadsafe(here.exports.close(other.id), loop).result(10)
                 assert here.nbd.place(name).is_dir()
                 write(name, export)
 
-            here.exports._write = meanwhile  # type: ignore[method-assign]
+            here.exports._stored.write = meanwhile  # type: ignore[method-assign]
             await here.exports.open(asked)
             assert here.states == ["runs"]
 
