@@ -1,5 +1,6 @@
 """Fixtures that every group shares: the real servers, one of each per run of a group."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not FULL and (left_out := [item for item in items if item.get_closest_marker("full")]):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves stay until the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
