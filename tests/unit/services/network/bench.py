@@ -11,7 +11,7 @@ from typing import Any
 from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
-from kilonova.services.network.kinds import Thing
+from kilonova.records.kinds import Thing
 from kilonova.services.network.service import Networks
 from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.store.postgres import PostgresStore
