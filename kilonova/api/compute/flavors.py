@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -12,6 +12,7 @@ from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas import flavors as forms
 from kilonova.api.compute.schemas.types import MAX_INT
+from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
@@ -72,8 +73,8 @@ async def delete(call: Call) -> Response:
     return nothing(202)
 
 
-def brief(call: Call, flavor: FlavorRecord) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def brief(call: Call, flavor: FlavorRecord) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "id": flavor.id,
         "name": flavor.name,
         "links": [
@@ -86,7 +87,7 @@ def brief(call: Call, flavor: FlavorRecord) -> dict[str, Any]:
     return shown
 
 
-def view(call: Call, flavor: FlavorRecord, with_specs: bool) -> dict[str, Any]:
+def view(call: Call, flavor: FlavorRecord, with_specs: bool) -> dict[str, Content]:
     shown = brief(call, flavor) | {
         "ram": flavor.memory_mb,
         "disk": flavor.disk_gb,
@@ -106,7 +107,7 @@ def _with_specs(call: Call) -> bool:
     return call.at(2, 61) and call.allows(SEES_SPECS)
 
 
-def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> dict[str, Any]:
+def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
     links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
     return {"flavors": shown} | ({"flavors_links": links} if links else {})
 
@@ -145,7 +146,7 @@ def _least(call: Call, name: str, column: str) -> Condition:
     return Condition(column, AT_LEAST, max(number, 0)) if number <= MAX_INT else Condition("id", EQUAL, "")
 
 
-def _number(wish: dict[str, Any], key: str, least: int = 0) -> int:
+def _number(wish: Mapping[str, int | float | str], key: str, least: int = 0) -> int:
     """Return the value as an integer. Check its bounds: the schema does not check those of a string."""
     value = int(wish.get(key, 0))
     if not least <= value <= MAX_INT:
@@ -155,11 +156,9 @@ def _number(wish: dict[str, Any], key: str, least: int = 0) -> int:
 
 def _ratio(given: Any) -> float:
     value = float(given)
-    if not 0 < value <= forms.RATIO["maximum"]:
-        text = (
-            f"Invalid input received: 'rxtx_factor' argument must be a float between 0 and {forms.RATIO['maximum']:g}"
-        )
-        raise Refused(400, text)
+    if not 0 < value <= forms.LARGEST_RATIO:
+        text = f"'rxtx_factor' argument must be a float between 0 and {forms.LARGEST_RATIO:g}"
+        raise Refused(400, f"Invalid input received: {text}")
     return value
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
@@ -13,6 +11,7 @@ from kilonova.api.compute.paging import limit_of, next_links, time_of
 from kilonova.api.compute.schemas import server_metadata as schemas
 from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.compute.server_view import seconds
+from kilonova.api.content import Content
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
@@ -140,7 +139,7 @@ def _properties(call: Call) -> list[tuple[str, str]]:
     return found + [(name, value.rpartition("/")[2] if name == FILTERS["server"] else value) for name, value in named]
 
 
-def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> dict[str, Any]:
+def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
     links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
     return {"images": shown} | ({"images_links": links} if links else {})
 
@@ -148,7 +147,7 @@ def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> d
 # -- how they look ----------------------------------------------------------------------------------------------------
 
 
-def _brief(call: Call, image: Image) -> dict[str, Any]:
+def _brief(call: Call, image: Image) -> dict[str, Content]:
     elsewhere = {"rel": "alternate", "type": "application/vnd.openstack.image"}
     return {
         "id": image.id,
@@ -157,7 +156,7 @@ def _brief(call: Call, image: Image) -> dict[str, Any]:
     }
 
 
-def _view(call: Call, image: Image) -> dict[str, Any]:
+def _view(call: Call, image: Image) -> dict[str, Content]:
     shown = _brief(call, image) | {
         "minRam": image.min_ram,
         "minDisk": image.min_disk,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import server_groups as forms
+from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
 from kilonova.records.query import ListQuery
@@ -65,8 +64,8 @@ async def _find(call: Call, rule: str) -> ServerGroup:
     return group
 
 
-def _view(call: Call, group: ServerGroup) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": group.id, "name": group.name, "members": list(group.members)}
+def _view(call: Call, group: ServerGroup) -> dict[str, Content]:
+    shown: dict[str, Content] = {"id": group.id, "name": group.name, "members": list(group.members)}
     if call.at(2, 13):
         shown |= {"project_id": group.project_id, "user_id": group.user_id}
     if call.at(2, 64):

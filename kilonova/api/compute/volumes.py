@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import volumes as schemas
 from kilonova.api.compute.server_view import microseconds
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.words import is_true
@@ -82,7 +81,7 @@ def _page(call: Call) -> tuple[str, ListQuery]:
     return call.caller.project_id, ListQuery(limit=limit_of(call), offset=int(call.query.get("offset", 0)))
 
 
-def _volume(volume: Volume) -> dict[str, Any]:
+def _volume(volume: Volume) -> dict[str, Content]:
     return {
         "id": volume.id,
         "status": volume.status,
@@ -98,16 +97,16 @@ def _volume(volume: Volume) -> dict[str, Any]:
     }
 
 
-def _attachment(volume: Volume) -> dict[str, Any]:
+def _attachment(volume: Volume) -> dict[str, Content]:
     """Return the first attachment, or an empty one: this old API knows one server per volume."""
     for one in volume.attachments:
         if one.status == ATTACHED:
-            shown = {"id": volume.id, "volumeId": volume.id, "serverId": one.server_id}
-            return shown | ({"device": one.device} if one.device else {})
+            device = {"device": one.device} if one.device else {}
+            return {"id": volume.id, "volumeId": volume.id, "serverId": one.server_id, **device}
     return {}
 
 
-def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
+def _snapshot(snapshot: Snapshot) -> dict[str, Content]:
     return {
         "id": snapshot.id,
         "volumeId": snapshot.volume_id,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
+from kilonova.api.content import Content
 from kilonova.api.placement.allocation_forms import MANY, ONE
 from kilonova.api.placement.shown import PROVIDER, dated
 from kilonova.api.reading import is_uuid
@@ -17,7 +18,7 @@ from kilonova.domain.errors import Refused
 from kilonova.placement import reading, writing
 from kilonova.placement.consumers import NOBODY, UNKNOWN
 from kilonova.placement.refusals import ClaimRefused
-from kilonova.placement.writing import ANY, Wish
+from kilonova.placement.writing import ANY, AllocationRequest
 from kilonova.world import Row
 
 AS_OBJECT, WITH_GENERATION, WITH_TYPE = (1, 12), (1, 28), (1, 38)
@@ -25,11 +26,12 @@ AS_OBJECT, WITH_GENERATION, WITH_TYPE = (1, 12), (1, 28), (1, 38)
 
 async def of_consumer(call: Call) -> Response:
     consumer, rows = await reading.of_consumer(call.db.placement, call.path["consumer"])
-    found: dict[str, Any] = {}
-    for row in rows:
-        of = found.setdefault(row["uuid"], {"generation": row["generation"], "resources": {}})
-        _add(of["resources"], row)
-    content: dict[str, Any] = {"allocations": found}
+    generations = {row["uuid"]: row["generation"] for row in rows}
+    found: dict[str, Content] = {
+        uuid: {"generation": generations[uuid], "resources": resources}
+        for uuid, resources in _resources(rows, "uuid").items()
+    }
+    content: dict[str, Content] = {"allocations": found}
     if consumer is None or not rows:
         return dated(call, content)
     if call.version >= AS_OBJECT:
@@ -43,35 +45,39 @@ async def of_consumer(call: Call) -> Response:
 
 async def of_provider(call: Call) -> Response:
     provider, rows = await reading.of_provider(call.db.placement, call.path["provider"])
-    found: dict[str, Any] = {}
-    for row in rows:
-        of = found.setdefault(row["consumer"], {"resources": {}})
-        _add(of["resources"], row)
-        if call.version >= WITH_GENERATION:
-            of["consumer_generation"] = row["consumer_generation"]
+    generations = {row["consumer"]: row["consumer_generation"] for row in rows}
+    found: dict[str, Content] = {}
+    for consumer, resources in _resources(rows, "consumer").items():
+        generation = {"consumer_generation": generations[consumer]} if call.version >= WITH_GENERATION else {}
+        found[consumer] = {"resources": resources, **generation}
     content = {"allocations": found, "resource_provider_generation": provider.generation}
     return dated(call, content, provider.updated_at)
 
 
-def _add(resources: dict[str, int], row: Row) -> None:
-    """Add the amount. An evacuated server may hold a class twice at one provider: for itself and for the evacuation."""
-    resources[row["name"]] = resources.get(row["name"], 0) + row["used"]
+def _resources(rows: Sequence[Row], by: str) -> dict[str, dict[str, int]]:
+    """Return the amounts by class, for each value of a column. An evacuated server may hold a class twice at one
+    provider: for itself and for the evacuation."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        amounts = found.setdefault(row[by], {})
+        amounts[row["name"]] = amounts.get(row["name"], 0) + row["used"]
+    return found
 
 
 async def replace(call: Call) -> Response:
     consumer = call.path["consumer"]
     if not is_uuid(consumer):
         raise Refused(400, f"Malformed consumer_uuid: {consumer[:300]}")
-    return await _write(call, [wish(call, str(UUID(consumer)), call.body)])
+    return await _write(call, [allocation_request(call, str(UUID(consumer)), call.body)])
 
 
 async def replace_many(call: Call) -> Response:
-    return await _write(call, [wish(call, consumer, body) for consumer, body in call.body.items()])
+    return await _write(call, [allocation_request(call, consumer, body) for consumer, body in call.body.items()])
 
 
-async def _write(call: Call, wishes: list[Wish]) -> Response:
+async def _write(call: Call, requests: list[AllocationRequest]) -> Response:
     try:
-        await writing.replace(call.db.placement, wishes, call.caller.user_id)
+        await writing.replace(call.db.placement, requests, call.caller.user_id)
     except ClaimRefused as why:
         raise refused(why) from None
     return nothing()
@@ -84,7 +90,7 @@ async def delete(call: Call) -> Response:
     return nothing()
 
 
-def wish(call: Call, consumer: str, body: Mapping[str, Any]) -> Wish:
+def allocation_request(call: Call, consumer: str, body: Mapping[str, Any]) -> AllocationRequest:
     allocations = body["allocations"]
     if isinstance(allocations, list):  # before 1.12
         wanted = {each["resource_provider"]["uuid"]: _whole(each["resources"]) for each in allocations}
@@ -92,7 +98,7 @@ def wish(call: Call, consumer: str, body: Mapping[str, Any]) -> Wish:
         wanted = {provider: _whole(each["resources"]) for provider, each in allocations.items()}
     generation = body["consumer_generation"] if call.version >= WITH_GENERATION else ANY
     project, user = body.get("project_id", NOBODY), body.get("user_id", NOBODY)
-    return Wish(consumer, wanted, project, user, generation, body.get("consumer_type"))
+    return AllocationRequest(consumer, wanted, project, user, generation, body.get("consumer_type"))
 
 
 def _whole(resources: dict[str, int]) -> dict[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +22,6 @@ from tests.support.mappings import map_servers
 
 PROJECT, OTHER = "project-a", "project-b"
 ADMINS = "project-admins"
-NUMBERS = itertools.count()
 Story = Callable[["Bench"], Awaitable[None]]
 
 
