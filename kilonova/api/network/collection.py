@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -58,17 +59,19 @@ class NetworkCollection(Collection[Thing]):
 
     async def create(self, call: Call) -> Response:
         """Create one record, or all of a list or none of it."""
-        ((key, told),) = call.body.items()
-        several = key == self.kind.plural
-        wishes = [self._owned(call, wish) for wish in (told if several else [told])]
-        for wish in wishes:
-            await guard_new(call, self.kind.name, wish)
-        things = await self.noun(call).create(viewer_of(call, call.route.rule), wishes)
-        shown = [self.view(call, thing) for thing in things]
-        return answer({key: shown if several else shown[0]}, 201)
+        if self.kind.plural not in call.body:
+            return await super().create(call)
+        things = await self._make(call, call.body[self.kind.plural])
+        return answer({self.kind.plural: [self.view(call, thing) for thing in things]}, 201)
 
     async def add(self, call: Call) -> Thing:
-        raise NotImplementedError  # `create` may make several
+        return (await self._make(call, [call.body[self.word]]))[0]
+
+    async def _make(self, call: Call, told: Sequence[dict[str, Any]]) -> Sequence[Thing]:
+        wishes = [self._owned(call, wish) for wish in told]
+        for wish in wishes:
+            await guard_new(call, self.word, wish)
+        return await self.noun(call).create(viewer_of(call, call.route.rule), wishes)
 
     async def find(self, call: Call, *, writes: bool) -> Thing:
         return await self.noun(call).show(viewer_of(call, f"get_{self.kind.name}"), call.path["id"])
