@@ -3,8 +3,6 @@ administrators."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kilonova.engine.course import Problem
@@ -17,9 +15,6 @@ class FaultText(msgspec.Struct, frozen=True):
     reason: str  # in one line, for administrators
     details: str  # all of it, for administrators
     would_fit: str | None = None  # behind the policy rule kilonova:servers:show:would_fit
-
-    def columns(self) -> dict[str, Any]:
-        return {"message": self.message, "details": self.details, "would_fit": self.would_fit}
 
 
 def fault_of(problem: Problem, safe_words: str) -> FaultText:
