@@ -34,6 +34,12 @@ class ServerSpec(Params, kw_only=True):
     volumes: list[WantedVolume] = []
 
 
+class BuildRequest(ServerSpec, kw_only=True):
+    """A server that is in no cell, as control records it."""
+
+    vm_state: str
+
+
 class SpecOfMany(msgspec.Struct, frozen=True, kw_only=True):
     """One of the servers of a request for several."""
 

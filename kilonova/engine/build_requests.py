@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.params import ServerSpec
+from kilonova.domain.params import BuildRequest, ServerSpec
 from kilonova.domain.server import BUILDING, to_json
 from kilonova.engine import journal as log
 from kilonova.engine.accept import supersede
@@ -24,10 +24,6 @@ class _Placed(msgspec.Struct):
     from_cell0: bool = False
 
 
-class _Requested(ServerSpec, kw_only=True):
-    vm_state: str
-
-
 def kept_spec(spec: ServerSpec) -> str:
     """The request spec of a server that is being placed or was built. Only a server that has no host yet needs its
     networks, its destination and its files; its operation carries them (law 6)."""
@@ -43,7 +39,7 @@ async def put_request(tx: Tx, server_id: str, turn: int, operation_id: str, spec
         server_id=server_id,
         turn=turn,
         operation_id=operation_id,
-        server=to_json(_Requested(**msgspec.structs.asdict(spec), vm_state=BUILDING)),
+        server=to_json(BuildRequest(**msgspec.structs.asdict(spec), vm_state=BUILDING)),
         created_at=spec.created_at,
     )
 
