@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from kilonova.domain.json import Json
 from kilonova.domain.operation import BACK, FORWARD, REWIND
 from kilonova.engine.model import FOREVER, AnyOperation, Target
 
@@ -35,7 +35,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     step: str = ""
     elsewhere: bool = False
     final: bool = False
-    details: Any = None
+    details: Json = None
 
     @property
     def counts(self) -> bool:
