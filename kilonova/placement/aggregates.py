@@ -1,4 +1,4 @@
-"""Aggregates: groups of providers, known by uuid alone, made by being named."""
+"""Aggregates: groups of providers, known by uuid alone, created on first use."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ async def _member(store: Store, uuid: str, aggregate: str, statement: Sql) -> No
 
 
 async def _ids(tx: Tx, uuids: Sequence[str]) -> dict[str, int]:
-    found = {row["uuid"]: row["id"] for row in await tx.all(READ_IDS, uuids=list(uuids))}
-    missing = sorted(set(uuids) - found.keys())
+    ids = {row["uuid"]: row["id"] for row in await tx.all(READ_IDS, uuids=list(uuids))}
+    missing = sorted(set(uuids) - ids.keys())
     if missing:
         await tx.many(INSERT, [{"uuid": uuid} for uuid in missing])
-        found = {row["uuid"]: row["id"] for row in await tx.all(READ_IDS, uuids=list(uuids))}
-    return found
+        ids = {row["uuid"]: row["id"] for row in await tx.all(READ_IDS, uuids=list(uuids))}
+    return ids

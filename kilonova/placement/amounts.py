@@ -37,7 +37,7 @@ async def read_amounts(store: Store, providers: Sequence[str]) -> dict[str, dict
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(READ, uuids=list(providers))
 
-    found: dict[str, dict[str, Amount]] = {}
+    amounts: dict[str, dict[str, Amount]] = {}
     for row in await store.read(body):
-        found.setdefault(row["uuid"], {})[row["name"]] = Amount(row["total"], row["reserved"], row["used"])
-    return found
+        amounts.setdefault(row["uuid"], {})[row["name"]] = Amount(row["total"], row["reserved"], row["used"])
+    return amounts

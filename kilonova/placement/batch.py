@@ -42,7 +42,7 @@ class BatchMember(msgspec.Struct, frozen=True):
 
 
 class _NoRoomForAll(Exception):
-    """Nothing is written; `refused` is of the first that found no capacity."""
+    """Nothing is written; `refused` belongs to the first member without capacity."""
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
         super().__init__()
@@ -113,10 +113,10 @@ async def _fenced(tx: Tx, members: Sequence[BatchMember]) -> tuple[Outcomes, lis
         row: Row | None = await tx.one(LOCK_FENCE, server_id=member.fence.server)
         assert row is not None, "an upsert gives its row back"
         member.fence.admit(row)
-        reached, asked = (row["turn"], row["ordinal"]), (member.fence.turn, member.fence.ordinal)
-        if reached == asked:
+        reached, requested = (row["turn"], row["ordinal"]), (member.fence.turn, member.fence.ordinal)
+        if reached == requested:
             known[member.fence.server] = msgspec.json.decode(row["outcome"], type=Outcome)
-        elif reached < asked:
+        elif reached < requested:
             waiting.append(member)
     return known, waiting
 

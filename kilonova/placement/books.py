@@ -1,4 +1,4 @@
-"""Do the books balance? What is held, by whom, where; and where `used` is not the sum of it."""
+"""Check the books: all allocations by consumer and provider, and inventories whose `used` is not their sum."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ BALANCE = Sql(
     .order_by(_SLOTS.c.provider_id, _SLOTS.c.class_id)
 )
 
-Place = tuple[str, str]  # provider's name (a host's is the host's own), holder
-Held = dict[str, dict[Place, dict[str, int]]]  # consumer → place → class → amount; the shape of domain/owned.py
+ProviderHolder = tuple[str, str]  # provider's name (a host's is the host's own), holder
+# consumer → provider and holder → class → amount; the shape of domain/owned.py
+Held = dict[str, dict[ProviderHolder, dict[str, int]]]
 
 
 class AllocationRow(msgspec.Struct, frozen=True):
@@ -83,15 +84,15 @@ class Imbalance(msgspec.Struct, frozen=True):
 async def read_allocations(tx: Tx, consumers: Sequence[str] | None = None) -> list[AllocationRow]:
     """Return the allocations of all consumers, or of those that are named."""
     names = AllocationRow.__struct_fields__
-    found = await tx.all(READ) if consumers is None else await tx.all(_READ_OF, consumers=list(consumers))
-    return [AllocationRow(*(row[name] for name in names)) for row in found]
+    rows = await tx.all(READ) if consumers is None else await tx.all(_READ_OF, consumers=list(consumers))
+    return [AllocationRow(*(row[name] for name in names)) for row in rows]
 
 
 def by_consumer(rows: Iterable[AllocationRow]) -> Held:
     held: Held = {}
     for row in rows:
-        place = held.setdefault(row.consumer, {}).setdefault((row.provider_name, row.holder), {})
-        place[row.resource_class] = row.used
+        amounts = held.setdefault(row.consumer, {}).setdefault((row.provider_name, row.holder), {})
+        amounts[row.resource_class] = row.used
     return held
 
 

@@ -95,7 +95,7 @@ async def choose(
     own: Rows,
     lock: Iterable[int] | None = None,
 ) -> CandidateChoice:
-    """Try the candidates in order. `own` is given back by this claim, so it counts as free where it lies.
+    """Try the candidates in order. `own` is given back by this claim, so it counts as free on its provider.
 
     With `lock`, all candidates and those providers are locked first, in the ledger's order: no other claim can take
     the capacity between this read and the write.

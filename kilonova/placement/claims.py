@@ -70,8 +70,8 @@ async def claim(
         choice = await choose(tx, candidates, standing, own=own, lock=_locked(attempt, server))
         if choice.capacity is None:
             return NotClaimed(tuple(choice.refused))
-        kept = _without(server.rows, own)
-        change = ConsumerChange(fence.server, kept | choice.rows, project, user, server.type_id)
+        others = _without(server.rows, own)
+        change = ConsumerChange(fence.server, others | choice.rows, project, user, server.type_id)
         await ledger.apply(tx, holdings, [change], accepting=must_accept(choice, own), origin=_by("claim", fence))
         await groups.resettle(tx, standing, gone=_providers(own), here=[choice.capacity.provider])
         return Claimed(choice.capacity.uuid, "", tuple(choice.refused))
@@ -183,7 +183,7 @@ async def claim_evacuation(
 ) -> Claimed | NotClaimed:
     """The server claims a destination; what it holds on the dead source stays, held for the evacuation.
 
-    What an earlier evacuation still holds stays as it is.
+    The allocations of an earlier evacuation stay as they are.
     """
 
     async def verb(tx: Tx, attempt: Attempt) -> Claimed | NotClaimed:
@@ -254,13 +254,13 @@ async def release(store: Store, fence: Fence, consumers: Sequence[str]) -> Relea
     async def verb(tx: Tx, attempt: Attempt) -> Released:
         standing = await groups.stand_again(tx, fence.server)
         holdings = await ledger.lock(tx, consumers)
-        found = [holding for holding in holdings.values() if holding.exists]
-        if found:
+        existing = [holding for holding in holdings.values() if holding.exists]
+        if existing:
             await ledger.apply(
-                tx, holdings, [_nothing_left(holding) for holding in found], origin=_by("release", fence)
+                tx, holdings, [_nothing_left(holding) for holding in existing], origin=_by("release", fence)
             )
         await groups.leave(tx, standing)
-        return Released(len(found), sum(len(holding.rows) for holding in found))
+        return Released(len(existing), sum(len(holding.rows) for holding in existing))
 
     return await fenced(store, fence, verb, Released)
 
@@ -294,7 +294,7 @@ def must_accept(choice: CandidateChoice, own: Rows) -> set[int]:
 
 
 def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:
-    """A server that held nothing at all leaves nothing with the migration: then the last outcome tells."""
+    """A server that held nothing at all leaves nothing with the migration: then the last outcome decides."""
     if not attempt.previous:
         return False
     last = msgspec.json.decode(attempt.previous)

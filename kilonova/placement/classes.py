@@ -1,4 +1,4 @@
-"""Resource classes by name; the standard ones appear on first use, custom ones are made, renamed and deleted."""
+"""Resource classes by name; the standard ones appear on first use, custom ones are created, renamed and deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDARD = (VCPU, MEMORY_MB, DISK_GB)
 READ = Sql(select(resource_classes.c.id, resource_classes.c.name).where(in_list(resource_classes.c.name, "names")))
 INSERT = Sql(insert_unless_there(resource_classes).values(name=bindparam("name")).on_conflict_do_nothing())
 READ_ALL = Sql(select(resource_classes.c.name).order_by(resource_classes.c.id))
-# Nobody deletes a class while somebody else is about to offer something of it.
+# Locked so that no class is deleted while another transaction is about to offer it.
 SHARE = Sql(
     select(resource_classes.c.id)
     .where(in_list(resource_classes.c.name, "names"))
@@ -61,7 +61,7 @@ async def _read(tx: Tx, names: list[str]) -> dict[str, int]:
 
 
 async def known_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
-    """Return ids as `class_ids` does, but only of existing names: standard, or made before. They stay until this
+    """Return ids as `class_ids` does, but only of existing names: standard, or created before. They stay until this
     transaction ends."""
     wanted = sorted(set(names))
     if unknown := await unknown_classes(tx, wanted):
@@ -76,7 +76,7 @@ async def known_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
 
 
 async def list_classes(store: Store) -> list[str]:
-    """The standard ones in their own order, then the others as they were made."""
+    """The standard ones in their own order, then the others in order of creation."""
 
     async def body(tx: Tx) -> list[str]:
         return [row["name"] for row in await tx.all(READ_ALL)]

@@ -1,4 +1,4 @@
-"""Consumers and their types: who holds something, for whom, and what kind of thing it is."""
+"""Consumers (the holders of allocations) with their project, user and type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kilonova.schema.tables.placement import consumer_types, consumers
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Store, Tx
 
-UNKNOWN = "unknown"  # the type of a consumer that never said one
+UNKNOWN = "unknown"  # the type of a consumer that was created without one
 NOBODY = "00000000-0000-0000-0000-000000000000"  # project and user of clients that do not say any (before 1.8)
 
 READ_TYPES = Sql(select(consumer_types.c.id, consumer_types.c.name).where(in_list(consumer_types.c.name, "names")))
@@ -50,11 +50,11 @@ async def type_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
     wanted = sorted(set(names))
     if not wanted:
         return {}
-    found = await _read_types(tx, wanted)
-    if missing := [name for name in wanted if name not in found]:
+    ids = await _read_types(tx, wanted)
+    if missing := [name for name in wanted if name not in ids]:
         await tx.many(INSERT_TYPE, [{"name": name} for name in missing])
-        found |= await _read_types(tx, missing)
-    return found
+        ids |= await _read_types(tx, missing)
+    return ids
 
 
 async def _read_types(tx: Tx, names: list[str]) -> dict[str, int]:

@@ -51,7 +51,7 @@ class GroupRule(msgspec.Struct, frozen=True):
     group: str
     policy: str  # affinity | anti-affinity | soft-affinity | soft-anti-affinity
     max_per_host: int = 1
-    dead_host: str = ""  # that the server is evacuated from: whoever is left there binds nobody
+    dead_host: str = ""  # that the server is evacuated from: members left there bind no other member
 
 
 @dataclass(slots=True)
@@ -94,10 +94,10 @@ async def stand(tx: Tx, server: str, rule: GroupRule) -> GroupPlacement:
 async def stand_again(tx: Tx, server: str) -> GroupPlacement:
     """Lock the groups that this server counts in, if any, for changes that are never refused."""
     standing = GroupPlacement(server)
-    found = await tx.all(READ_SERVER, server=server)
-    if not found:
+    memberships = await tx.all(READ_SERVER, server=server)
+    if not memberships:
         return standing
-    for group in sorted({row["group_id"] for row in found}):
+    for group in sorted({row["group_id"] for row in memberships}):
         await tx.run(LOCK_GROUP, group_id=group, updated_at=await tx.now())
     standing.own = {(row["group_id"], row["root_id"]) for row in await tx.all(READ_SERVER, server=server)}
     return standing

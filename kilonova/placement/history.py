@@ -62,9 +62,9 @@ class Line(msgspec.Struct, frozen=True):
 
 
 async def record(tx: Tx, origin: Origin, now: float, entries: Sequence[Entry]) -> None:
-    told = {"at": now, "verb": origin.verb, "turn": origin.turn, "ordinal": origin.ordinal, "who": origin.who}
+    common = {"at": now, "verb": origin.verb, "turn": origin.turn, "ordinal": origin.ordinal, "who": origin.who}
     rows = [
-        told | {"consumer": consumer, "server_id": origin.server or consumer, "holds": _encode(holds).decode()}
+        common | {"consumer": consumer, "server_id": origin.server or consumer, "holds": _encode(holds).decode()}
         for consumer, holds in entries
     ]
     if rows:
@@ -75,8 +75,8 @@ async def read_history(store: Store, server: str) -> list[Line]:
     """Return the history of the server itself and of its migrations."""
 
     async def body(tx: Tx) -> list[Line]:
-        found = await tx.all(READ, server=server)
-        if not found:
+        rows = await tx.all(READ, server=server)
+        if not rows:
             return []
         providers = {row["id"]: (row["uuid"], row["name"]) for row in await tx.all(PROVIDERS)}
         classes = {row["id"]: row["name"] for row in await tx.all(CLASSES)}
@@ -95,7 +95,7 @@ async def read_history(store: Store, server: str) -> list[Line]:
                 who=row["who"],
                 holds=[share(*each) for each in msgspec.json.decode(row["holds"])],
             )
-            for row in found
+            for row in rows
         ]
 
     return await store.read(body)

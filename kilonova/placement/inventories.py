@@ -22,11 +22,11 @@ from kilonova.store.statements import Sql
 from kilonova.world import Row, Store, Tx
 
 _OFFER = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "capacity")
-_MADE_HERE = ("id", "root_id", "registration")
+_COMPUTED = ("id", "root_id", "registration")
 
 INSERT_PROVIDER = Sql(
     insert_unless_there(resource_providers)
-    .values({column.name: bindparam(column.name) for column in resource_providers.c if column.name not in _MADE_HERE})
+    .values({column.name: bindparam(column.name) for column in resource_providers.c if column.name not in _COMPUTED})
     .on_conflict_do_nothing()
 )
 READ_PROVIDER = Sql(
@@ -52,7 +52,7 @@ SET_ACCEPTING = Sql(
         updated_at=bindparam("updated_at"),
     )
 )
-# By one registration of the host: what a newer one said stays. The same one may say it again.
+# By one registration of the host: the report of a newer registration stays. The same one may report again.
 SET_BY_REGISTRATION = Sql(
     update(resource_providers)
     .where(
@@ -216,16 +216,16 @@ async def set_inventory(store: Store, provider: str, report: Report) -> bool:
 async def settle_report(
     tx: Tx, provider: int, ids: Mapping[str, int], report: Report, initial: Collection[str] = ()
 ) -> bool:
-    """The caller holds the provider's row. The allocation ratio of an `initial` class stays as it is found."""
-    found = {offer["class_id"]: offer for offer in await tx.all(READ_OFFERS, provider=provider)}
-    kept = {name: found[ids[name]]["allocation_ratio"] for name in initial if name in report and ids[name] in found}
+    """The caller holds the provider's row. The allocation ratio of an `initial` class keeps its current value."""
+    offers = {offer["class_id"]: offer for offer in await tx.all(READ_OFFERS, provider=provider)}
+    ratios = {name: offers[ids[name]]["allocation_ratio"] for name in initial if name in report and ids[name] in offers}
     wanted = {
-        ids[name]: _offer(total, reserved, kept.get(name, ratio)) for name, (total, reserved, ratio) in report.items()
+        ids[name]: _offer(total, reserved, ratios.get(name, ratio)) for name, (total, reserved, ratio) in report.items()
     }
-    wanted |= {class_: _offer(0, 0, 1.0) for class_, offer in found.items() if offer["held"] and class_ not in wanted}
-    if wanted.keys() == found.keys() and all(_is_as(found[class_], offer) for class_, offer in wanted.items()):
+    wanted |= {class_: _offer(0, 0, 1.0) for class_, offer in offers.items() if offer["held"] and class_ not in wanted}
+    if wanted.keys() == offers.keys() and all(_is_as(offers[class_], offer) for class_, offer in wanted.items()):
         return False
-    await write_offers(tx, provider, found.keys() - wanted.keys(), wanted)
+    await write_offers(tx, provider, offers.keys() - wanted.keys(), wanted)
     return True
 
 
@@ -241,8 +241,8 @@ def _offer(total: int, reserved: int, allocation_ratio: float) -> Offer:
     }
 
 
-def _is_as(found: Row, wanted: Offer) -> bool:
-    return found["used"] == found["held"] and all(found[name] == value for name, value in wanted.items())
+def _is_as(current: Row, wanted: Offer) -> bool:
+    return current["used"] == current["held"] and all(current[name] == value for name, value in wanted.items())
 
 
 async def write_offers(tx: Tx, provider: int, gone: set[int], wanted: Mapping[int, Offer]) -> None:

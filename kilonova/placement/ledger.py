@@ -158,14 +158,14 @@ Holdings = Mapping[str, Holding]
 
 
 async def lock(tx: Tx, uuids: Iterable[str]) -> dict[str, Holding]:
-    """Lock these consumers; a missing one is an empty holding, made by `apply` when it gets something."""
+    """Lock these consumers; a missing one is an empty holding, created by `apply` when it gets something."""
     wanted = sorted(set(uuids))
     holdings = {uuid: Holding(uuid) for uuid in wanted}
-    found = await tx.all(LOCK_CONSUMERS, uuids=wanted)
-    for row in found:
+    consumers = await tx.all(LOCK_CONSUMERS, uuids=wanted)
+    for row in consumers:
         holdings[row["uuid"]] = _holding(row)
-    if found:  # read after the locks were taken: a joined read would show rows as they were before the wait
-        for row in await tx.all(READ_ROWS, uuids=[row["uuid"] for row in found]):
+    if consumers:  # read after the locks were taken: a joined read would show rows as they were before the wait
+        for row in await tx.all(READ_ROWS, uuids=[row["uuid"] for row in consumers]):
             holdings[row["consumer"]].rows[row["provider_id"], row["class_id"], row["holder"]] = row["used"]
     return holdings
 
@@ -224,7 +224,7 @@ async def _make_consumers(tx: Tx, holdings: Holdings, changes: Sequence[Consumer
     for change in changes:
         if holdings[change.consumer].exists or not change.rows:
             continue
-        made = await tx.run(
+        inserted = await tx.run(
             INSERT_CONSUMER,
             uuid=change.consumer,
             project_id=change.project,
@@ -234,7 +234,7 @@ async def _make_consumers(tx: Tx, holdings: Holdings, changes: Sequence[Consumer
             created_at=now,
             updated_at=now,
         )
-        if not made:
+        if not inserted:
             raise LostRace(f"consumer {change.consumer} was created concurrently")
 
 
@@ -266,9 +266,9 @@ async def _touch_providers(
         {"provider": provider, "raised": int(provider in raising), "mark": mark, "updated_at": now}
         for provider in touched
     ]
-    found = {row["id"]: row for row in await tx.each(TOUCH_PROVIDER, rows)}
+    providers = {row["id"]: row for row in await tx.each(TOUCH_PROVIDER, rows)}
     for provider in touched:
-        row = found.get(provider)
+        row = providers.get(provider)
         if row is None:
             raise NoSuchProvider(str(provider))
         if provider in accepting and not row["accepting"]:
@@ -282,8 +282,8 @@ async def _change_used(tx: Tx, deltas: dict[Slot, int], fresh: dict[Slot, Counte
         await tx.many(LOWER_USED, [_change(slot, deltas, mark) for slot in lowered])
     if not raised:
         return
-    found = await tx.each(RAISE_USED, [_change(slot, deltas, mark) for slot in raised])
-    units = {(row["provider_id"], row["class_id"]): row for row in found}
+    rows = await tx.each(RAISE_USED, [_change(slot, deltas, mark) for slot in raised])
+    units = {(row["provider_id"], row["class_id"]): row for row in rows}
     for slot in raised:
         if slot not in units:
             raise await _over_capacity(tx, slot, deltas[slot])

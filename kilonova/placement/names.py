@@ -27,7 +27,7 @@ READ_CLASSES = Sql(select(resource_classes.c.name).where(in_list(resource_classe
 
 @cache
 def standard_traits() -> frozenset[str]:
-    import os_traits  # only when somebody asks: it reads a folder of modules
+    import os_traits  # only on demand: it reads a folder of modules
 
     return frozenset(os_traits.get_traits())
 
@@ -47,8 +47,8 @@ def _class_names() -> frozenset[str]:
 
 def in_order(classes: Iterable[str]) -> list[str]:
     """The standard ones first, in their own order."""
-    places = {name: place for place, name in enumerate(standard_classes())}
-    return sorted(classes, key=lambda name: (places.get(name, len(places)), name))
+    ranks = {name: rank for rank, name in enumerate(standard_classes())}
+    return sorted(classes, key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
 def is_standard_trait(name: str) -> bool:
@@ -70,14 +70,14 @@ def is_custom(name: str) -> bool:
 
 async def unknown_traits(tx: Tx, names: Iterable[str]) -> list[str]:
     """Return the names that are neither standard nor written, sorted."""
-    asked = {name for name in names if not is_standard_trait(name)} - OWN_TRAITS
-    if not asked:
+    custom = {name for name in names if not is_standard_trait(name)} - OWN_TRAITS
+    if not custom:
         return []
-    return sorted(asked - {row["name"] for row in await tx.all(READ_TRAITS, names=sorted(asked))})
+    return sorted(custom - {row["name"] for row in await tx.all(READ_TRAITS, names=sorted(custom))})
 
 
 async def unknown_classes(tx: Tx, names: Iterable[str]) -> list[str]:
-    asked = {name for name in names if not is_standard_class(name)}
-    if not asked:
+    custom = {name for name in names if not is_standard_class(name)}
+    if not custom:
         return []
-    return sorted(asked - {row["name"] for row in await tx.all(READ_CLASSES, names=sorted(asked))})
+    return sorted(custom - {row["name"] for row in await tx.all(READ_CLASSES, names=sorted(custom))})

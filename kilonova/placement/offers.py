@@ -38,9 +38,12 @@ INVENTORIES = Sql(
 
 def offer(given: Mapping[str, int | float]) -> Offer:
     """Return the inventory with its defaults and its capacity."""
-    made: Offer = {name: int(given.get(name, DEFAULTS.get(name, 0))) for name in FIELDS[:-1]}  # JSON's 8.0 is 8
+    numbers: Offer = {name: int(given.get(name, DEFAULTS.get(name, 0))) for name in FIELDS[:-1]}  # JSON's 8.0 is 8
     ratio = float(given.get("allocation_ratio", 1.0))
-    return made | {"allocation_ratio": ratio, "capacity": capacity(int(made["total"]), int(made["reserved"]), ratio)}
+    return numbers | {
+        "allocation_ratio": ratio,
+        "capacity": capacity(int(numbers["total"]), int(numbers["reserved"]), ratio),
+    }
 
 
 async def read(store: Store, uuid: str) -> tuple[Provider, Sequence[Row]]:
@@ -55,7 +58,7 @@ async def replace(store: Store, uuid: str, generation: int | None, offers: Offer
     """Exactly these. Returns the provider's new generation."""
 
     async def body(tx: Tx) -> int:
-        await providers.find(tx, uuid)  # an unknown provider is told before an unknown class
+        await providers.find(tx, uuid)  # an unknown provider is reported before an unknown class
         ids = await _class_ids(tx, offers)
         provider = await providers.lock(tx, uuid, generation)
         await settle(tx, provider, {ids[name]: each for name, each in offers.items()})
@@ -66,9 +69,9 @@ async def replace(store: Store, uuid: str, generation: int | None, offers: Offer
 
 async def settle(tx: Tx, provider: Provider, wanted: Mapping[int, Offer]) -> None:
     """Exactly these offers, by class id; what is in use cannot go. The caller holds the provider's row."""
-    found = await _offers(tx, provider)
-    gone = found.keys() - wanted.keys()
-    in_use = [found[class_]["name"] for class_ in gone if found[class_]["held"]]
+    offers = await _offers(tx, provider)
+    gone = offers.keys() - wanted.keys()
+    in_use = [offers[class_]["name"] for class_ in gone if offers[class_]["held"]]
     if in_use:
         raise Refused("inventory_in_use", _in_use(provider, in_use))
     await write_offers(tx, provider.id, gone, wanted)
@@ -106,10 +109,10 @@ async def remove(store: Store, uuid: str, name: str) -> None:
         await providers.find(tx, uuid)
         ids = await _class_in_address(tx, name)
         provider = await providers.lock(tx, uuid)
-        found = (await _offers(tx, provider)).get(ids[name])
-        if found is None:
+        inventory = (await _offers(tx, provider)).get(ids[name])
+        if inventory is None:
             raise Refused("no_such_inventory", f"No inventory of class {name} found for delete")
-        if found["held"]:
+        if inventory["held"]:
             text = f"Unable to delete inventory of class {name}: {_in_use(provider, [name])}"
             raise Refused("one_inventory_in_use", text)
         await write_offers(tx, provider.id, {ids[name]}, {})

@@ -1,4 +1,4 @@
-"""Resource providers as clients of the API see them: found, made, renamed, put below others.
+"""Resource providers as clients of the API see them: read, create, rename, set the parent.
 
 Every write marks the provider's row, so that snapshots notice. Generations do not guard a name or a parent.
 """
@@ -29,10 +29,12 @@ READ_SAME = Sql(
         or_(resource_providers.c.uuid == bindparam("uuid"), resource_providers.c.name == bindparam("name"))
     )
 )
-_MADE_BY_SQL = ("id", "registration")
+_SET_BY_DATABASE = ("id", "registration")
 INSERT = Sql(
     insert_unless_there(resource_providers)
-    .values({column.name: bindparam(column.name) for column in resource_providers.c if column.name not in _MADE_BY_SQL})
+    .values(
+        {column.name: bindparam(column.name) for column in resource_providers.c if column.name not in _SET_BY_DATABASE}
+    )
     .on_conflict_do_nothing()
 )
 MAKE_ROOT = Sql(
@@ -97,7 +99,7 @@ async def create(store: Store, uuid: str, name: str, parent: str | None) -> Prov
     async def body(tx: Tx) -> Provider:
         above = await _parent(tx, uuid, parent) if parent is not None else None
         now = await tx.now()
-        made = await tx.run(
+        inserted = await tx.run(
             INSERT,
             uuid=uuid,
             name=name,
@@ -109,7 +111,7 @@ async def create(store: Store, uuid: str, name: str, parent: str | None) -> Prov
             created_at=now,
             updated_at=now,
         )
-        if not made:
+        if not inserted:
             raise await _taken(tx, uuid, name)
         if above is None:
             await tx.run(MAKE_ROOT, at_uuid=uuid)
@@ -129,9 +131,9 @@ async def _parent(tx: Tx, uuid: str, parent: str) -> Provider:
 
 
 async def _taken(tx: Tx, uuid: str, name: str) -> Refused:
-    found = await tx.all(READ_SAME, uuid=uuid, name=name)
-    what = [f"uuid: {uuid}"] if any(row["uuid"] == uuid for row in found) else []
-    what += [f"name: {name}"] if any(row["name"] == name for row in found) else []
+    rows = await tx.all(READ_SAME, uuid=uuid, name=name)
+    what = [f"uuid: {uuid}"] if any(row["uuid"] == uuid for row in rows) else []
+    what += [f"name: {name}"] if any(row["name"] == name for row in rows) else []
     return Refused("duplicate_name", f"Conflicting resource provider {', '.join(what)} already exists.")
 
 

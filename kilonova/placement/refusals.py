@@ -44,7 +44,7 @@ class NoSuchProvider(ClaimRefused):
 
 
 class LostRace(Conflict):
-    """Another transaction made the same consumer first; nothing was written, trying again sees it."""
+    """Another transaction created the same consumer first; nothing was written, a retry sees it."""
 
 
 def over_capacity(provider: str, resource_class: str, wanted: int, used: int, capacity: int) -> str:

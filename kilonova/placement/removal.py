@@ -1,4 +1,4 @@
-"""Taking a provider out of the books. Only an empty one: what is held there belongs to somebody.
+"""Remove a provider from the books. Only an empty one: allocations belong to their consumers.
 
 What is gone can carry no mark, so a record of it does: every snapshot that is older drops the provider at its next
 sync. Records need not be kept until the last reader has come. The oldest are cleared away and one record in their place
@@ -25,7 +25,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Store, Tx
 
-KEPT = 1000  # records; a few dozen bytes each
+MOST_RECORDS = 1000  # records; a few dozen bytes each
 
 _HELD = Sql(
     select(func.count(allocations.c.consumer.distinct()).label("consumers")).where(
@@ -39,17 +39,17 @@ _BELOW = Sql(
 )
 
 
-def first_too_many(kept: int) -> Sql:
+def first_too_many(limit: int) -> Sql:
     return Sql(
         select(removed_providers.c.mark)
         .where(removed_providers.c.uuid != ALL)
         .order_by(removed_providers.c.mark.desc())
-        .offset(kept)
+        .offset(limit)
         .limit(1)
     )
 
 
-_FIRST_TOO_MANY = first_too_many(KEPT)
+_FIRST_TOO_MANY = first_too_many(MOST_RECORDS)
 _CLEAR = Sql(
     delete(removed_providers).where(removed_providers.c.mark <= bindparam("mark"), removed_providers.c.uuid != ALL)
 )
@@ -63,7 +63,7 @@ _CLEARED = Sql(
 
 
 async def remove_provider(store: Store, uuid: str) -> bool:
-    """False: there is none. A claim that is just being made holds the provider's row, and is counted or refused."""
+    """Return False if it does not exist. A concurrent claim holds the provider's row, and is counted or refused."""
 
     async def body(tx: Tx) -> bool:
         row = await tx.one(LOCK_PROVIDER, uuid=uuid)
@@ -84,9 +84,9 @@ async def remove_provider(store: Store, uuid: str) -> bool:
 
 
 async def _record(tx: Tx, uuid: str) -> None:
-    """A provider may be made and removed under the same uuid many times: the last time counts."""
+    """A provider may be created and removed under the same uuid many times: the last time counts."""
     await rows.put_or_change(tx, removed_providers, ("mark",), uuid=uuid, mark=await tx.mark())
-    found = await tx.one(_FIRST_TOO_MANY)
-    if found is not None:
-        await tx.run(_CLEAR, mark=found["mark"])
-        await tx.run(_CLEARED, mark=found["mark"])
+    oldest = await tx.one(_FIRST_TOO_MANY)
+    if oldest is not None:
+        await tx.run(_CLEAR, mark=oldest["mark"])
+        await tx.run(_CLEARED, mark=oldest["mark"])

@@ -15,23 +15,24 @@ from kilonova.placement.history import Origin
 from kilonova.placement.inventories import write_offers
 from kilonova.placement.offers import Offers, settle
 from kilonova.placement.providers import Provider
-from kilonova.placement.writing import Wish, write, write_patiently
+from kilonova.placement.writing import AllocationRequest, write, write_patiently
 from kilonova.world import Store, Tx
 
 Reshaped = Mapping[str, tuple[int, Offers]]  # by provider: its generation, and all that it offers from now on
 
 
-async def reshape(store: Store, shapes: Reshaped, wishes: Sequence[Wish], who: str) -> None:
+async def reshape(store: Store, shapes: Reshaped, requests: Sequence[AllocationRequest], who: str) -> None:
     async def body(tx: Tx) -> None:
         ids = await known_ids(tx, {name for _, offers in shapes.values() for name in offers})
-        await ledger.lock(tx, [wish.consumer for wish in wishes])  # consumers are locked before providers, always
-        found = await _lock(tx, shapes)
+        # consumers are locked before providers, always
+        await ledger.lock(tx, [request.consumer for request in requests])
+        providers = await _lock(tx, shapes)
         wanted = {uuid: {ids[name]: each for name, each in shapes[uuid][1].items()} for uuid in shapes}
-        for uuid, provider in found.items():
+        for uuid, provider in providers.items():
             if wanted[uuid]:
                 await write_offers(tx, provider.id, set(), wanted[uuid])
-        await write(tx, wishes, Origin("reshape", who=who))
-        for uuid, provider in found.items():
+        await write(tx, requests, Origin("reshape", who=who))
+        for uuid, provider in providers.items():
             await settle(tx, provider, wanted[uuid])
 
     await write_patiently(store, body)

@@ -73,17 +73,17 @@ class PlacementSnapshot:
 
     @property
     def trees(self) -> Trees:
-        """The trees, made again after something in them has changed; claims do not change them."""
+        """The trees, computed again after something in them has changed; claims do not change them."""
         if self._trees is None:
             self._trees = Trees(self)
         return self._trees
 
     async def sync(self, store: Store) -> None:
         """Afterwards everything committed before this call is in. Callers that wait together share one read."""
-        asked = self._begun
+        begun = self._begun
         async with self._lock:
-            if self._seen > asked:
-                return  # a sync that began after we asked has ended meanwhile
+            if self._seen > begun:
+                return  # a sync that began after this call has ended meanwhile
             self._begun = this = self._begun + 1
             changes = await read_changes(store, self.watermark)
             if ALL in changes.removed:
@@ -93,13 +93,13 @@ class PlacementSnapshot:
             self._seen = this
 
     async def reload(self, store: Store) -> None:
-        """Load everything again, e.g. after a claim found a provider gone."""
+        """Load everything again, e.g. after a claim named a provider that is gone."""
         async with self._lock:
             await self._load_all(store)
 
     async def _load_all(self, store: Store) -> None:
         changes = await read_changes(store, 0)
-        self._empty()  # only now: whoever looks while we wait sees the old columns, not none
+        self._empty()  # only now: readers that run while we wait see the old columns, not none
         self.take(changes)
 
     def take(self, changes: SnapshotChanges) -> None:
@@ -109,7 +109,8 @@ class PlacementSnapshot:
         if changes.providers:
             if len(changes.providers) > len(self.alive):
                 self._grow(len(changes.providers))
-            places = [self._place(row["uuid"]) for row in changes.providers]  # all, before the first looks for its root
+            # all, before the first looks for its root
+            places = [self._position(row["uuid"]) for row in changes.providers]
             self._set_columns(places, changes.providers)
             self._set_names(places, [row["traits"] for row in changes.providers], self.traits, self.with_trait)
             self._set_names(
@@ -118,7 +119,7 @@ class PlacementSnapshot:
             by_id = {row["id"]: at for row, at in zip(changes.providers, places, strict=True)}
             self._set_inventories(by_id, changes.inventories)
         for name in [name for name, columns in self.classes.items() if not columns.count]:
-            del self.classes[name]  # nobody has it any more, perhaps it does not even exist
+            del self.classes[name]  # no provider has it any more; perhaps it does not even exist
         self.watermark = changes.watermark
 
     def copied(self) -> PlacementSnapshot:
@@ -141,7 +142,7 @@ class PlacementSnapshot:
         trial.classes = self.classes | {name: self.classes[name].copy() for name in names if name in self.classes}
         return trial
 
-    def _place(self, uuid: str) -> int:
+    def _position(self, uuid: str) -> int:
         at = self.index.get(uuid)
         if at is not None:
             return at
@@ -180,15 +181,15 @@ class PlacementSnapshot:
         self.changed[places] = self._taken
 
     def _set_names(
-        self, places: Sequence[int], texts: Iterable[str | None], kept: list[Names], columns: NameColumns
+        self, places: Sequence[int], texts: Iterable[str | None], current: list[Names], columns: NameColumns
     ) -> None:
         moves: dict[
             tuple[int, int], tuple[Names, Names, list[int]]
         ] = {}  # by identity: most change from and to the same
         for at, text in zip(places, texts, strict=True):
-            names, before = self._names(text), kept[at]
+            names, before = self._names(text), current[at]
             if names is not before:
-                kept[at] = names
+                current[at] = names
                 moves.setdefault((id(before), id(names)), (before, names, []))[2].append(at)
         for before, names, where in moves.values():
             for name in before:
@@ -201,23 +202,23 @@ class PlacementSnapshot:
             self._trees = None
 
     def _names(self, text: str | None) -> Names:
-        found = self._sets.get(text or "")
-        if found is None:
+        shared = self._sets.get(text or "")
+        if shared is None:
             names = tuple(sorted(text.split(","), key=_custom_last)) if text else ()
-            found = self._sets[text or ""] = self._sets.setdefault(",".join(names), names)
-            if len(self._sets) > 2 * self.rows + FIRST_ROWS:  # mostly of sets that nobody has any more
-                self._sets = {",".join(kept): kept for kept in {*self.traits, *self.aggregates, found, ()}}
-        return found
+            shared = self._sets[text or ""] = self._sets.setdefault(",".join(names), names)
+            if len(self._sets) > 2 * self.rows + FIRST_ROWS:  # mostly sets that no provider has any more
+                self._sets = {",".join(each): each for each in {*self.traits, *self.aggregates, shared, ()}}
+        return shared
 
     def _set_inventories(self, by_id: dict[int, int], rows: Sequence[Row]) -> None:
         for columns in self.classes.values():
             columns.clear(list(by_id.values()))
-        found: dict[str, tuple[list[int], list[list[int]]]] = {}
+        by_class: dict[str, tuple[list[int], list[list[int]]]] = {}
         for row in rows:
-            places, numbers = found.setdefault(row["name"], ([], []))
+            places, numbers = by_class.setdefault(row["name"], ([], []))
             places.append(by_id[row["provider_id"]])
             numbers.append([row[name] for name in ClassColumns.NAMES])
-        for name, (places, numbers) in found.items():
+        for name, (places, numbers) in by_class.items():
             if name not in self.classes:
                 self.classes[name] = ClassColumns(len(self.alive))
             self.classes[name].set(places, numbers)
@@ -260,7 +261,7 @@ _SHARED: WeakKeyDictionary[Store, PlacementSnapshot] = WeakKeyDictionary()
 
 def snapshot_of(store: Store) -> PlacementSnapshot:
     """The one snapshot of this database in this process: the scheduler and the API look at the same."""
-    found = _SHARED.get(store)
-    if found is None:
-        found = _SHARED[store] = PlacementSnapshot()
-    return found
+    snapshot = _SHARED.get(store)
+    if snapshot is None:
+        snapshot = _SHARED[store] = PlacementSnapshot()
+    return snapshot

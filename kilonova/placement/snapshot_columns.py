@@ -13,8 +13,8 @@ Places = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 Bits = NDArray[np.uint8]  # one bit per provider, the first one lowest
 
-SPARSE = 512  # a name that fewer than one provider in so many has costs less as a set of places than as bits
-ONE_BY_ONE = 16  # fewer than so many places are not worth numpy
+SPARSE = 512  # a name that fewer than one provider in 512 has costs less as a set of places than as bits
+ONE_BY_ONE = 16  # below this number of places numpy does not pay
 
 
 class ClassColumns:
@@ -108,21 +108,21 @@ class NameColumns:
 
     def any_of(self, names: Iterable[str]) -> Bits:
         """A new column: the places that have at least one of the names."""
-        found: Bits = np.zeros(_bytes(self.rows), dtype=np.uint8)
+        bits: Bits = np.zeros(_bytes(self.rows), dtype=np.uint8)
         for name in names:
             column = self._columns.get(name)
             if isinstance(column, set):
                 for at in column:
-                    found[at >> 3] |= 1 << (at & 7)
+                    bits[at >> 3] |= 1 << (at & 7)
             elif column is not None:
-                found |= column
-        return found
+                bits |= column
+        return bits
 
     def places(self, name: str) -> list[int]:
         column = self._columns.get(name, ())
         if isinstance(column, np.ndarray):
-            found: list[int] = np.flatnonzero(unpacked(column, self.rows)).tolist()
-            return found
+            positions: list[int] = np.flatnonzero(unpacked(column, self.rows)).tolist()
+            return positions
         return sorted(column)
 
     def copy(self) -> NameColumns:

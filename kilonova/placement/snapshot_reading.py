@@ -92,7 +92,7 @@ READ_INVENTORIES = Sql(
     .join(resource_classes, resource_classes.c.id == inventories.c.class_id)
     .where(resource_providers.c.mark >= _SINCE)
 )
-# One that was made again under the same uuid is not gone, whichever of the two marks is higher.
+# One that was created again under the same uuid is not gone, whichever of the two marks is higher.
 READ_REMOVED = Sql(
     select(removed_providers.c.uuid).where(
         removed_providers.c.mark >= _SINCE,
@@ -127,9 +127,9 @@ def _id(row: Row) -> int:
 
 
 async def read_changes(store: Store, since: int) -> SnapshotChanges:
-    asked = await store.ask(IS_NEWS, since=since) if since else None
-    if asked is not None and not asked["news"]:
-        return SnapshotChanges(asked["watermark"], (), (), ())
+    news = await store.ask(IS_NEWS, since=since) if since else None
+    if news is not None and not news["news"]:
+        return SnapshotChanges(news["watermark"], (), (), ())
 
     async def body(tx: Tx) -> SnapshotChanges:
         before = await tx.one(READ_WATERMARK)  # first: what commits after it is read now or the next time

@@ -29,9 +29,9 @@ class Trees:
     def reached(self, at: int) -> Places:
         """The roots of all trees that have a provider in an aggregate of this sharing one; its own among them, unless
         it is in no aggregate."""
-        found = self._reached.get(at)
-        if found is None:
+        roots = self._reached.get(at)
+        if roots is None:
             snapshot = self._snapshot
             together = snapshot.truths(snapshot.in_aggregate.any_of(snapshot.aggregates[at]))
-            found = self._reached[at] = np.unique(self._root[together])
-        return found
+            roots = self._reached[at] = np.unique(self._root[together])
+        return roots

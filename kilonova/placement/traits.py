@@ -17,11 +17,11 @@ from kilonova.store.statements import Sql, in_list
 from kilonova.world import Store, Tx
 
 DISABLED = "COMPUTE_STATUS_DISABLED"
-REPORTED = ("COMPUTE_", "HW_ARCH_")  # how the names begin that only a host's driver speaks for
+REPORTED = ("COMPUTE_", "HW_ARCH_")  # prefixes of the names that only a host's driver sets
 REPORTED_BY_SOME = ("HW_CPU_X86_", "CUSTOM_KILONOVA_")  # the same, of a driver that reports one of these
 READ_ALL = Sql(select(traits.c.name))
 READ_IDS = Sql(select(traits.c.id, traits.c.name).where(in_list(traits.c.name, "names")))
-# Nobody deletes a trait while somebody else is about to give it to a provider.
+# Locked so that no trait is deleted while another transaction is about to give it to a provider.
 SHARE = Sql(select(traits.c.id).where(in_list(traits.c.name, "names")).order_by(traits.c.id).with_for_update(read=True))
 LOCK = Sql(select(traits.c.id).where(traits.c.name == bindparam("name")).with_for_update())
 INSERT = Sql(insert_unless_there(traits).values(name=bindparam("name")).on_conflict_do_nothing())
@@ -53,14 +53,14 @@ TAKE = Sql(
 
 
 async def trait_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
-    """Return the ids of existing names: standard, or made before. They stay until this transaction ends."""
+    """Return the ids of existing names: standard, or created before. They stay until this transaction ends."""
     wanted = sorted(set(names))
     if unknown := await unknown_traits(tx, wanted):
         raise Refused("unknown_trait", f"No such trait {', '.join(unknown)[:300]}")
     ids = await _ids(tx, wanted)
     if missing := [name for name in wanted if name not in ids]:
         await tx.many(INSERT, [{"name": name} for name in missing])
-        ids = await _ids(tx, wanted)  # somebody else may have inserted them first
+        ids = await _ids(tx, wanted)  # another transaction may have inserted them first
     if len(await tx.all(SHARE, names=wanted)) < len(wanted):
         raise Conflict("a trait was deleted concurrently")
     return ids
@@ -177,7 +177,7 @@ async def set_traits(store: Store, uuid: str, generation: int | None, names: Seq
     """Exactly these. Returns the provider's generation, which is raised when something changes."""
 
     async def body(tx: Tx) -> int:
-        await providers.find(tx, uuid)  # an unknown provider is told before an unknown trait
+        await providers.find(tx, uuid)  # an unknown provider is reported before an unknown trait
         ids = await trait_ids(tx, names)
         provider = await providers.lock(tx, uuid, generation)
         before = {row["id"] for row in await tx.all(READ_OF_PROVIDER, provider=provider.id)}

@@ -51,15 +51,15 @@ SET_ROOT = Sql(
 async def lock_trees(tx: Tx, uuids: Sequence[str]) -> None:
     """Lock every provider of the trees of these. Afterwards none can be added: that locks the parent first.
 
-    Looked at again until nothing is new: a child may have come, or a tree may have moved, while we waited.
+    Read again until nothing is new: a child may have been added, or a tree moved, while we waited.
     """
     before: set[tuple[int, int]] = set()
     while True:
         roots = sorted({row["root_id"] for row in await tx.all(READ_ROOTS, uuids=list(uuids))})
-        found = {(row["id"], row["root_id"]) for row in await tx.all(LOCK_TREES, roots=roots)}
-        if found == before:
+        locked = {(row["id"], row["root_id"]) for row in await tx.all(LOCK_TREES, roots=roots)}
+        if locked == before:
             return
-        before = found
+        before = locked
 
 
 async def put_below(tx: Tx, provider: int, parent: NewParent, *, may_move: bool) -> None:
@@ -71,7 +71,7 @@ async def put_below(tx: Tx, provider: int, parent: NewParent, *, may_move: bool)
             return
         if not may_move:
             raise _refused("un-parenting a provider is not currently allowed.")
-        await _place(tx, provider, None, provider, parents)
+        await _set_parent(tx, provider, None, provider, parents)
         return
     above = await tx.one(READ_PARENT, uuid=parent)
     if above is None:
@@ -82,7 +82,7 @@ async def put_below(tx: Tx, provider: int, parent: NewParent, *, may_move: bool)
         raise _refused("re-parenting a provider is not currently allowed.")
     if above["id"] in below(provider, parents):
         raise _refused("creating loop in the provider tree is not allowed.")
-    await _place(tx, provider, above["id"], above["root_id"], parents)
+    await _set_parent(tx, provider, above["id"], above["root_id"], parents)
 
 
 def below(provider: int, parents: dict[int, int | None]) -> set[int]:
@@ -90,12 +90,12 @@ def below(provider: int, parents: dict[int, int | None]) -> set[int]:
     children: dict[int | None, list[int]] = {}
     for child, parent in parents.items():
         children.setdefault(parent, []).append(child)
-    found, waiting = set[int](), [provider]
+    descendants, waiting = set[int](), [provider]
     while waiting:
         one = waiting.pop()
-        found.add(one)
+        descendants.add(one)
         waiting += children.get(one, [])
-    return found
+    return descendants
 
 
 def no_parent(uuid: str) -> Refused:
@@ -106,7 +106,7 @@ def _refused(why: str) -> Refused:
     return Refused("bad_parent", why)
 
 
-async def _place(tx: Tx, provider: int, parent: int | None, root: int, parents: dict[int, int | None]) -> None:
+async def _set_parent(tx: Tx, provider: int, parent: int | None, root: int, parents: dict[int, int | None]) -> None:
     ids = sorted(below(provider, parents))
     await tx.run(SET_PARENT, provider=provider, new_parent=parent)
     await tx.run(SET_ROOT, ids=ids, new_root=root, mark=await tx.mark(), updated_at=await tx.now())

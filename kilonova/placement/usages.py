@@ -13,7 +13,7 @@ from kilonova.schema.tables.placement import allocations, consumer_types, consum
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Store, Tx
 
-ALL = "all"  # asked for as a type: everything in one
+ALL = "all"  # as a requested type: the sum over all types
 
 _OF_PROJECT = and_(
     consumers.c.project_id == bindparam("project"),
@@ -55,10 +55,10 @@ async def of_project(store: Store, project: str, user: str = "") -> dict[str, Us
         return await tx.all(SUM, project=project, user=user), await tx.all(COUNT, project=project, user=user)
 
     sums, counts = await store.read(body)
-    found = {row["type_name"] or UNKNOWN: Usage(row["consumers"]) for row in counts}
+    usages = {row["type_name"] or UNKNOWN: Usage(row["consumers"]) for row in counts}
     for row in sums:
-        found[row["type_name"] or UNKNOWN].add(row["name"], row["used"])
-    return found
+        usages[row["type_name"] or UNKNOWN].add(row["name"], row["used"])
+    return usages
 
 
 def together(usages: dict[str, Usage]) -> Usage:

@@ -24,7 +24,7 @@ ANY = -1  # the generation of clients that do not compare it (before 1.28)
 Wanted = Mapping[str, Mapping[str, int]]  # provider: class: amount
 
 
-class Wish(msgspec.Struct, frozen=True):
+class AllocationRequest(msgspec.Struct, frozen=True):
     """The requested allocations of one consumer."""
 
     consumer: str
@@ -35,15 +35,15 @@ class Wish(msgspec.Struct, frozen=True):
     type: str | None = None  # None: as it is
 
 
-async def replace(store: Store, wishes: Sequence[Wish], who: str) -> None:
+async def replace(store: Store, requests: Sequence[AllocationRequest], who: str) -> None:
     async def body(tx: Tx) -> None:
-        await write(tx, wishes, Origin("allocate", who=who))
+        await write(tx, requests, Origin("allocate", who=who))
 
     await write_patiently(store, body)
 
 
 async def write_patiently(store: Store, body: Body[None]) -> None:
-    """Again when somebody else was faster: the next look sees what they did."""
+    """Retry after a concurrent change: the next attempt reads its result."""
     for left in reversed(range(TRIES)):
         try:
             await store.write(body)
@@ -62,44 +62,44 @@ async def drop(store: Store, consumer: str, who: str) -> bool:
         own = held.held_by(CONSUMER)
         if not own:
             return False
-        kept = {key: amount for key, amount in held.rows.items() if key not in own}
-        change = ConsumerChange(consumer, kept, held.project, held.user, held.type_id)
+        others = {key: amount for key, amount in held.rows.items() if key not in own}
+        change = ConsumerChange(consumer, others, held.project, held.user, held.type_id)
         await ledger.apply(tx, holdings, [change], raising=(), origin=Origin("deallocate", who=who))
         return True
 
     return await store.write(body)
 
 
-async def write(tx: Tx, wishes: Sequence[Wish], origin: Origin) -> None:
+async def write(tx: Tx, requests: Sequence[AllocationRequest], origin: Origin) -> None:
     """Write allocations in the caller's transaction. As in Placement, the generation of the providers that a consumer
     is given is raised, or of those that it had if it is given nothing; those that it merely leaves are only marked."""
-    holdings = await ledger.lock(tx, [wish.consumer for wish in wishes])
-    for wish in wishes:
-        _check_generation(wish, holdings[wish.consumer])
-    capacities = await read_capacities(tx, sorted({provider for wish in wishes for provider in wish.wanted}))
-    types = await consumers.type_ids(tx, [wish.type for wish in wishes if wish.type is not None])
+    holdings = await ledger.lock(tx, [request.consumer for request in requests])
+    for request in requests:
+        _check_generation(request, holdings[request.consumer])
+    capacities = await read_capacities(tx, sorted({provider for request in requests for provider in request.wanted}))
+    types = await consumers.type_ids(tx, [request.type for request in requests if request.type is not None])
     changes, raising = [], set[int]()
-    for wish in wishes:
-        held = holdings[wish.consumer]
-        own = await _rows(tx, wish, capacities)
+    for request in requests:
+        held = holdings[request.consumer]
+        own = await _rows(tx, request, capacities)
         raising |= {provider for provider, _, _ in own or held.held_by(CONSUMER)}
         rows = own | {key: amount for key, amount in held.rows.items() if key[2] != CONSUMER}
-        type_id = held.type_id if wish.type is None else types[wish.type]
-        changes.append(ConsumerChange(wish.consumer, rows, wish.project, wish.user, type_id))
+        type_id = held.type_id if request.type is None else types[request.type]
+        changes.append(ConsumerChange(request.consumer, rows, request.project, request.user, type_id))
     await ledger.apply(tx, holdings, changes, raising=raising, origin=origin)
 
 
-def _check_generation(wish: Wish, held: Holding) -> None:
+def _check_generation(request: AllocationRequest, held: Holding) -> None:
     expected = held.generation if held.exists else None
-    if wish.generation not in (ANY, expected):
+    if request.generation not in (ANY, expected):
         shown = "null" if expected is None else expected
-        text = f"consumer generation conflict - expected {shown} but got {wish.generation}"
+        text = f"consumer generation conflict - expected {shown} but got {request.generation}"
         raise Refused("generation_conflict", text)
 
 
-async def _rows(tx: Tx, wish: Wish, capacities: Mapping[str, ProviderCapacity]) -> Rows:
+async def _rows(tx: Tx, request: AllocationRequest, capacities: Mapping[str, ProviderCapacity]) -> Rows:
     rows: Rows = {}
-    for uuid, amounts in wish.wanted.items():
+    for uuid, amounts in request.wanted.items():
         capacity = capacities.get(uuid)
         if capacity is None:
             text = f"Allocation for resource provider '{uuid}' that does not exist."

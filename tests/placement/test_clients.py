@@ -15,7 +15,7 @@ from kilonova.placement.names import is_custom, is_standard_trait, unknown_class
 from kilonova.placement.refusals import OverCapacity
 from kilonova.placement.reshape import reshape
 from kilonova.placement.usages import Usage
-from kilonova.placement.writing import ANY, Wish
+from kilonova.placement.writing import ANY, AllocationRequest
 from kilonova.store.postgres import PostgresStore
 from kilonova.world import Tx
 from tests.placement.books import PROVIDERS, SMALL, Books, provider_of
@@ -24,12 +24,12 @@ Run = Callable[[Any], None]
 PAUSE = 0.2  # seconds; enough for somebody to come to a lock and wait there
 
 
-def wish(consumer: str, host: str = "", generation: int | None = ANY, **resources: int) -> Wish:
+def wish(consumer: str, host: str = "", generation: int | None = ANY, **resources: int) -> AllocationRequest:
     wanted: Mapping[str, Mapping[str, int]] = {provider_of(host): resources} if resources else {}
-    return Wish(consumer, wanted, "demo", "alice", generation)
+    return AllocationRequest(consumer, wanted, "demo", "alice", generation)
 
 
-async def write(books: Books, *wishes: Wish) -> None:
+async def write(books: Books, *wishes: AllocationRequest) -> None:
     await writing.replace(books.store, wishes, "alice")
 
 
@@ -221,8 +221,10 @@ def test_every_write_marks_its_provider(run: Run) -> None:
 def test_what_is_held_and_used_is_told(run: Run) -> None:
     async def story(books: Books) -> None:
         await books.hosts("a", "b")
-        typed = Wish("s1", {provider_of("a"): {"VCPU": 2}, provider_of("b"): {"DISK_GB": 5}}, "p", "u", None, "SERVER")
-        await write(books, typed, Wish("s2", {provider_of("a"): {"VCPU": 1}}, "p", "v", None))
+        typed = AllocationRequest(
+            "s1", {provider_of("a"): {"VCPU": 2}, provider_of("b"): {"DISK_GB": 5}}, "p", "u", None, "SERVER"
+        )
+        await write(books, typed, AllocationRequest("s2", {provider_of("a"): {"VCPU": 1}}, "p", "v", None))
         consumer, rows = await reading.of_consumer(books.store, "s1")
         assert consumer is not None and (consumer.type_name, consumer.project_id, consumer.generation) == (
             "SERVER",

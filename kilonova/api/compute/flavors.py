@@ -16,6 +16,9 @@ from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
+from kilonova.records.access import USABLE
+from kilonova.records.kinds import Order
+from kilonova.records.query import AT_LEAST, EQUAL, Condition, Query
 from kilonova.services.compute.flavors import FlavorRecord, NewFlavor
 
 MANAGE = "os_compute_api:os-flavor-manage:"
@@ -113,55 +116,34 @@ def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) 
 
 
 async def _page(call: Call) -> tuple[Sequence[FlavorRecord], int]:
-    """There are tens of flavors, not thousands: all that the caller may see are read, and sorted here."""
-    limit, marker = limit_of(call), call.query.get("marker")
-    wanted = _filter(call)
-    visible = await call.service.flavors.all(caller=call.caller)
-    name = forms.SORT_KEYS[call.query.get("sort_key") or "flavorid"]
-    ordered = sorted(visible, key=lambda flavor: _key(flavor, name), reverse=call.query.get("sort_dir") == "desc")
-    if marker is not None:
-        at = next((n for n, flavor in enumerate(ordered) if flavor.id == marker), None)
-        if at is None:
-            raise Refused(400, f"marker [{marker[:255]}] not found")
-        ordered = ordered[at + 1 :]
-    return [flavor for flavor in ordered if wanted(flavor)][:limit], limit
+    limit, descending = limit_of(call), call.query.get("sort_dir") == "desc"
+    by = forms.SORT_KEYS[call.query.get("sort_key") or "flavorid"] or "number"
+    query = Query(_conditions(call), (Order(by, descending),), limit, marker=call.query.get("marker"))
+    if not call.at(2, 102) or not call.query.get("name"):
+        return await call.service.flavors.list_(call.caller, query), limit
+    fits = matcher(call.query["name"], "name")  # a pattern, which SQL does not know: the page is cut here
+    found = await call.service.flavors.list_(call.caller, query._replace(limit=-1))
+    return [flavor for flavor in found if fits(flavor.name)][:limit], limit
 
 
-def _key(flavor: FlavorRecord, name: str) -> tuple[Any, ...]:
-    value = getattr(flavor, name) if name else None
-    return (value is not None, value if value is not None else 0, flavor.number)
-
-
-def _filter(call: Call) -> Any:
-    public = _public(call)
-    least_ram, least_disk = _least(call, "minRam"), _least(call, "minDisk")
-    by_name = matcher(call.query["name"], "name") if call.at(2, 102) and call.query.get("name") else None
-
-    def wanted(flavor: FlavorRecord) -> bool:
-        of_kind = {None: True, True: flavor.is_public or flavor.granted, False: not flavor.is_public}
-        fits = flavor.memory_mb >= least_ram and flavor.disk_gb >= least_disk
-        return of_kind[public] and fits and (by_name is None or by_name(flavor.name))
-
-    return wanted
-
-
-def _public(call: Call) -> bool | None:
-    """None: all of them. Only an administrator may ask for those that others may not use."""
+def _conditions(call: Call) -> tuple[Condition, ...]:
+    least = (_least(call, "minRam", "memory_mb"), _least(call, "minDisk", "disk_gb"))
     given = call.query.get("is_public")
-    if given is None or not call.caller.is_admin:
-        return True
+    if given is None or not call.caller.is_admin:  # only an administrator may ask for those that others may not use
+        return (*least, Condition(USABLE, EQUAL, ()))
     if given.lower() == "none":
-        return None
+        return least
     if not is_true(given) and given.lower() not in FALSE_WORDS:
         raise Refused(400, f"Invalid is_public filter [{given[:80]}]")
-    return is_true(given)
+    return (*least, Condition(USABLE, EQUAL, ()) if is_true(given) else Condition("is_public", EQUAL, 0))
 
 
-def _least(call: Call, name: str) -> int:
+def _least(call: Call, name: str, column: str) -> Condition:
     given = call.query.get(name, "0")
     if not given.isascii() or not given.removeprefix("-").isdigit() or len(given) > 20:
         raise Refused(400, f"Invalid {name} filter [{given[:80]}]")
-    return int(given)
+    number = int(given)
+    return Condition(column, AT_LEAST, max(number, 0)) if number <= MAX_INT else Condition("id", EQUAL, "")
 
 
 def _number(wish: Mapping[str, int | float | str], key: str, least: int = 0) -> int:

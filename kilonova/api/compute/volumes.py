@@ -12,15 +12,15 @@ from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.words import is_true
+from kilonova.records.query import Query
 from kilonova.services.volume.creating import NewVolume
-from kilonova.services.volume.listing import VolumeQuery
 from kilonova.services.volume.volume import ATTACHED, Snapshot, Volume
 
 RULE = "os_compute_api:os-volumes:"
 
 
 async def list_volumes(call: Call) -> Response:
-    found, _ = await call.service.volumes.volumes.list_(_wanted(call))
+    found, _ = await call.service.volumes.volumes.list_(*_page(call))
     return answer({"volumes": [_volume(one) for one in found]})
 
 
@@ -49,7 +49,7 @@ async def delete_volume(call: Call) -> Response:
 
 
 async def list_snapshots(call: Call) -> Response:
-    found, _ = await call.service.volumes.snapshots.list_(_wanted(call))
+    found, _ = await call.service.volumes.snapshots.list_(*_page(call))
     return answer({"snapshots": [_snapshot(one) for one in found]})
 
 
@@ -76,9 +76,9 @@ async def delete_snapshot(call: Call) -> Response:
     return nothing(202)
 
 
-def _wanted(call: Call) -> VolumeQuery:
-    """Return the filter for the caller's own project, also for an administrator."""
-    return VolumeQuery(call.caller.project_id, limit=limit_of(call), offset=int(call.query.get("offset", 0)))
+def _page(call: Call) -> tuple[str, Query]:
+    """Return a page of the caller's own project, also for an administrator."""
+    return call.caller.project_id, Query(limit=limit_of(call), offset=int(call.query.get("offset", 0)))
 
 
 def _volume(volume: Volume) -> dict[str, Content]:

@@ -18,7 +18,7 @@ from kilonova.domain.errors import Refused
 from kilonova.placement import reading, writing
 from kilonova.placement.consumers import NOBODY, UNKNOWN
 from kilonova.placement.refusals import ClaimRefused
-from kilonova.placement.writing import ANY, Wish
+from kilonova.placement.writing import ANY, AllocationRequest
 from kilonova.world import Row
 
 AS_OBJECT, WITH_GENERATION, WITH_TYPE = (1, 12), (1, 28), (1, 38)
@@ -68,16 +68,16 @@ async def replace(call: Call) -> Response:
     consumer = call.path["consumer"]
     if not is_uuid(consumer):
         raise Refused(400, f"Malformed consumer_uuid: {consumer[:300]}")
-    return await _write(call, [wish(call, str(UUID(consumer)), call.body)])
+    return await _write(call, [allocation_request(call, str(UUID(consumer)), call.body)])
 
 
 async def replace_many(call: Call) -> Response:
-    return await _write(call, [wish(call, consumer, body) for consumer, body in call.body.items()])
+    return await _write(call, [allocation_request(call, consumer, body) for consumer, body in call.body.items()])
 
 
-async def _write(call: Call, wishes: list[Wish]) -> Response:
+async def _write(call: Call, requests: list[AllocationRequest]) -> Response:
     try:
-        await writing.replace(call.db.placement, wishes, call.caller.user_id)
+        await writing.replace(call.db.placement, requests, call.caller.user_id)
     except ClaimRefused as why:
         raise refused(why) from None
     return nothing()
@@ -90,7 +90,7 @@ async def delete(call: Call) -> Response:
     return nothing()
 
 
-def wish(call: Call, consumer: str, body: Mapping[str, Any]) -> Wish:
+def allocation_request(call: Call, consumer: str, body: Mapping[str, Any]) -> AllocationRequest:
     allocations = body["allocations"]
     if isinstance(allocations, list):  # before 1.12
         wanted = {each["resource_provider"]["uuid"]: _whole(each["resources"]) for each in allocations}
@@ -98,7 +98,7 @@ def wish(call: Call, consumer: str, body: Mapping[str, Any]) -> Wish:
         wanted = {provider: _whole(each["resources"]) for provider, each in allocations.items()}
     generation = body["consumer_generation"] if call.version >= WITH_GENERATION else ANY
     project, user = body.get("project_id", NOBODY), body.get("user_id", NOBODY)
-    return Wish(consumer, wanted, project, user, generation, body.get("consumer_type"))
+    return AllocationRequest(consumer, wanted, project, user, generation, body.get("consumer_type"))
 
 
 def _whole(resources: dict[str, int]) -> dict[str, int]:

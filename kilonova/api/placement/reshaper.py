@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, nothing
 from kilonova.api.placement import forms, inventories
 from kilonova.api.placement.allocation_forms import BY_CONSUMER
-from kilonova.api.placement.allocations import refused, wish
+from kilonova.api.placement.allocations import allocation_request, refused
 from kilonova.api.routes import Route
 from kilonova.placement.refusals import ClaimRefused
 from kilonova.placement.reshape import reshape
@@ -28,9 +28,9 @@ async def change(call: Call) -> Response:
         uuid: (each["resource_provider_generation"], inventories.offered_all(each["inventories"], uuid, call.version))
         for uuid, each in body["inventories"].items()
     }
-    wishes = [wish(call, consumer, each) for consumer, each in body["allocations"].items()]
+    requests = [allocation_request(call, consumer, each) for consumer, each in body["allocations"].items()]
     try:
-        await reshape(call.db.placement, shapes, wishes, call.caller.user_id)
+        await reshape(call.db.placement, shapes, requests, call.caller.user_id)
     except ClaimRefused as why:
         raise refused(why) from None
     return nothing()

@@ -13,14 +13,14 @@ from kilonova.placement.snapshot_columns import NameColumns
 
 def all_of(columns: NameColumns, required: Iterable[Names], forbidden: Names = frozenset()) -> Bits | None:
     """Return the places with one name of each set and none of the forbidden ones; None: no condition."""
-    found: Bits | None = None
+    matches: Bits | None = None
     for names in required:
         bits = columns.any_of(names)
-        found = bits if found is None else np.bitwise_and(found, bits, out=found)
+        matches = bits if matches is None else np.bitwise_and(matches, bits, out=matches)
     if forbidden:
         allowed = ~columns.any_of(forbidden)
-        found = allowed if found is None else np.bitwise_and(found, allowed, out=found)
-    return found
+        matches = allowed if matches is None else np.bitwise_and(matches, allowed, out=matches)
+    return matches
 
 
 def both(one: Bits | None, other: Bits | None) -> Bits | None:
@@ -61,11 +61,11 @@ def in_tree(snapshot: PlacementSnapshot, uuid: str) -> Bools:
     at = snapshot.index.get(uuid)
     if at is None:
         return np.zeros(snapshot.rows, dtype=np.bool_)
-    found: Bools = snapshot.root[: snapshot.rows] == snapshot.root[at]
-    return found
+    in_same_tree: Bools = snapshot.root[: snapshot.rows] == snapshot.root[at]
+    return in_same_tree
 
 
 def roots(snapshot: PlacementSnapshot, required: Names, forbidden: Names) -> Bools | None:
-    """Places that may be the root of a candidate's tree; None: any. What it says of other places is never asked."""
+    """Places that may be the root of a candidate's tree; None: any. The values at other places have no meaning."""
     bits = all_of(snapshot.with_trait, [frozenset([name]) for name in required], forbidden)
     return None if bits is None else snapshot.truths(bits)

@@ -23,7 +23,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class CandidateQuery:
     groups: tuple[Group, ...]
     isolate: bool = False  # groups with a suffix take different providers
     root_required: Names = frozenset()
@@ -38,7 +38,7 @@ class Options:
     """Options, by the names of Placement's configuration."""
 
     randomize_allocation_candidates: bool = False
-    max_allocation_candidates: int = -1  # found at all, before the limit; -1: as many as there are
+    max_allocation_candidates: int = -1  # searched for at most, before the limit; -1: all
     allocation_candidates_generation_strategy: str = "depth-first"
 
     @property

@@ -1,4 +1,4 @@
-"""The search: providers that stand alone are judged all at once; trees are narrowed to those that can match, then
+"""The search: providers without a tree are judged all at once; trees are narrowed to those that can match, then
 combined one by one."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from kilonova.placement.candidates import conditions
 from kilonova.placement.candidates.combine import Candidate, Combiner
-from kilonova.placement.candidates.query import Group, Options, Query
+from kilonova.placement.candidates.query import CandidateQuery, Group, Options
 from kilonova.placement.candidates.seats import Seat, seats_of, viable
 from kilonova.placement.snapshot import Bools, Ints, PlacementSnapshot
 
@@ -22,7 +22,7 @@ BLOCK = 8192  # what is looked at in one go stays in the processor's cache
 
 
 class Alone(Sequence[Candidate]):
-    """Candidates of one provider each, made when looked at: a thousand of them are no more than a list of places."""
+    """Candidates of one provider each, created when read: a thousand of them cost no more than a list of places."""
 
     def __init__(self, group: Group, places: list[int]) -> None:
         self.suffix = group.suffix
@@ -46,7 +46,7 @@ class SearchResult(NamedTuple):
     summaries: list[int]  # places of the providers that a summary is given of
 
 
-def find(snapshot: PlacementSnapshot, query: Query, options: Options, chance: random.Random) -> SearchResult:
+def find(snapshot: PlacementSnapshot, query: CandidateQuery, options: Options, chance: random.Random) -> SearchResult:
     """The order is the providers' in the snapshot, unless the options say otherwise."""
     roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
     handled: Bools | None = None
@@ -58,24 +58,24 @@ def find(snapshot: PlacementSnapshot, query: Query, options: Options, chance: ra
             places = _limited(_bounded(alone, options), query.limit, options, chance)
             return SearchResult(Alone(query.groups[0], places), places)
     seats = list(chain.from_iterable(seats_of(snapshot, group, roots, handled) for group in query.groups))
-    found = _distinct(_tree_by_tree(snapshot, query, seats, alone, round_robin=options.round_robin))
+    distinct = _distinct(_tree_by_tree(snapshot, query, seats, alone, round_robin=options.round_robin))
     if snapshot.trees.nested and not query.nested:
-        return _without_trees(snapshot, query, list(_bounded(found, options)), options, chance)
-    candidates = _limited(_bounded(found, options), query.limit, options, chance)
+        return _without_trees(snapshot, query, list(_bounded(distinct, options)), options, chance)
+    candidates = _limited(_bounded(distinct, options), query.limit, options, chance)
     return SearchResult(candidates, _whole_trees(snapshot, candidates))
 
 
-def standing_alone(snapshot: PlacementSnapshot, query: Query) -> Bools:
-    """Places that can only answer by themselves: one look at their own numbers tells all of them at once."""
+def standing_alone(snapshot: PlacementSnapshot, query: CandidateQuery) -> Bools:
+    """Return the places of providers without a tree that fit, compared with their own numbers all at once."""
     if len(query.groups) == 1 and not query.groups[0].suffix:
         return _standing_alone(snapshot, query.groups[0])
     return np.zeros(snapshot.rows, dtype=np.bool_)
 
 
 def in_trees(
-    snapshot: PlacementSnapshot, query: Query, among: Bools, handled: Bools
+    snapshot: PlacementSnapshot, query: CandidateQuery, among: Bools, handled: Bools
 ) -> Iterator[tuple[int, Iterator[Candidate]]]:
-    """Candidates by the root of their tree, for the roots `among` that are not `handled`; found when looked at."""
+    """Candidates by the root of their tree, for the roots `among` that are not `handled`; searched lazily."""
     roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
     roots = among if roots is None else roots & among
     alone = handled if len(query.groups) == 1 and not query.groups[0].suffix else None
@@ -98,41 +98,45 @@ def matching(snapshot: PlacementSnapshot, group: Group, uuid: str | None = None)
 
 
 def _without_trees(
-    snapshot: PlacementSnapshot, query: Query, everything: list[Candidate], options: Options, chance: random.Random
+    snapshot: PlacementSnapshot,
+    query: CandidateQuery,
+    everything: list[Candidate],
+    options: Options,
+    chance: random.Random,
 ) -> SearchResult:
     """Return, for clients without trees, only candidates with one provider of each tree, and summaries of these.
     As in the original, a limit keeps the summaries of all candidates in the trees that remain."""
     root = snapshot.root
-    found = [
+    single = [
         candidate
         for candidate in everything
         if len({int(root[at]) for at in candidate.allocations}) == len(candidate.allocations)
     ]
-    kept = _limited(found, query.limit, options, chance)
-    roots = {int(root[at]) for candidate in kept for at in candidate.allocations}
-    places = sorted({at for candidate in found for at in candidate.allocations})
-    return SearchResult(kept, [at for at in places if int(root[at]) in roots])
+    candidates = _limited(single, query.limit, options, chance)
+    roots = {int(root[at]) for candidate in candidates for at in candidate.allocations}
+    places = sorted({at for candidate in single for at in candidate.allocations})
+    return SearchResult(candidates, [at for at in places if int(root[at]) in roots])
 
 
-def _bounded(found: Iterable[T], options: Options) -> Iterator[T]:
+def _bounded(candidates: Iterable[T], options: Options) -> Iterator[T]:
     most = options.max_allocation_candidates
-    return islice(found, most if most > 0 else None)
+    return islice(candidates, most if most > 0 else None)
 
 
-def _limited(found: Iterable[T], limit: int | None, options: Options, chance: random.Random) -> list[T]:
+def _limited(candidates: Iterable[T], limit: int | None, options: Options, chance: random.Random) -> list[T]:
     if not options.randomize_allocation_candidates:
-        return list(islice(found, limit))
-    everything = list(found)
+        return list(islice(candidates, limit))
+    everything = list(candidates)
     return chance.sample(everything, len(everything) if limit is None else min(limit, len(everything)))
 
 
 def _standing_alone(snapshot: PlacementSnapshot, group: Group) -> Bools:
     """Return the providers that are a tree alone, and that no provider shares any requested class with."""
-    found = snapshot.trees.single.copy()
+    alone = snapshot.trees.single.copy()
     for at in snapshot.trees.sharing:
         if any(name in snapshot.classes and snapshot.classes[name].has(at) for name in group.resources):
-            found[snapshot.trees.reached(at)] = False
-    return found
+            alone[snapshot.trees.reached(at)] = False
+    return alone
 
 
 def _fitting_alone(snapshot: PlacementSnapshot, group: Group, roots: Bools | None, handled: Bools) -> Iterator[int]:
@@ -151,7 +155,7 @@ def _fitting_alone(snapshot: PlacementSnapshot, group: Group, roots: Bools | Non
 
 
 def _tree_by_tree(
-    snapshot: PlacementSnapshot, query: Query, seats: list[Seat], alone: Iterable[int], *, round_robin: bool
+    snapshot: PlacementSnapshot, query: CandidateQuery, seats: list[Seat], alone: Iterable[int], *, round_robin: bool
 ) -> Iterator[Candidate]:
     anchors = viable(snapshot, seats)
     combiner = Combiner(snapshot, query, seats)
@@ -185,16 +189,16 @@ def _by_turns(each: Sequence[Iterator[T]]) -> Iterator[T]:
     while waiting:
         left = []
         for one in waiting:
-            for found in islice(one, 1):
-                yield found
+            for item in islice(one, 1):
+                yield item
                 left.append(one)
         waiting = left
 
 
-def _distinct(found: Iterable[Candidate]) -> Iterator[Candidate]:
+def _distinct(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
     """A sharing provider alone may be a candidate in each tree that it reaches."""
     seen = set()
-    for candidate in found:
+    for candidate in candidates:
         key = candidate.key
         if key not in seen:
             seen.add(key)
@@ -209,5 +213,5 @@ def _whole_trees(snapshot: PlacementSnapshot, candidates: Sequence[Candidate]) -
     truths: Bools = np.zeros(snapshot.rows, dtype=np.bool_)
     truths[snapshot.root[used]] = True
     truths = truths[snapshot.root[: snapshot.rows]] & snapshot.alive[: snapshot.rows]
-    found: list[int] = np.flatnonzero(truths).tolist()
-    return found
+    positions: list[int] = np.flatnonzero(truths).tolist()
+    return positions

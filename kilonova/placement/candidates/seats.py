@@ -33,7 +33,7 @@ class Seat:
 def seats_of(
     snapshot: PlacementSnapshot, group: Group, roots: Bools | None, handled: Bools | None = None
 ) -> list[Seat]:
-    """`roots`: the only trees that count. `handled`: places that are asked about elsewhere."""
+    """`roots`: the only trees that count. `handled`: places that another search covers."""
     if group.suffix:
         return [_one_seat(snapshot, group, roots)]
     return _seat_per_class(snapshot, group, roots, handled)
@@ -114,16 +114,16 @@ def _seat(group: Group, resources: Mapping[str, int], anchors: Places, places: P
 
 
 def viable(snapshot: PlacementSnapshot, seats: list[Seat]) -> Places:
-    """Anchors that have somebody for each seat, and for each trait that their group must have together."""
-    found: Bools = np.ones(snapshot.rows, dtype=np.bool_)
+    """Return the anchors that have a provider for each seat, and for each trait that their group must have together."""
+    anchors: Bools = np.ones(snapshot.rows, dtype=np.bool_)
     for seat in seats:
-        found &= _truths(snapshot, seat.anchors)
+        anchors &= _truths(snapshot, seat.anchors)
     for group in {id(seat.group): seat.group for seat in seats}.values():
         own = [seat for seat in seats if seat.group is group]
         for traits in () if group.suffix else group.required:
             with_one = snapshot.truths(snapshot.with_trait.any_of(traits))
-            found &= _truths(snapshot, np.concatenate([seat.anchors[with_one[seat.places]] for seat in own]))
-    return np.flatnonzero(found).astype(np.int32)
+            anchors &= _truths(snapshot, np.concatenate([seat.anchors[with_one[seat.places]] for seat in own]))
+    return np.flatnonzero(anchors).astype(np.int32)
 
 
 def _truths(snapshot: PlacementSnapshot, places: Places) -> Bools:

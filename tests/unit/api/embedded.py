@@ -19,7 +19,7 @@ from kilonova.store.directory import DataDirectory, read_secret
 from tests.support.creates import NEWEST, create_body, flavor_body
 
 URL = "http://cloud"
-QUICK = ("DEFAULT.report_interval=0.2", "DEFAULT.service_down_time=1", "conductor.poll_seconds=0.1")
+QUICK = ("DEFAULT.report_interval=0.2", "DEFAULT.service_down_time=5", "conductor.poll_seconds=0.1")
 
 
 async def login(service: Service, user: str, password: str, project: str = "") -> str:

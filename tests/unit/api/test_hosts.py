@@ -146,6 +146,7 @@ def test_power_comes_back_with_an_agent_of_its_own() -> None:
     run(story, "simulated.hosts=1")
 
 
+@pytest.mark.slow
 def test_a_crashing_agent_is_started_again_and_completes_its_work() -> None:
     async def story(api: Api) -> None:
         for verb in ("ensure_disk", "ensure_defined", "ensure_power"):
@@ -155,6 +156,7 @@ def test_a_crashing_agent_is_started_again_and_completes_its_work() -> None:
     run(story, "simulated.hosts=1")
 
 
+@pytest.mark.slow
 def test_a_silent_host_stays_down_while_nobody_is_left_to_be_heard() -> None:
     """It was called unknown every other half second: the observer wrote less often than the judge looked."""
 

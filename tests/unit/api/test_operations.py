@@ -219,6 +219,7 @@ def test_an_idempotency_key_makes_two_requests_one() -> None:
     run(story)
 
 
+@pytest.mark.slow
 def test_cancelling_before_the_point_of_no_return_and_never_after_the_end() -> None:
     async def story(api: Api) -> None:
         server = await api.created(host="host1")

@@ -152,6 +152,7 @@ async def _is_back(api: Api) -> bool:
     return not await _is_away(api)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
 def test_the_rest_goes_on_and_what_was_begun_resumes(how: str) -> None:
     async def story(api: Api) -> None:
