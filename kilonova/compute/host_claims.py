@@ -14,7 +14,7 @@ import msgspec
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, fit
 from kilonova.world import HostMemory
 
 PREFIX = "claim/"  # of what is kept in the host's memory
@@ -35,18 +35,20 @@ class HostClaims:
     def of(self, server: str, copy: int) -> HostClaim | None:
         return self._claims.get((server, copy))
 
-    def take(self, server: str, copy: int, wish: HardwareWish | None, *, beside: int | None = None) -> HostClaim | None:
+    def take(
+        self, server: str, copy: int, requested: HardwareRequest | None, *, beside: int | None = None
+    ) -> HostClaim | None:
         """`beside`: the copy that this one replaces and never runs together with; they hold the same."""
-        if wish is None or not wish.needs_claim:
+        if requested is None or not requested.needs_claim:
             return None
         held = self.of(server, copy)
         if held is None and beside is not None:
             held = self.of(server, beside)
         if held is None:
-            found = fit(wish, self.hardware, list(self._claims.values()))
-            if isinstance(found, str):
-                raise Failed("no_hardware", f"the host's hardware does not fit: {found}", elsewhere=True)
-            held = found
+            claim = fit(requested, self.hardware, list(self._claims.values()))
+            if isinstance(claim, str):
+                raise Failed("no_hardware", f"the host's hardware does not fit: {claim}", elsewhere=True)
+            held = claim
         self._keep(server, copy, held)
         return held
 

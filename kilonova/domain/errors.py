@@ -46,7 +46,7 @@ class Failed(KilonovaError):
 
 
 class NoValidHost(Failed):
-    """No host fits. The owner sees these safe words; the numbers are in the verdicts."""
+    """No host fits. The owner sees this safe text; the numbers are in the verdicts."""
 
     def __init__(self, message: str = "No valid host was found.", details: Any = None) -> None:
         super().__init__("no_valid_host", message, final=True, details=details)
@@ -60,7 +60,7 @@ class NotKnown(Failed):
 
 
 class Conflict(KilonovaError):
-    """A compare-and-set lost: somebody else changed the row first."""
+    """A compare-and-set lost: another writer changed the row first."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ class Crowded(NoAnswer):
 
 class NotYet(KilonovaError):
     """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting. With
-    `for_answer`, also as soon as a database or a host answers again. `facts` are kept with the operation."""
+    `for_answer`, also as soon as a database or a host answers again. `facts` are stored with the operation."""
 
     def __init__(
         self, waiting_for: str, seconds: float, *, for_answer: bool = False, facts: dict[str, Any] | None = None

@@ -94,7 +94,7 @@ class NetworkAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ContentsQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A guest asked the metadata service of its host."""
+    """A guest's request to the metadata service of its host."""
 
     host: str
     session: str
@@ -128,8 +128,8 @@ def with_members(document: NetworkDocument) -> NetworkDocument:
         if not rule.remote_group:
             return rule
         is_six = rule.ethertype == "IPv6"
-        found = [one for one in document.members.get(rule.remote_group, []) if (":" in one) == is_six]
-        return msgspec.structs.replace(rule, remote_members=found)
+        members = [one for one in document.members.get(rule.remote_group, []) if (":" in one) == is_six]
+        return msgspec.structs.replace(rule, remote_members=members)
 
     return msgspec.structs.replace(document, ports=_with_rules(document.ports, full), members={})
 

@@ -12,7 +12,7 @@ from itertools import count
 import msgspec
 import numpy as np
 
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit, free_cells
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, fit, free_cells
 from kilonova.domain.pci import free_devices
 from kilonova.domain.server import flavor_from
 from kilonova.placement.snapshot import Ints
@@ -33,7 +33,7 @@ class HardwareFacts:
     likeness: int  # the same number: the same in everything above
 
 
-Judge = Callable[[HardwareFacts, HardwareWish], str | None]  # a sentence, or None when it fits
+Judge = Callable[[HardwareFacts, HardwareRequest], str | None]  # a sentence, or None when it fits
 
 
 class HardwareBook:
@@ -42,7 +42,7 @@ class HardwareBook:
         self._versions: dict[str, dict[str, int]] = {}  # by cell and host
         self._numbers = count()
         self._alike: dict[tuple[HostHardware, tuple[HostClaim, ...]], HardwareFacts] = {}
-        self._judged: dict[tuple[Judge, HardwareWish], dict[int, str | None]] = {}
+        self._judged: dict[tuple[Judge, HardwareRequest], dict[int, str | None]] = {}
 
     async def sync(self, store: Store) -> None:
         """Every host of a cell as it is now."""
@@ -85,14 +85,14 @@ class HardwareBook:
         same.__dict__ = self.__dict__ | {"_facts": dict(self._facts)}
         return same
 
-    def take(self, host: str, requested: HardwareWish) -> None:
+    def take(self, host: str, requested: HardwareRequest) -> None:
         """Take hardware on trial, as the host would."""
         facts = self._facts.get(host)
         claim = fit(requested, facts.hardware, facts.claims) if facts is not None else ""
         if facts is not None and not isinstance(claim, str):
             self._facts[host] = self._facts_of(facts.hardware, (*facts.claims, claim))
 
-    def judging(self, judge: Judge, requested: HardwareWish) -> Callable[[str], str | None]:
+    def judging(self, judge: Judge, requested: HardwareRequest) -> Callable[[str], str | None]:
         """Return a function that judges a host, computed once for all that are alike."""
         if (judge, requested) not in self._judged and len(self._judged) >= MOST_REQUESTS:
             self._judged.pop(next(iter(self._judged)))

@@ -20,7 +20,7 @@ from kilonova.scheduler.verdict import Choice, Decision
 from kilonova.world import Clock
 
 # Seconds. A claim follows its decision within milliseconds, under heavy load within a second or two. One that did not
-# arrive by then never will, or not from here: its operation was cancelled, superseded, or taken over by another process.
+# arrive by then never will, or not from here: its operation was cancelled, superseded or taken over by another process.
 # Until then its host only looks a little fuller than it is.
 EXPIRES_AFTER = 10.0
 LATELY = 1000  # that have ended; more than end while one decision reads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.hardware import HardwareWish
+from kilonova.domain.hardware import HardwareRequest
 from kilonova.domain.server import Flavor
 from kilonova.placement.candidates import Query
 from kilonova.placement.groups import GroupRule
@@ -44,7 +44,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
         return msgspec.structs.replace(self, excluded={**self.excluded, host: why})
 
     @property
-    def hardware(self) -> HardwareWish | None:
+    def hardware(self) -> HardwareRequest | None:
         """The request for CPUs, cells, pages and devices; None: any will do."""
         return self.flavor.wish if self.flavor.wish is not None and self.flavor.wish.needs_claim else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kilonova.domain.hardware import HardwareWish, fit, lacking_devices
+from kilonova.domain.hardware import HardwareRequest, fit, lacking_devices
 from kilonova.placement.snapshot import Bools
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters.base import Filter
@@ -59,12 +59,12 @@ class NUMATopologyFilter(Filter):
         return f"room for the guest's NUMA cells on {field.names[at]}, or a flavor that asks for less of them"
 
 
-def devices_missing(facts: HardwareFacts, requested: HardwareWish) -> str | None:
+def devices_missing(facts: HardwareFacts, requested: HardwareRequest) -> str | None:
     """Say which devices the host lacks; None: it has all."""
     return lacking_devices(requested, facts.hardware, facts.claims)
 
 
-def topology_mismatch(facts: HardwareFacts, requested: HardwareWish) -> str | None:
+def topology_mismatch(facts: HardwareFacts, requested: HardwareRequest) -> str | None:
     """Say why the guest's cells do not fit; None: they do."""
     result = fit(requested, facts.hardware, facts.claims)
     return result if isinstance(result, str) else None

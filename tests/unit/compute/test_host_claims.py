@@ -9,7 +9,7 @@ import pytest
 from kilonova.compute.host_claims import HostClaims
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.hardware import HardwareWish, HostHardware
+from kilonova.domain.hardware import HardwareRequest, HostHardware
 from tests.unit.domain.machines import cell, host, pinned, pinning
 
 
@@ -50,7 +50,7 @@ def test_taken_once_however_often_it_is_asked_for() -> None:
 def test_a_plain_guest_takes_nothing() -> None:
     memory = Memory()
     assert agent(memory).take("a", 1, None) is None
-    assert agent(memory).take("a", 1, HardwareWish()) is None
+    assert agent(memory).take("a", 1, HardwareRequest()) is None
     assert memory.kept == {}
 
 

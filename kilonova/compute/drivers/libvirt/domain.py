@@ -12,7 +12,7 @@ import msgspec
 
 from kilonova.compute.drivers.libvirt.devices import add_devices
 from kilonova.compute.drivers.libvirt.interfaces import Plugged, interfaces, user_network
-from kilonova.domain.cpus import told
+from kilonova.domain.cpus import format_cpus
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
 
@@ -104,14 +104,14 @@ def _hardware(domain: Element, guest: GuestSpec, claim: HostClaim, accelerator: 
         for vcpu, cpu in cell.pinning:
             SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(cpu))
         SubElement(numa, "memnode", cellid=str(number), mode="strict", nodeset=str(cell.cell))
-        cpus = told((*cell.shared, *(vcpu for vcpu, _ in cell.pinning)))
+        cpus = format_cpus((*cell.shared, *(vcpu for vcpu, _ in cell.pinning)))
         SubElement(cells, "cell", id=str(number), cpus=cpus, memory=str(cell.memory_mb), unit="MiB")
         if guest.wish is not None and guest.wish.rules.page_size not in ("", "small"):
             pages = backing if backing is not None else SubElement(SubElement(domain, "memoryBacking"), "hugepages")
             backing = pages
             SubElement(pages, "page", size=str(cell.page_kb), unit="KiB", nodeset=str(number))
     if emulator:
-        SubElement(tune, "emulatorpin", cpuset=told(emulator))
+        SubElement(tune, "emulatorpin", cpuset=format_cpus(emulator))
 
 
 def _cpu(domain: Element, guest: GuestSpec, accelerator: str) -> Element:
