@@ -63,7 +63,7 @@ _CLEARED = Sql(
 
 
 async def remove_provider(store: Store, uuid: str) -> bool:
-    """Return False if it does not exist. A concurrent claim holds the provider's row, and is counted or refused."""
+    """Remove it; False: it does not exist. A concurrent claim holds the provider's row, and is counted or refused."""
 
     async def body(tx: Tx) -> bool:
         row = await tx.one(LOCK_PROVIDER, uuid=uuid)

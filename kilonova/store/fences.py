@@ -31,7 +31,7 @@ _ORDINAL: Any = bindparam("ordinal", type_=Integer)
 
 def _pass_if(server_is_mapped: ColumnElement[bool]) -> Sql:
     """Return one statement, since a create passes several fences: it locks the row, compares and moves it on, or
-    changes nothing. A fence is made only for a server that is mapped."""
+    changes nothing. A fence is created only for a server that is mapped."""
     return Sql(
         insert_or_change(fences)
         .from_select(

@@ -10,7 +10,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 
-UNKNOWN_IDENTITY = ""  # its record was made again on an operator's word: the key of the next registration is the host's
+UNKNOWN_IDENTITY = ""  # its record was created again by an operator: the key of the next registration is the host's
 
 _ALL_HOSTS = Sql(select(hosts).order_by(hosts.c.name))
 _ALL_OBSERVERS = Sql(select(observers.c.since, observers.c.until))
@@ -63,7 +63,7 @@ async def all_hosts(tx: Tx) -> list[Row]:
 
 
 async def raise_epoch(tx: Tx, host: str) -> None:
-    """Something was decided about this host while it could not be asked: it must register again before it acts."""
+    """A decision about this host was made while it did not answer: it must register again before it acts."""
     await tx.run(_RAISE_EPOCH, host=host)
 
 

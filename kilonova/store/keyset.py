@@ -24,7 +24,7 @@ def ordered(keys: Sequence[By]) -> list[Any]:
 def _ordered(key: By) -> Any:
     order = key.column.desc() if key.descending else key.column.asc()
     if not key.nullable:
-        return order  # said of a column without NULLs, it would keep PostgreSQL from its index
+        return order  # for a column without NULLs, it would keep PostgreSQL from its index
     return order.nulls_last() if key.descending else order.nulls_first()
 
 

@@ -66,7 +66,7 @@ class Marks:
     clock: Clock
     badges: dict[str, Badge] = field(default_factory=dict)  # by database, as read last
     directories: list[Path] = field(default_factory=list)
-    grace: float = 0.0  # seconds before the first mark is raised: hosts have a word first
+    grace: float = 0.0  # seconds before the first mark is raised: hosts report first
     began: float = 0.0
     on_resume: list[Callable[[], Awaitable[None]]] = field(default_factory=list)  # what a halted start left out
     _written: dict[str, int] = field(default_factory=dict)  # by database: transactions when its mark was raised last
@@ -119,15 +119,15 @@ class Marks:
         return seen
 
     async def _read(self, body: Callable[[Tx], Awaitable[Any]]) -> dict[str, Any]:
-        found = {}
+        values = {}
         for name, store in self._stores():
             try:
                 value = await store.read(body)
             except Unreachable:
                 continue
             if value is not None:
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def _stores(self) -> list[tuple[str, Store]]:
         cells = [(name, self.stores.cell(name)) for name in self.stores.cells()]
@@ -232,7 +232,7 @@ class Marks:
 
     # -- hosts --------------------------------------------------------------------------------------------------
 
-    def told_to(self, cell: str) -> dict[str, Sighting]:
+    def sightings_for(self, cell: str) -> dict[str, Sighting]:
         """Return the marks that a host of this cell shall remember."""
         return {name: self.badges[name].reached for name in ("control", "placement", cell) if name in self.badges}
 

@@ -1,4 +1,4 @@
-"""The row of a server that was never on a host, made of what was asked for."""
+"""The row of a server that was never on a host, built from its request."""
 
 from __future__ import annotations
 

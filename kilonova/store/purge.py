@@ -236,8 +236,8 @@ async def _purge_servers(stores: Stores, owner: Store, counts: Counts) -> None:
     while True:
 
         async def look(tx: Tx, after: str = after) -> list[str]:
-            found = await tx.all(_DELETED if is_cell else _UNPLACED, after=after)
-            return [row["id" if is_cell else "server_id"] for row in found]
+            batch = await tx.all(_DELETED if is_cell else _UNPLACED, after=after)
+            return [row["id" if is_cell else "server_id"] for row in batch]
 
         ids = await owner.read(look)
         if not ids:

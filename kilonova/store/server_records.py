@@ -18,7 +18,7 @@ from kilonova.world import Row, Stores, Tx
 
 SCHEDULING = "scheduling"
 
-# What a record is made of, in the order in which `from_cell` takes it apart: by position, since lists have a thousand.
+# The columns of a record, in the order in which `from_cell` decodes them: by position, since lists have a thousand.
 COLUMNS = (
     *("id", "project_id", "user_id", "name", "turn", "operation_id", "vm_state", "task_state", "power_state"),
     *("host", "copy", "image_ref", "flavor", "details", "network_info", "volume_info"),
@@ -56,8 +56,8 @@ class ServerRecord:
     terminated_at: float | None
     deleted: bool
     fault: Row | None = None
-    zone: str = ""  # of its host, once somebody has looked
-    is_partial: bool = False  # made of its mapping and what was once asked for: its cell does not answer
+    zone: str = ""  # of its host, once it was read
+    is_partial: bool = False  # built from its mapping and its request: its cell does not answer
 
 
 async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> ServerRecord | None:
@@ -69,7 +69,7 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Serv
         return mapping, await rows.fetch(tx, control.build_requests, server_id=server_id) if unplaced else None
 
     left = ""  # the cell where it was not, when its mapping was read before
-    for _ in range(3):  # what vanished where it was read is somewhere else: its mapping says where
+    for _ in range(3):  # a row that vanished has moved: its mapping says where
         mapping, request = await stores.control.read(body, few=True)
         if mapping is None:
             return None
@@ -175,12 +175,12 @@ async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
 
 
 def from_mapping(mapping: Row, spec: Row | None = None) -> ServerRecord:
-    asked = from_json(spec["spec"], {}) if spec is not None else {}
+    requested = from_json(spec["spec"], {}) if spec is not None else {}
     return ServerRecord(
         id=mapping["server_id"],
         project_id=mapping["project_id"],
         user_id=mapping["user_id"],
-        name=asked.get("name", ""),
+        name=requested.get("name", ""),
         cell=mapping["cell"],
         turn=0,
         operation_id=None,
@@ -189,9 +189,9 @@ def from_mapping(mapping: Row, spec: Row | None = None) -> ServerRecord:
         power_state=0,
         host=None,
         copy=None,
-        image_ref=asked.get("image", ""),
-        flavor=Flavor(**asked["flavor"]) if asked else UNKNOWN_FLAVOR,
-        details=msgspec.convert(asked.get("details", {}), Details),
+        image_ref=requested.get("image", ""),
+        flavor=Flavor(**requested["flavor"]) if requested else UNKNOWN_FLAVOR,
+        details=msgspec.convert(requested.get("details", {}), Details),
         vifs=[],
         volumes=[],
         created_at=mapping["created_at"],
