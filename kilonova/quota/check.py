@@ -51,15 +51,15 @@ class ProjectLimits:
 
 
 async def given(tx: Tx, project: str, defaults: Limits) -> ProjectLimits:
-    found = ProjectLimits(defaults)
+    limits = ProjectLimits(defaults)
     for row in await tx.all(_LIMITS, project_id=project):
         if row["by_default"]:
-            found.defaults[row["resource"]] = row["hard_limit"]
+            limits.defaults[row["resource"]] = row["hard_limit"]
         elif row["user_id"]:
-            found.users.setdefault(row["user_id"], {})[row["resource"]] = row["hard_limit"]
+            limits.users.setdefault(row["user_id"], {})[row["resource"]] = row["hard_limit"]
         else:
-            found.project[row["resource"]] = row["hard_limit"]
-    return found
+            limits.project[row["resource"]] = row["hard_limit"]
+    return limits
 
 
 async def set_limit(tx: Tx, project: str, resource: str, limit: int, user: str = "") -> None:
@@ -76,7 +76,7 @@ async def put_limit(tx: Tx, table: Table, limit: int, **of: str) -> None:
 
 
 class Bound(NamedTuple):
-    """Limits that count for somebody, and what is held where it is not counted here."""
+    """The limits of a project or user, and the use that is not counted here."""
 
     owner: tuple[str, str]
     limits: Limits
@@ -143,8 +143,8 @@ async def room(
 
 async def _bounds(tx: Tx, project: str, user: str, defaults: Limits, held: Held) -> list[Bound]:
     """The project's, and the user's where an administrator has set one; nothing is read where nothing is limited."""
-    found = await given(tx, project, defaults)
-    bounds = [Bound((project, ""), {name: found.of_project(name) for name in COUNTED}, held[0])]
-    if user in found.users:
-        bounds.append(Bound((project, user), {name: found.of_user(user, name) for name in COUNTED}, held[1]))
+    limits = await given(tx, project, defaults)
+    bounds = [Bound((project, ""), {name: limits.of_project(name) for name in COUNTED}, held[0])]
+    if user in limits.users:
+        bounds.append(Bound((project, user), {name: limits.of_user(user, name) for name in COUNTED}, held[1]))
     return [bound for bound in bounds if any(limit >= 0 for limit in bound.limits.values())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 UNLIMITED = -1
-COUNTED = ("instances", "cores", "ram")  # from the mappings; the others are checked where they are made
+COUNTED = ("instances", "cores", "ram")  # from the mappings; the others are checked where they are created
 OF_A_PROJECT = ("fixed_ips", "floating_ips")  # never for one user alone
 
 # In the order in which the API shows them. The network's own are its business; old versions still show them.
