@@ -17,17 +17,17 @@ from kilonova.domain.guest import CopyReport
 from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, fit
 from kilonova.world import HostMemory
 
-PREFIX = "claim/"  # of what is kept in the host's memory
+PREFIX = "claim/"  # of the claims in the host's memory
 
 
 class HostClaims:
     """`world.Claims` of one agent."""
 
-    def __init__(self, memory: HostMemory, kept: Mapping[str, Any]) -> None:
+    def __init__(self, memory: HostMemory, remembered: Mapping[str, Any]) -> None:
         self._memory = memory
         self._claims: dict[tuple[str, int], HostClaim] = {}
-        self.hardware = HostHardware()  # as the driver last said
-        for name, value in kept.items():
+        self.hardware = HostHardware()  # as the driver last reported
+        for name, value in remembered.items():
             if name.startswith(PREFIX):
                 server, _, copy = name.removeprefix(PREFIX).rpartition("/")
                 self._claims[server, int(copy)] = msgspec.convert(value, HostClaim)
@@ -56,17 +56,17 @@ class HostClaims:
         if self._claims.pop((server, copy), None) is not None:
             self._memory.drop(_name(server, copy))
 
-    def told(self, reports: Sequence[CopyReport]) -> list[CopyReport]:
+    def with_claims(self, reports: Sequence[CopyReport]) -> list[CopyReport]:
         """Return the copies with their claims. A guest's definition is true even if the memory of its claim was lost;
         a claim without a copy is reported as an absent copy, so that a verdict decides about it."""
         for report in reports:
             if report.claim is not None and (report.server, report.copy) not in self._claims:
                 self._keep(report.server, report.copy, report.claim)
-        found = {(report.server, report.copy) for report in reports}
+        reported = {(report.server, report.copy) for report in reports}
         lone = [
             CopyReport(server, copy, "absent", whole=False, defined=False, claim=claim)
             for (server, copy), claim in sorted(self._claims.items(), key=lambda item: item[0])
-            if (server, copy) not in found
+            if (server, copy) not in reported
         ]
         return [msgspec.structs.replace(r, claim=self._claims.get((r.server, r.copy))) for r in reports] + lone
 

@@ -163,6 +163,6 @@ class HostNetwork(Protocol):
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
         """Unplug one port of this copy, or all (""). A port that another copy uses stays."""
 
-    async def update(self, document: NetworkDocument, asked_at: int) -> None:
-        """Apply what a conductor knew at `asked_at` (a `moment`) or later. A port that was plugged after it stays; any
-        other that the document does not name falls silent."""
+    async def update(self, document: NetworkDocument, requested_at: int) -> None:
+        """Apply a document that a conductor wrote at `requested_at` (a `moment`) or later. A port that was plugged
+        after it stays; any other that the document does not name is closed."""

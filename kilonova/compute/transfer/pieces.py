@@ -43,10 +43,10 @@ def digest_of(piece: bytes) -> bytes:
 
 def whole_digest(size: int, pieces: Mapping[int, bytes]) -> str:
     """Return the digest of the whole file, by its size and its pieces with data."""
-    found = hashlib.sha256(struct.pack(">Q", size))
+    digest = hashlib.sha256(struct.pack(">Q", size))
     for number in sorted(pieces):
-        found.update(ENTRY.pack(number, pieces[number]))
-    return found.hexdigest()
+        digest.update(ENTRY.pack(number, pieces[number]))
+    return digest.hexdigest()
 
 
 def data_pieces(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:

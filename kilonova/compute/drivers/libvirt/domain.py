@@ -23,7 +23,7 @@ KVM = "kvm"
 
 
 def name_of(server: str, copy: int) -> str:
-    """Domains are found by their names; a copy's number is part of it (law 4)."""
+    """Return a domain's name, by which it is looked up; a copy's number is part of it (law 4)."""
     return f"{PREFIX}{server}-{copy}"
 
 
@@ -35,7 +35,7 @@ def copy_of(name: str) -> tuple[str, int] | None:
 
 def domain_xml(
     guest: GuestSpec,
-    place: Path,
+    directory: Path,
     accelerator: str,
     owner: str,
     plugged: Sequence[Plugged] = (),
@@ -62,14 +62,14 @@ def domain_xml(
     if accelerator != KVM:
         _text(SubElement(features, "tcg"), "tb-cache", str(TRANSLATED_MIB), unit="MiB")
     _text(domain, "on_crash", "destroy")
-    add_devices(SubElement(domain, "devices"), guest, place, interfaces(plugged), consoles)
+    add_devices(SubElement(domain, "devices"), guest, directory, interfaces(plugged), consoles)
     if (command := user_network(plugged)) is not None:
         domain.append(command)
     return ElementTree.tostring(domain, encoding="unicode")
 
 
 def metadata_of(guest: GuestSpec, owner: str) -> Element:
-    """The definition, without what opens its volumes: everybody who may use libvirt can read it (law 13)."""
+    """The definition, without the secrets of its volumes: all users of libvirt can read it (law 13)."""
     volumes = [msgspec.structs.replace(one, connection={}) for one in guest.volumes]
     element = Element(f"{{{NAMESPACE}}}guest", owner=owner)
     element.text = _for_xml(msgspec.json.encode(msgspec.structs.replace(guest, volumes=volumes)).decode())

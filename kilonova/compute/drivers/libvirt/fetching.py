@@ -20,7 +20,7 @@ from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.threads import COPIES, FILES
 from kilonova.world import free_bytes
 
-PATIENCE = 60.0  # seconds without a byte; then the step fails, and what has come stays for the next try
+PATIENCE = 60.0  # seconds without a byte; then the step fails, and the received bytes stay for the next try
 PAUSE = 1.0
 CUT = (OSError, http.client.HTTPException, NoAnswer)
 PIECE = 1024 * 1024
@@ -96,8 +96,8 @@ class FetchedImages:
             await FILES.run_to_its_end(part.clear)
             await self._fill(part, order)
         if not part.is_right():
-            content, found = part.content, part.digest.hexdigest()
-            text = f"its {content.algorithm} is {found[:16]}…, the image service says {content.checksum[:16]}…"
+            content, digest = part.content, part.digest.hexdigest()
+            text = f"its {content.algorithm} is {digest[:16]}…, the image service says {content.checksum[:16]}…"
             raise Failed("image_differs", f"image {order.image}: {text}; nothing of it is kept", final=True)
         await FILES.run_to_its_end(part.flush)
 
