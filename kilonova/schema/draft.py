@@ -1,5 +1,5 @@
 """`python -m kilonova.schema.draft ROLE MESSAGE` drafts the next revision from the tables, to be read and
-corrected by hand. Until the first release `--first` writes revision 0001 anew instead."""
+corrected by hand. Until the first release `--first` rewrites revision 0001 instead."""
 
 from __future__ import annotations
 
