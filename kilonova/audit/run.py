@@ -33,12 +33,12 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool, ask: AskHost | None
     unknown = [consumer for consumer in agreed if second.is_unknown(consumer)]
     foreign = [consumer for consumer in agreed if consumer not in unknown and not second.is_ours(consumer)]
     findings = [finding_of(second, consumer) for consumer in agreed if consumer not in {*unknown, *foreign}]
-    unbalanced = [Unbalanced.of(found) for found in await stores.placement.read(balance)]
-    miscounted = [_miscounted(found) for found in await stores.control.read(usage.miscounted)]
+    unbalanced = [Unbalanced.of(one) for one in await stores.placement.read(balance)]
+    miscounted = [_miscounted(one) for one in await stores.control.read(usage.miscounted)]
     if mend:
         findings = [await _repaired(stores, second, finding) for finding in findings]
-        unbalanced = [await _recounted(stores, found) for found in unbalanced]
-        miscounted = [await _counted_again(stores, found) for found in miscounted]
+        unbalanced = [await _recounted(stores, one) for one in unbalanced]
+        miscounted = [await _counted_again(stores, one) for one in miscounted]
     differences, silent = await find_differences(stores, ask)
     return Report(
         began=began,

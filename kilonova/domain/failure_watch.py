@@ -66,7 +66,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class WatchDecision(msgspec.Struct, frozen=True):
-    word: str  # asks | waits | held | acts | known
+    outcome: str  # asks | waits | held | acts | known
     sentence: str
 
 

@@ -75,12 +75,12 @@ class Watch:
         for host, failure in seen.failures.items():
             self._begin(host, lambda failure=failure: self._go_on(failure, seen))  # type: ignore[misc]
         for host, one in seen.silent.items():
-            if one.decision is not None and one.decision.word == ACTS and host not in seen.failures:
+            if one.decision is not None and one.decision.outcome == ACTS and host not in seen.failures:
                 self._begin(host, lambda one=one: self._act(one))  # type: ignore[misc]
 
     def _log_held(self, seen: HostObservation) -> None:
         """Log a decision to hold once, and again when its reason changes."""
-        held = {name: one for name, one in seen.silent.items() if one.decision and one.decision.word == HELD}
+        held = {name: one for name, one in seen.silent.items() if one.decision and one.decision.outcome == HELD}
         reasons = {
             name: (seen.sight.disarmed is not None, len(seen.sight.blind), one.state.word) for name, one in held.items()
         }
@@ -150,7 +150,7 @@ class Watch:
                 await self._note_declared(failure, seen.declared[failure["host"]].state)
             return
         one, until = seen.silent[failure["host"]], self._begins_until()
-        is_due = one.decision is not None and one.decision.word == ACTS
+        is_due = one.decision is not None and one.decision.outcome == ACTS
 
         async def may_again(tx: Tx) -> bool:
             return failure["state"] == "fencing" or await may_fence(tx, failure["host"], self.engine.limits.watch)

@@ -66,7 +66,7 @@ class Alike(Generic[T]):
         return None if all(truths) else np.array(truths, dtype=np.bool_)[self.number]
 
     def valued(self, value: Callable[[T], float]) -> NDArray[np.float64]:
-        return np.array([value(thing) for thing in self.values], dtype=np.float64)[self.number]
+        return np.array([value(distinct) for distinct in self.values], dtype=np.float64)[self.number]
 
 
 class AggregateSet(msgspec.Struct, frozen=True):
