@@ -1,6 +1,6 @@
 """Differences of hosts, ports and volumes from the servers' own records.
 
-Nothing of it is repaired: what a user made is never deleted because a record is missing. Each sentence says what to do.
+Nothing of it is repaired: a user's data is never deleted because a record is missing. Each sentence says what to do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The share of this host's CPUs, memory pages and PCI devices that each copy of a guest holds.
 
-The host decides: a claim is fitted here, against what is held here, and kept before anything of the copy is made. It is
-taken once per copy, found again after a crash, and dropped with the copy; while a server moves, both of its copies hold
+The host decides: a claim is fitted here, against the other claims, and stored before anything of the copy is created.
+It is taken once per copy, survives a crash, and is dropped with the copy; while a server moves, both of its copies hold
 theirs.
 """
 

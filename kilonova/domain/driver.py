@@ -14,7 +14,7 @@ BESIDE, INSTEAD = "beside", "instead"  # where a rebuild makes the new disks: be
 
 
 class Driver(Protocol):
-    """Verbs say what shall be: doing one twice is harmless, finding it half done is normal.
+    """Verbs declare the wanted state: repeating one is harmless, continuing a half-done one is normal.
 
     All raise `Failed` when the hypervisor refuses; a crash in the middle leaves something the next call completes.
     """

@@ -1,7 +1,7 @@
 """Conversion of a flavor's extra specs and an image's properties to the guest's hardware request, by Nova's rules.
 
-A flavor speaks for the operator, an image for its maker: an image may say what the flavor leaves open, and never more
-than it allows. Whatever is wrong is refused with the key, the value and what would be right.
+The flavor has the operator's values, the image its owner's: an image may set what the flavor leaves open, and never
+more than it allows. An invalid value is refused with the key, the value and the allowed ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A host's state is derived from what is recorded, by one function, with the sentence that says why."""
+"""The state of a host, derived from its record by one function, with a sentence that says why."""
 
 from __future__ import annotations
 

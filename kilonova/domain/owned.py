@@ -7,7 +7,7 @@ Owned = what the server was given for its host: its flavor on the host's own pro
       + what it was given for the source of each evacuation not yet completed (held by the server, for the evacuation)
       + what a step that was abandoned left, until an operator settles it (law 17): that may still be held, or not
 
-It speaks about a server at rest: between an operation's claim and its change of `host` the two may differ.
+It holds for a server at rest: between an operation's claim and its change of `host` the two may differ.
 """
 
 from __future__ import annotations

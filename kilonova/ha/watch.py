@@ -1,8 +1,8 @@
-"""The failure watch. Beside every conductor one looks at the hosts now and then; about each host that it may act on it
-keeps one record, and does one thing after the other: fence, wait whether the host shows that the fence lied, evacuate.
+"""The failure watch. One runs beside every conductor and checks the hosts regularly. For each host that it may act on
+it has one record, and three steps: fence, wait whether the host shows that the fence lied, evacuate.
 
-A record is taken for each of these (store/failures.py), so that two watchers never do the same thing, and what one that
-died has begun another one takes up. What cannot be read now is looked at again in the next round.
+A watcher takes the record for each step (store/failures.py), so that two watchers never do the same, and another one
+continues the work of one that died. What cannot be read now is read again in the next round.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Watch:
             try:
                 await self.round()
             except Halted as error:
-                logger.debug("failure watch: %s", error)  # it was said once
+                logger.debug("failure watch: %s", error)  # it was logged once
             except KilonovaError as error:
                 logger.warning("failure watch: %s", error)
             except Exception:
@@ -100,7 +100,7 @@ class Watch:
         try:
             await work()
         except Halted as error:
-            logger.debug("failure watch: host=%s: %s", host, error)  # it was said once
+            logger.debug("failure watch: host=%s: %s", host, error)  # it was logged once
         except KilonovaError as error:
             logger.warning("failure watch: host=%s: %s", host, error)
         except Exception:

@@ -1,7 +1,7 @@
 """Use and limits of a project; -1 means without limit.
 
 A limit is the user's own, else the project's, else the default class's, else the configuration's. What one user may
-have within a project only matters where an administrator has set it: everybody's use is part of the project's.
+have within a project only matters where an administrator has set it: each user's use is part of the project's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kilonova agent`: one host of a fleet. It speaks to the bus and to the API, and never opens a database.
+"""`kilonova agent`: one host of a fleet. It uses the bus and the API, and never opens a database.
 
 Starts: the bus, the driver and the agent; for a simulated host also its machine, for a real one the port that takes
 disks from other hosts.

@@ -1,6 +1,6 @@
 """Factories for the roles, by the settings: world, engine, fence, sender, bus, seal.
 
-Only what a role needs is imported, and only when it is made. Further factories are beside this file by subject:
+Only what a role needs is imported, and only when it is created. Further factories are beside this file by subject:
 stores.py, services.py, simulated_hosts.py, real_host.py.
 """
 

@@ -1,7 +1,7 @@
 """The request of a flavor and an image to placement: resources, traits and their groups. A pure function.
 
 Plain sizes go into the group without a suffix. Extra specs change them: `resources[$S]:CLASS=N` replaces or adds (0
-takes away), `trait[$S]:NAME=required|forbidden`, `group_policy=none|isolate`; some `hw:` keys stand for both.
+takes away), `trait[$S]:NAME=required|forbidden`, `group_policy=none|isolate`; some `hw:` keys mean both.
 """
 
 from __future__ import annotations

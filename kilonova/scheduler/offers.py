@@ -1,7 +1,7 @@
 """The hosts that can meet a request, with their allocations: the last stage, by the same search as placement's API.
 
 A host whose tree is one provider is judged by its own numbers, all such hosts at once. One with nested or sharing
-providers is searched, and only if nothing else speaks against it: that is the only part that costs time per host.
+providers is searched, and only if no other stage rejects the host: that is the only part that costs time per host.
 """
 
 from __future__ import annotations

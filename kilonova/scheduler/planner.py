@@ -2,7 +2,7 @@
 
 A pure function: the same filters, weighers and search for room as for a single server (select.py), each server seeing
 what those before it take. Requests that are equal share one judgement of all hosts; after each server only its host is
-judged again. `seats` is an iterator, so that a large plan may be made in pieces.
+judged again. `seats` is an iterator, so that a large plan may be computed in pieces.
 """
 
 from __future__ import annotations

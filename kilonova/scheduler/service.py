@@ -1,7 +1,7 @@
 """The scheduler of one process: a snapshot brought up to date per request, hosts as their cells know them.
 
 It may propose from what it remembers, but "no valid host" is concluded only after everything was read again, and only
-from what is claimed: what was promised to others (promises.py) speaks against no host then."""
+from what is claimed: promises to others (promises.py) do not reject any host then."""
 
 from __future__ import annotations
 

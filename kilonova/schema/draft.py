@@ -42,7 +42,7 @@ def _clean(text: str, metadata: MetaData) -> str:
     text = re.sub(r" *# ###.*\n", "", text).replace(", unique=False", "")
     for table in metadata.tables.values():
         for column in table.columns:
-            if getattr(column.name, "quote", None):  # Alembic forgets that SQLAlchemy was told to quote it
+            if getattr(column.name, "quote", None):  # Alembic does not render SQLAlchemy's quote option
                 text = text.replace(f"sa.Column('{column.name}', ", f"sa.Column('{column.name}', quote=True, type_=")
     return text
 

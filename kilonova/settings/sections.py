@@ -182,7 +182,7 @@ class HaOptions(Section, frozen=True, kw_only=True):
 
 
 class NotificationOptions(Section, frozen=True, kw_only=True):
-    """What others are told of servers and hosts, by the sender beside each conductor."""
+    """Notifications about servers and hosts, by the sender beside each conductor."""
 
     transport: Transport = ""
     versioned_notifications_topics: TextList = ("versioned_notifications",)

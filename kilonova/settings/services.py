@@ -36,7 +36,7 @@ class IdentityOptions(Section, frozen=True, kw_only=True):
 
 
 class CorsOptions(Section, frozen=True, kw_only=True):
-    """Which pages may ask from a browser; lists divided by commas."""
+    """Origins of pages that may call from a browser; comma-separated lists."""
 
     allowed_origin: Text = ""
     allow_headers: Text = ""

@@ -1,6 +1,6 @@
 """The data directory of a process: taken by one at a time, with its own files created at the first start.
 
-A start that fails leaves the directory as it was: what it had made by then is removed again.
+A start that fails leaves the directory as it was: what it had created by then is removed again.
 """
 
 from __future__ import annotations

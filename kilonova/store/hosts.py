@@ -37,7 +37,7 @@ def facts_of(row: Row) -> HostFacts:
 
 
 async def observation(tx: Tx, now: float, down_after: float) -> Observation | None:
-    """The best of those who receive now. One that has died received for a long time, too, and says nothing of today."""
+    """Return the longest observation of a living observer; that of a dead one proves nothing."""
     seen = [Observation(row["since"], row["until"]) for row in await tx.all(_ALL_OBSERVERS)]
     return longest(seen, now, down_after)
 

@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, false, or_
 
 
 class By(NamedTuple):
-    """One key, the most important first. The last ones must tell any two rows apart, or pages repeat and lose some."""
+    """One key, the most important first. The last ones must distinguish any two rows, or pages repeat and lose some."""
 
     column: Any
     descending: bool

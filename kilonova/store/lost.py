@@ -1,8 +1,8 @@
 """A cell's database that is lost and has no backup: an empty one replaces it when an operator declares so (law 15).
 
-The word is recorded in control before the empty database gets its badge, and control lists the new store only when its
-servers are recorded there (`admit_replacement`): until then every process refuses it. So a command that was cut off is
-repeated, and goes on with the same store.
+The declaration is recorded in control before the empty database gets its badge, and control lists the new store only
+when its servers are recorded there (`admit_replacement`): until then every process refuses it. So a command that was
+cut off is repeated, and goes on with the same store.
 """
 
 from __future__ import annotations

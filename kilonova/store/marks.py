@@ -1,8 +1,8 @@
 """Marks, by which a cloud notices that an older copy of a database was put back (law 15).
 
-Each database has a mark that only grows. It is raised by whoever has written there, a few seconds later and in a
-transaction of its own, so an operation pays nothing for it. Its peers keep the highest committed mark that they saw:
-the other databases, the directories of the api, the memories of hosts. A database that is behind what a peer saw is
+Each database has a mark that only grows. Each process that has written there raises it, a few seconds later and in a
+separate transaction, so an operation pays nothing for it. Its peers keep the highest committed mark that they saw: the
+other databases, the directories of the api, the memories of hosts. A database that is behind what a peer saw is
 *restored*; then nothing is written anywhere until `kilonova db restored` begins a new era.
 """
 
@@ -238,7 +238,7 @@ class Marks:
 
     async def hear(self, host: str, cell: str, seen: Mapping[str, Sighting]) -> None:
         """Raises `Halted` when the host saw a later mark. Two hosts prove that a database was restored, or the only
-        one: the word of one concerns its own servers, so it alone is kept waiting."""
+        one: the report of one host concerns its own servers, so it alone has to wait."""
         refused = [await self._hear_of(name, sighting, host, cell) for name, sighting in seen.items()]
         for why in refused:
             if why:

@@ -84,8 +84,7 @@ class OpenStores:
         self._count_cells()
 
     async def replace_cell(self, name: str, store: CellStore) -> None:
-        """Use another database for this cell, which was opened by somebody who knows that it takes the lost one's
-        place."""
+        """Use another database for this cell. The caller has opened it and ensures that it replaces the lost one."""
         before = self._cells.get(name)
         self.add_cell(name, store)
         if before is not None:

@@ -1,7 +1,7 @@
 """Copies of guests that the records do not explain.
 
-They are left exactly as they are until an operator says what becomes of them. A row whose action has ended stays as the
-record of that word.
+They are left exactly as they are until an operator decides about them. A row whose action has ended stays as the
+record of that decision.
 """
 
 from __future__ import annotations

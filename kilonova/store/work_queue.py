@@ -78,7 +78,7 @@ class WorkQueue:
 def _outcomes(run: Run, asks: Sequence[Ask]) -> list[Outcome]:
     try:
         return run([body for body, _ in asks])
-    except BaseException as error:  # a bug of ours: its callers hear of it, the thread lives on
+    except BaseException as error:  # a bug of ours: its callers get the error, the thread lives on
         return [(None, StoreError(f"the store failed: {error!r}")) for _ in asks]
 
 

@@ -1,8 +1,8 @@
-"""Simulated disks: where they lie, what they hold, who holds them and who has them open.
+"""Simulated disks: their pools, contents, holders and users.
 
 A pool is the local storage of one host, or storage that several hosts see. A disk in it goes by (server, copy), as a
-file does by its path; taking over the disk of another copy gives the same disk one more name. It is removed when nobody
-holds it any more.
+file does by its path; taking over the disk of another copy gives the same disk one more name. It is removed when no
+copy holds it any more.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _service(
         inside=INSIDE,
         mac=service_mac(options.host, network_id),
     )
-    # A guest may say that others' addresses are its own, by address pairs or without port security.
+    # A guest may claim others' addresses, by address pairs or without port security.
     neighbors = [(INSIDE, one.address, port.mac) for port in ports for one in port.addresses if ":" not in one.address]
     return service, Namespace(name, (address,), tuple(routes), neighbors=tuple(sorted(neighbors)))
 

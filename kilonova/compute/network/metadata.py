@@ -1,7 +1,7 @@
 """The metadata service of one network on one host: small HTTP on a socket in the network's namespace.
 
-A guest is known by its address, which it cannot forge (filters.py); it reads its own metadata and nothing else. The
-conductor is asked for it when the guest asks: user data is on no disk of the host.
+A guest is known by its address, which it cannot forge (filters.py); it reads its own metadata and nothing else. It is
+requested from the conductor at each guest's request: user data is not on the host's disks.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class FetchedImages:
         return LocalImage(path, order.content.disk_format, is_temporary=True)
 
     async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
-        """Its first bytes are fetched: they say how large the disk of a qcow2 is, and that the image can be had."""
+        """Fetch its first bytes: they give the disk size of a qcow2, and show that the image is available."""
         if order is None or order.content is None:
             raise Failed("image_gone", f"image {image}: the image service does not have it any more", final=True)
         size, disk_format = order.content.size, order.content.disk_format or declared or RAW

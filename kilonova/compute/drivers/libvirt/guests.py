@@ -193,7 +193,7 @@ def _is_suspended(domain: libvirt.virDomain) -> bool:
 
 def show_size(connection: libvirt.virConnect, name: str, attachment: str, size: int) -> None:
     """QEMU learns the size of a volume when it connects to its server, and notices that it has to when it next asks
-    for something. So it is made to read, and then to tell the guest."""
+    for something. So make it read, and then notify the guest."""
     ends = time.monotonic() + SHOW_SECONDS
     read = f'qemu-io -d /machine/peripheral/{ALIAS}{attachment}/virtio-backend "read 0 512"'
     while (domain := _find(connection, name)) is not None and attachment in (disks := _attached(domain)):

@@ -2,8 +2,8 @@
 
 The new disks are counted as large as they may become: their claim is the server's own, and the old disks fill it until
 they are removed. The old ones go first only where the new ones are then sure to fit. On a host that promises more disk
-than it has, the new ones are made beside the old ones as long as what is written at once fits. What other rebuilds
-have been promised is not free (reservations.py).
+than it has, the new ones are created beside the old ones as long as what is written at once fits. Space promised to
+other rebuilds is not free (reservations.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Snapshots of disks, stored beside the disk until they are uploaded.
 
 QEMU copies the disk of a running guest itself, as it is when the copy begins (a push backup). The guest goes on with
-the same disk, whoever dies in between. The disk of a guest that is off is converted.
+the same disk, whichever process dies in between. The disk of a guest that is off is converted.
 """
 
 from __future__ import annotations
