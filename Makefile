@@ -1,7 +1,7 @@
 # Every target has its sentence behind `##`; `make help` prints them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: run libvirt install image test test-all conformance bench bench-placement soak lint lock help
+.PHONY: run libvirt install image test test-all conformance bench bench-placement soak check lock help
 
 DATA    ?= ./var
 LISTEN  ?= 127.0.0.1:8774
@@ -56,8 +56,8 @@ bench-placement: .venv/.installed ## placement beside the original, in one run (
 soak: .venv/.installed ## random histories and mutations for MINUTES=10
 	@.venv/bin/python -m tests.soak --minutes $(MINUTES)
 
-lint: .venv/.installed ## form, layers and types only
-	@scripts/test form layers types
+check: .venv/.installed ## form, layers, types and the quick unit tests: before each commit
+	@scripts/test form layers types unit
 
 lock: .venv/.installed ## write requirements/*.lock anew from pyproject.toml (UPGRADE=1 takes newer versions)
 	@scripts/lock

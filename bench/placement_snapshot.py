@@ -16,7 +16,7 @@ from bench.http import Client, Connection
 from bench.measure import Stopwatch, cpu_of
 from bench.providers import AGGREGATES_EACH, TRAITS_EACH, fill, uuid_of
 from bench.report import Report, median, rounds
-from kilonova.placement.candidates import Group, Options, Query, find
+from kilonova.placement.candidates import CandidateQuery, Group, Options, find
 from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.runtime import SystemClock
 from kilonova.store.open import open_store
@@ -34,13 +34,13 @@ REQUIRED = ("COMPUTE_NODE", "CUSTOM_GOLD")
 KILOBYTE = 1024
 
 
-def query(limit: int | None = 10, resources: dict[str, int] | None = None) -> Query:
+def query(limit: int | None = 10, resources: dict[str, int] | None = None) -> CandidateQuery:
     group = Group(
         resources=resources or WANTED,
         required=tuple(frozenset([name]) for name in REQUIRED),
         member_of=(frozenset([uuid_of(7, "a")]),),
     )
-    return Query(groups=(group,), limit=limit)
+    return CandidateQuery(groups=(group,), limit=limit)
 
 
 async def filled(folder: Path, count: int) -> Store:
@@ -84,12 +84,12 @@ def tell_queries(snapshot: PlacementSnapshot, report: Report) -> None:
     assert not find(snapshot, nothing, Options(), random.Random()).candidates
     cpu = [cost(snapshot, nothing) for _ in range(ROUNDS)]
     report.at_most("the same where nothing fits: CPU", median(cpu), "ms", 2.0, rounds(cpu))
-    plain = Query(groups=(Group(resources=WANTED),), limit=10)
+    plain = CandidateQuery(groups=(Group(resources=WANTED),), limit=10)
     cpu = [cost(snapshot, plain) for _ in range(ROUNDS)]
     report.add("resources only, limit=10: CPU", median(cpu), "ms", rounds(cpu))
 
 
-def cost(snapshot: PlacementSnapshot, asked: Query) -> float:
+def cost(snapshot: PlacementSnapshot, asked: CandidateQuery) -> float:
     chance, watch = random.Random(), Stopwatch.start()
     for _ in range(QUERIES):
         find(snapshot, asked, Options(), chance)

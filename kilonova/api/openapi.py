@@ -3,45 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from kilonova.api.content import Content
 from kilonova.api.routes import PUBLIC, Route, Version
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 TOKEN = {"token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}}
 
 
-def document(title: str, routes: Iterable[Route], version: Version, server: str) -> dict[str, Any]:
-    paths: dict[str, dict[str, Any]] = {}
+def document(title: str, routes: Iterable[Route], version: Version, server: str) -> dict[str, Content]:
+    paths: dict[str, dict[str, list[Route]]] = {}
     for route in routes:
         if route.answers(version):
-            _add(paths.setdefault(route.path, {}), route, version)
+            methods, method = paths.setdefault(route.path, {}), route.method.lower()
+            # several actions share an address: the body is one of theirs
+            methods[method] = [*methods.get(method, []), route] if route.action else [route]
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": ".".join(str(number) for number in version)},
         "servers": [{"url": server}],
         "components": {"securitySchemes": TOKEN},
-        "paths": paths,
+        "paths": {
+            path: {method: _operation(found, version) for method, found in methods.items()}
+            for path, methods in paths.items()
+        },
     }
 
 
-def _add(methods: dict[str, Any], route: Route, version: Version) -> None:
-    method = route.method.lower()
-    if method in methods and route.action:  # several actions share an address: the body is one of them
-        _add_body(methods[method], route, version)
-        return
-    operation: dict[str, Any] = {
+def _operation(routes: Sequence[Route], version: Version) -> dict[str, Content]:
+    """`routes` have one address and method."""
+    route = routes[0]
+    operation: dict[str, Content] = {
         "operationId": f"{route.method} {route.path}",
         "summary": summary(route),
         "parameters": [*_in_path(route.path), *_in_query(route, version)],
         "responses": {"default": {"description": "as the service's reference says"}},
     }
     if route.rule != PUBLIC:
-        operation["security"] = [{"token": []}]
+        operation["security"] = [{"token": list[str]()}]
         operation["x-policy"] = route.rule
-    methods[method] = operation
-    _add_body(operation, route, version)
+    bodies = [one.body.at(version) for one in routes if one.body is not None]
+    if bodies:
+        schema = bodies[0] if len(bodies) == 1 else {"oneOf": bodies}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
 
 
 def summary(route: Route) -> str:
@@ -49,25 +55,13 @@ def summary(route: Route) -> str:
     return told or f"{route.handler.__module__.rpartition('.')[2]}: {route.handler.__name__.strip('_')}"
 
 
-def _add_body(operation: dict[str, Any], route: Route, version: Version) -> None:
-    if route.body is None:
-        return
-    schema = route.body.at(version)
-    known = operation.get("requestBody")
-    if known is None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        return
-    media = known["content"]["application/json"]
-    media["schema"] = {"oneOf": [*media["schema"].get("oneOf", [media["schema"]]), schema]}
-
-
-def _in_path(path: str) -> list[dict[str, Any]]:
+def _in_path(path: str) -> list[dict[str, Content]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(path)
     ]
 
 
-def _in_query(route: Route, version: Version) -> list[dict[str, Any]]:
+def _in_query(route: Route, version: Version) -> list[dict[str, Content]]:
     properties = route.query.at(version).get("properties", {}) if route.query is not None else {}
     return [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]

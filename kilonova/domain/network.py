@@ -34,3 +34,10 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     addresses: list[VifAddress] = []
     security_groups: list[str] = []  # names
+
+
+_VIFS = msgspec.json.Decoder(list[Vif])
+
+
+def vifs_from(document: str | bytes | None) -> list[Vif]:
+    return _VIFS.decode(document) if document else []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Self
 
 import msgspec
 
+from kilonova.domain.details import Details, details_from
 from kilonova.domain.hardware import HardwareRequest
+from kilonova.domain.network import Vif, vifs_from
+from kilonova.domain.volume import ServerVolume, server_volumes
 
 ACTIVE, BUILDING, STOPPED, RESIZED, ERROR, DELETED = "active", "building", "stopped", "resized", "error", "deleted"
 SOFT_DELETED = "soft-delete"
@@ -80,34 +83,38 @@ def flavor_document(flavor: Flavor) -> str:
     return msgspec.json.encode(flavor).decode()
 
 
-class Server(msgspec.Struct):
-    """A server as its cell records it. The fields are the columns of its table, in their order (schema/tables/cell.py);
-    documents stay encoded until they are read."""
+Large = Annotated[int, "64 bits"]  # other numbers have 32 in their column
+
+
+class Server(msgspec.Struct, dict=True):
+    """A server as its cell records it. The one declaration of its row: schema/tables/cell.py makes the columns of these
+    fields, in their order; `from_row` and `columns` are the way out of the table and into it. Documents stay encoded
+    until they are read."""
 
     id: str
     project_id: str
     user_id: str
     name: str
-    turn: int
-    turn_floor: int | None
-    unsettled: int | None
-    operation_id: str | None
+    turn: Large
+    turn_floor: Large | None  # copies up to here are from before the records were restored (law 15)
+    unsettled: int | None  # why its host's next report decides what it is: SETTLED, …
+    operation_id: str | None  # the live operation behind task_state
     vm_state: str
     task_state: str | None
     power_state: int
     host: str | None
-    copy: int | None
-    runner_host: str | None
-    runner_copy: int | None
-    runner_proof: str | None
+    copy: Large | None  # the current copy's number
+    runner_host: str | None  # permission to run (law 3)
+    runner_copy: Large | None
+    runner_proof: str | None  # why it could be given: JSON
     image_ref: str
     flavor_document: str = msgspec.field(name="flavor")
-    claimed: str | None
-    details: str
-    network_info: str | None
-    volume_info: str | None
-    recheck: int
-    hidden: int
+    claimed: str | None  # JSON: class → amount by provider's name; None: its flavor, on its host's own provider
+    details_document: str = msgspec.field(name="details")  # only the API writes it
+    network_info: str | None  # JSON: its ports as last allocated or bound, by operations; see changed_ports
+    volume_info: str | None  # JSON: ServerVolume; None: it never had one
+    recheck: int  # its host came back meanwhile: look again when the operation ends
+    hidden: int  # on its way into this database or out of it: SHOWN, …
     cell0_failure: str | None
     created_at: float
     updated_at: float
@@ -116,13 +123,29 @@ class Server(msgspec.Struct):
     deleted: int
 
     @classmethod
-    def from_row(cls, row: Iterable[Any]) -> Server:
+    def from_row(cls, row: Iterable[Any]) -> Self:
         """Decode a whole row by position."""
         return cls(*row)
+
+    def columns(self) -> dict[str, str | float | None]:
+        """Return the values by the names of their columns."""
+        return dict(zip(COLUMNS, msgspec.structs.astuple(self), strict=False))  # a kind of server may have more fields
 
     @property
     def flavor(self) -> Flavor:
         return flavor_from(self.flavor_document)
+
+    @cached_property
+    def details(self) -> Details:
+        return details_from(self.details_document)
+
+    @cached_property
+    def vifs(self) -> list[Vif]:
+        return vifs_from(self.network_info)
+
+    @cached_property
+    def volumes(self) -> list[ServerVolume]:
+        return server_volumes(self.volume_info)
 
     @property
     def host_name(self) -> str:
@@ -130,13 +153,23 @@ class Server(msgspec.Struct):
         return self.host or ""
 
     @property
+    def runner(self) -> tuple[str, int] | None:
+        """The host and the copy that may run (law 3)."""
+        host, copy = self.runner_host, self.runner_copy
+        return None if host is None or copy is None else (host, copy)
+
+    @property
     def has_ports(self) -> bool:
         return self.network_info not in (None, "[]")
 
     def changed(self, columns: Mapping[str, Any]) -> Server:
         """Return the server with other values in these columns."""
-        fields = {"flavor_document" if name == "flavor" else name: value for name, value in columns.items()}
+        fields = {DOCUMENTS.get(name, name): value for name, value in columns.items()}
         return msgspec.structs.replace(self, **fields)
+
+
+COLUMNS = tuple(field.encode_name for field in msgspec.structs.fields(Server))
+DOCUMENTS = {"flavor": "flavor_document", "details": "details_document"}  # fields that are not called as their column
 
 
 def from_json(document: str | bytes | None, default: Any = None) -> Any:

@@ -13,12 +13,11 @@ import msgspec
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import GuestSpec, GuestVolume
-from kilonova.domain.guest_contents import GuestContents, GuestSecrets, PublicKey, is_mandatory, shutdown_seconds
+from kilonova.domain.guest_contents import GuestContents, GuestSecrets, is_mandatory, shutdown_seconds
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.host import HostState
 from kilonova.domain.image_bytes import ImageOrder
 from kilonova.domain.server import Flavor, Server, flavor_from, from_json
-from kilonova.domain.volume import server_volumes
 from kilonova.engine.course import Problem
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
@@ -248,7 +247,7 @@ def flavor_of_copy(facts: Mapping[str, Any], copy: int) -> Flavor | None:
 
 def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> GuestSpec:
     """Without what other databases know of it (engine/connections.py)."""
-    chosen, details = flavor or server.flavor, from_json(server.details, {})
+    chosen, details = flavor or server.flavor, server.details
     return GuestSpec(
         server=server.id,
         copy=copy,
@@ -258,10 +257,10 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
         disk_gb=chosen.disk_gb,
         ephemeral_gb=chosen.ephemeral_disks,
         swap_mb=chosen.swap_disk_mb,
-        disk_tags=details.get("disk_tags", {}),
+        disk_tags=details.disk_tags,
         image=server.image_ref,
-        image_format=details.get("image_format", ""),
-        image_marker=details.get("image_marker") or "",
+        image_format=details.image_format,
+        image_marker=details.image_marker,
         wish=chosen.wish,
         volumes=[
             GuestVolume(
@@ -271,26 +270,26 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
                 is_root=one.is_root,
                 tag=one.tag or "",
             )
-            for one in server_volumes(server.volume_info)
+            for one in server.volumes
             if one.attachment_id
         ],
-        contents=_contents(server, details, chosen),
-        shutdown_seconds=shutdown_seconds(details.get("image_properties", {})),
+        contents=_contents(server, chosen),
+        shutdown_seconds=shutdown_seconds(details.image_properties),
     )
 
 
-def _contents(server: Server, details: dict[str, Any], flavor: Flavor) -> GuestContents:
-    key = details.get("public_key")
+def _contents(server: Server, flavor: Flavor) -> GuestContents:
+    details = server.details
     return GuestContents(
-        hostname=details.get("hostname", ""),
-        public_keys=[PublicKey(**key)] if key else [],
-        metadata=details.get("metadata", {}),
-        config_drive=details.get("config_drive", False) or is_mandatory(details.get("image_properties", {})),
-        availability_zone=details.get("availability_zone") or "",
-        launch_index=details.get("launch_index", 0),
+        hostname=details.hostname,
+        public_keys=[details.public_key] if details.public_key is not None else [],
+        metadata=details.metadata,
+        config_drive=details.config_drive or is_mandatory(details.image_properties),
+        availability_zone=details.availability_zone or "",
+        launch_index=details.launch_index,
         project_id=server.project_id,
         user_id=server.user_id,
-        reservation_id=details.get("reservation_id", ""),
+        reservation_id=details.reservation_id,
         flavor_name=flavor.name,
         created_at=server.created_at,
     )

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from kilonova.domain.cause import Cause
-from kilonova.domain.details import Details, details_from
+from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import Vif
-from kilonova.domain.server import POWER_NONE, POWER_RUNNING, POWER_SHUTDOWN, Flavor, flavor_from
-from kilonova.domain.volume import server_volumes
+from kilonova.domain.server import POWER_NONE, POWER_RUNNING, POWER_SHUTDOWN, Flavor, Server
+from kilonova.domain.volume import ServerVolume
 from kilonova.engine.course import Problem
 from kilonova.services.compute.keys import fingerprint_of
 from kilonova.world import Row
@@ -41,7 +39,6 @@ POWER_NAMES = {POWER_NONE: "pending", POWER_RUNNING: "running", POWER_SHUTDOWN: 
 EXCEPTIONS = {"no_valid_host": "NoValidHost", "claim_refused": "NoValidHost"}  # by code; others keep theirs
 SERVICE_VERSION = 0  # of Nova's internal protocols, which this cloud does not speak
 PROPERTY_PREFIXES = ("hw_", "img_", "os_")
-_VIFS = msgspec.json.Decoder(list[Vif])
 
 
 def nova_object(name: str, data: Payload) -> Payload:
@@ -57,40 +54,40 @@ def moment(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def instance_payload(row: Row | Mapping[str, Any], cause: Cause, name: str, problem: Problem | None) -> Payload:
-    """Return the payload of a server's row. `name`: create, rebuild and rebuild_scheduled have additional keys."""
-    details, flavor = details_from(row["details"]), flavor_from(row["flavor"])
-    data = {**_of_row(row), **_of_details(details), **_of_cause(cause)}
-    data["flavor"] = flavor_payload(flavor)
+def instance_payload(server: Server, cause: Cause, name: str, problem: Problem | None) -> Payload:
+    """Return the payload of a server. `name`: create, rebuild and rebuild_scheduled have additional keys."""
+    details = server.details
+    data = {**_of_server(server), **_of_details(details), **_of_cause(cause)}
+    data["flavor"] = flavor_payload(server.flavor)
     data["fault"] = None if problem is None else exception_payload(problem)
     if name == "create":
-        return nova_object("InstanceCreatePayload", {**data, **_of_create(row, details)})
+        return nova_object("InstanceCreatePayload", {**data, **_of_create(server)})
     if name in ("rebuild", "rebuild_scheduled"):
         data["trusted_image_certificates"] = details.trusted_image_certificates
         return nova_object("InstanceActionRebuildPayload", data)
     return nova_object("InstanceActionPayload", data)
 
 
-def _of_row(row: Row | Mapping[str, Any]) -> Payload:
+def _of_server(server: Server) -> Payload:
     return {
-        "uuid": row["id"],
-        "user_id": row["user_id"],
-        "tenant_id": row["project_id"],
-        "display_name": row["name"],
-        "host": row["host"],
-        "node": row["host"],
-        "image_uuid": row["image_ref"],
-        "created_at": moment(row["created_at"]),
-        "launched_at": moment(row["launched_at"]),
-        "terminated_at": moment(row["terminated_at"]),
-        "deleted_at": moment(row["terminated_at"]) if row["deleted"] else None,
-        "updated_at": moment(row["updated_at"]),
-        "state": row["vm_state"],
-        "power_state": POWER_NAMES.get(row["power_state"], "pending"),
-        "task_state": row["task_state"],
+        "uuid": server.id,
+        "user_id": server.user_id,
+        "tenant_id": server.project_id,
+        "display_name": server.name,
+        "host": server.host,
+        "node": server.host,
+        "image_uuid": server.image_ref,
+        "created_at": moment(server.created_at),
+        "launched_at": moment(server.launched_at),
+        "terminated_at": moment(server.terminated_at),
+        "deleted_at": moment(server.terminated_at) if server.deleted else None,
+        "updated_at": moment(server.updated_at),
+        "state": server.vm_state,
+        "power_state": POWER_NAMES.get(server.power_state, "pending"),
+        "task_state": server.task_state,
         "progress": 0,
-        "ip_addresses": [] if row["deleted"] else _addresses(row["network_info"]),
-        "block_devices": [] if row["deleted"] else _block_devices(row["volume_info"]),
+        "ip_addresses": [] if server.deleted else _addresses(server.vifs),
+        "block_devices": [] if server.deleted else _block_devices(server.volumes),
         "kernel_id": "",
         "ramdisk_id": "",
         "shares": [],
@@ -122,12 +119,13 @@ def _of_cause(cause: Cause) -> Payload:
     }
 
 
-def _of_create(row: Row | Mapping[str, Any], details: Details) -> Payload:
+def _of_create(server: Server) -> Payload:
+    details = server.details
     return {
-        "keypairs": _keypairs(row["user_id"], details),
+        "keypairs": _keypairs(server.user_id, details),
         "tags": details.tags,
         "trusted_image_certificates": details.trusted_image_certificates,
-        "instance_name": f"instance-{row['id'][:8]}",
+        "instance_name": f"instance-{server.id[:8]}",
     }
 
 
@@ -142,7 +140,7 @@ def _keypairs(user_id: str, details: Details) -> list[Payload]:
     return [nova_object("KeypairPayload", data)]
 
 
-def _addresses(document: str | None) -> list[Payload]:
+def _addresses(vifs: list[Vif]) -> list[Payload]:
     return [
         nova_object(
             "IpPayload",
@@ -156,13 +154,13 @@ def _addresses(document: str | None) -> list[Payload]:
                 "device_name": f"tap{vif.port_id[:11]}",
             },
         )
-        for vif in (_VIFS.decode(document) if document else [])
+        for vif in vifs
         for one in vif.addresses
         if one.kind == "fixed"
     ]
 
 
-def _block_devices(document: str | None) -> list[Payload]:
+def _block_devices(volumes: list[ServerVolume]) -> list[Payload]:
     return [
         nova_object(
             "BlockDevicePayload",
@@ -174,7 +172,7 @@ def _block_devices(document: str | None) -> list[Payload]:
                 "tag": one.tag,
             },
         )
-        for one in server_volumes(document)
+        for one in volumes
     ]
 
 
@@ -214,29 +212,29 @@ def exception_payload(problem: Problem) -> Payload:
     )
 
 
-def compute_task_payload(row: Row | Mapping[str, Any], problem: Problem) -> Payload:
+def compute_task_payload(server: Server, problem: Problem) -> Payload:
     data = {
-        "instance_uuid": row["id"],
-        "state": row["vm_state"],
+        "instance_uuid": server.id,
+        "state": server.vm_state,
         "reason": exception_payload(problem),
-        "request_spec": _request_spec(row),
+        "request_spec": _request_spec(server),
     }
     return nova_object("ComputeTaskPayload", data)
 
 
-def _request_spec(row: Row | Mapping[str, Any]) -> Payload:
-    details = details_from(row["details"])
+def _request_spec(server: Server) -> Payload:
+    details = server.details
     hints = {
         name: [str(one) for one in (value if isinstance(value, list) else [value])]
         for name, value in details.scheduler_hints.items()
     }
     data = {
-        "instance_uuid": row["id"],
-        "project_id": row["project_id"],
-        "user_id": row["user_id"],
+        "instance_uuid": server.id,
+        "project_id": server.project_id,
+        "user_id": server.user_id,
         "availability_zone": details.pinned_zone,
-        "flavor": flavor_payload(flavor_from(row["flavor"])),
-        "image": _image(row["image_ref"], details) if row["image_ref"] else None,
+        "flavor": flavor_payload(server.flavor),
+        "image": _image(server.image_ref, details) if server.image_ref else None,
         "num_instances": 1,
         "scheduler_hints": hints,
         "security_groups": details.security_groups,

@@ -7,12 +7,11 @@ An operation's positions before and after a transaction decide what to send, so 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kilonova.domain.operation import FORWARD, REWIND
-from kilonova.domain.server import BUILDING, DELETED, ERROR, to_json
+from kilonova.domain.server import BUILDING, DELETED, ERROR, Server, to_json
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Course, End, Problem
 from kilonova.engine.journal import Op
@@ -22,7 +21,7 @@ from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.new_server import new_server
 from kilonova.store.notifications import put_notification
-from kilonova.world import Row, Store, Tx
+from kilonova.world import Store, Tx
 
 START, END, FAILURE = "start", "end", "error"
 INFO, SEVERE = "INFO", "ERROR"
@@ -54,7 +53,7 @@ class Teller:
         self.engine, self.tx, self.journal, self.op = engine, tx, journal, op
         self.operation: Operation = engine.operation(op.kind)
         self.host_before = host_before
-        self._row: Row | Mapping[str, Any] | None = None
+        self._left: Server | None = None
 
     async def begun(self) -> None:
         """The operation was stored."""
@@ -130,54 +129,52 @@ class Teller:
     # -- messages -----------------------------------------------------------------------------------------------
 
     async def tell(self, one: Notification, phase: str, problem: Problem | None = None) -> None:
-        row = await self._server()
-        if row is None:
+        server = await self._server()
+        if server is None:
             return
         event = f"instance.{one.name}.{phase}" if one.has_phases else f"instance.{one.name}"
-        payload = instance_payload(row, self.op.cause, one.name, problem)
-        await self._put(event, self._publisher(one, row), payload, SEVERE if phase == FAILURE else INFO)
+        payload = instance_payload(server, self.op.cause, one.name, problem)
+        await self._put(event, self._publisher(one, server), payload, SEVERE if phase == FAILURE else INFO)
 
     async def _tell_task(self, problem: Problem, state: str = "") -> None:
-        row = await self._server()
-        if row is None:
-            row = self._requested(ERROR)
-        if row is None:
+        server = await self._server() or self._requested(ERROR)
+        if server is None:
             return
-        payload = compute_task_payload(row, problem)
+        payload = compute_task_payload(server, problem)
         if state:
             payload["nova_object.data"]["state"] = state
         publisher = f"nova-conductor:{self.engine.limits.notifier}"
         await self._put(f"compute_task.{self.operation.task}.error", publisher, payload, SEVERE)
 
-    async def _server(self) -> Row | Mapping[str, Any] | None:
-        """Return the server's row as this transaction leaves it."""
-        if self._row is None:
-            self._row = await self._read()
-        return self._row
+    async def _server(self) -> Server | None:
+        """Return the server as this transaction leaves it."""
+        if self._left is None:
+            self._left = await self._read()
+        return self._left
 
-    async def _read(self) -> Row | Mapping[str, Any] | None:
+    async def _read(self) -> Server | None:
         if not has_servers(self.journal):
             return self._requested(BUILDING if self.op.is_live else DELETED)
         row = await rows.fetch(self.tx, cell.servers, id=self.op.server_id)
-        if row is None or not row["deleted"] or not self.host_before:
-            return row
-        # a deleted server is nowhere; its last word is that of the host that it was on
-        return {**{name: row[name] for name in row.keys()}, "host": self.host_before}  # noqa: SIM118 - not a dict
+        if row is None:
+            return None
+        server = Server.from_row(row)
+        if server.deleted and self.host_before:  # it is nowhere; its last word is that of the host that it was on
+            return server.changed({"host": self.host_before})
+        return server
 
-    def _requested(self, state: str) -> dict[str, Any] | None:
-        """The row of a server that was never on a host."""
+    def _requested(self, state: str) -> Server | None:
+        """Return a server that was never on a host."""
         asked = self.op.facts.get(REQUESTED) or (self.op.params if "flavor" in self.op.params else None)
         if asked is None or self.op.server_id is None:
             return None
         task_state = "deleting" if state == BUILDING else None
-        row = new_server(self.op.server_id, self.op.turn, asked, vm_state=state, task_state=task_state, hidden=0)
-        if state == DELETED:
-            row |= {"deleted": 1, "terminated_at": self.engine.world.clock.now()}
-        return row
+        gone = {"deleted": 1, "terminated_at": self.engine.world.clock.now()} if state == DELETED else {}
+        return new_server(self.op.server_id, self.op.turn, asked, vm_state=state, task_state=task_state, **gone)
 
-    def _publisher(self, one: Notification, row: Row | Mapping[str, Any]) -> str:
+    def _publisher(self, one: Notification, server: Server) -> str:
         host = self.op.facts.get(one.on) if one.on else None
-        host = host or row["host"]
+        host = host or server.host
         if one.sender == "compute" and host:
             return f"nova-compute:{host}"
         sender = "api" if one.sender == "compute" else one.sender

@@ -20,6 +20,7 @@ from kilonova.domain.server import (
     LOST_IN_MOVE,
     SETTLED,
     SHOWN,
+    Server,
     flavor_from,
     from_json,
     to_json,
@@ -121,28 +122,28 @@ async def record_missing(
 
     held, moving = await stores.placement.read(ask_placement)
 
-    async def ask_control(tx: Tx) -> list[dict[str, Any]]:
+    async def ask_control(tx: Tx) -> list[Server]:
         found = await _lost_servers(tx, name, servers, held, floor)
         if not reports_decide:
             return found
-        return [row | {"unsettled": _undecided(row, held.get(row["id"], {}), moving)} for row in found]
+        return [one.changed({"unsettled": _undecided(one, held.get(one.id, {}), moving)}) for one in found]
 
     lost = await stores.control.read(ask_control)
 
     async def body(tx: Tx) -> None:
         now = await tx.now()
-        for row in lost:
-            if await rows.fetch(tx, cell.servers, id=row["id"]) is None:
-                await rows.put(tx, cell.servers, **row)
-                values = {"server_id": row["id"], "operation_id": "", "code": 500, "created_at": now}
-                await rows.put(tx, cell.faults, **values, message=MISSING, details=ADVICE)
+        for server in lost:
+            if await rows.fetch(tx, cell.servers, id=server.id) is None:
+                await rows.put_row(tx, cell.servers, server.columns())
+                fault = {"server_id": server.id, "operation_id": "", "code": 500, "created_at": now}
+                await rows.put_row(tx, cell.faults, {**fault, "message": MISSING, "details": ADVICE})
 
     await stores.cell(name).write(body)
     return len(lost)
 
 
-async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor: int) -> list[dict[str, Any]]:
-    """Return rows for the servers. One without a request spec cannot be made again: the audit names it."""
+async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor: int) -> list[Server]:
+    """Return records of the servers. One without a request spec cannot be made again: the audit names it."""
     specs = {row["server_id"]: from_json(row["spec"], {}) for row in await tx.all(_SPECS, servers=servers)}
     hosts = {row["host"] for row in await tx.all(_HOSTS)}
     vifs = await vifs_of(tx, servers)
@@ -178,11 +179,11 @@ def _placed(spec: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], h
     return {"host": there[0], "claimed": None if shares == plain else to_json(shares)}
 
 
-def _undecided(row: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], moving: set[str]) -> int:
+def _undecided(server: Server, held: dict[tuple[str, str], dict[str, int]], moving: set[str]) -> int:
     """Return how unsettled a server is: after an open move or evacuation, a copy that is off may not be the newest."""
-    if row.get("host") is None:
+    if server.host is None:
         return SETTLED
-    return LOST_IN_MOVE if row["id"] in moving or any(holder for _, holder in held) else LOST
+    return LOST_IN_MOVE if server.id in moving or any(holder for _, holder in held) else LOST
 
 
 def _volumes(spec: dict[str, Any], attached: list[Row]) -> str | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest_contents import GuestFile, GuestSecrets
-from kilonova.domain.server import Server, from_json
+from kilonova.domain.server import Server
 from kilonova.engine.secrets import Seal
 
 logger = logging.getLogger(__name__)
@@ -18,17 +18,16 @@ _FILES = msgspec.json.Decoder(list[tuple[str, str]])
 def server_secrets(seal: Seal, server: Server, password: str = "") -> GuestSecrets:
     """Open them for an order. What was sealed with a key that is lost is left out, so that the server can still leave a
     dead host."""
-    details = from_json(server.details, {})
-    files = _opened(seal, server, details, "personality")
+    details = server.details
+    files = _opened(seal, server, "personality", details.personality)
     return GuestSecrets(
-        user_data=_opened(seal, server, details, "user_data"),
+        user_data=_opened(seal, server, "user_data", details.user_data),
         files=[GuestFile(*one) for one in _FILES.decode(files)] if files else [],
         admin_password=password,
     )
 
 
-def _opened(seal: Seal, server: Server, details: dict[str, str | None], name: str) -> str:
-    sealed = details.get(name)
+def _opened(seal: Seal, server: Server, name: str, sealed: str | None) -> str:
     try:
         return seal.open_text(sealed) if sealed else ""
     except Failed as why:

@@ -9,7 +9,7 @@ what its guest shall have when it returns, and its secret is worth nothing by th
 from __future__ import annotations
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED, from_json
+from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED
 from kilonova.domain.volume import ServerVolume, server_volumes
 from kilonova.engine.context import Subject
 from kilonova.engine.journal import Op
@@ -52,7 +52,7 @@ class AttachVolume(Operation):
         if server.launched_at is None:
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'attach_volume'")
         there = server_volumes(server.volume_info)
-        root = from_json(server.details, {}).get("root_device_name", "/dev/vda")
+        root = server.details.root_device_name
         if any(one.volume_id == wish["volume_id"] for one in there):
             raise Refused("volume_attached", f"Volume {wish['volume_id']} is already attached to {server.id}.")
         taken = {root, *(one.device for one in there)}

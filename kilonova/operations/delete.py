@@ -184,7 +184,7 @@ class Delete(Operation):
         async def close(tx: Tx, now: float) -> None:
             await tx.run(_CLOSE_FINISHED, server=ctx.server_id, become="confirmed", now=now)
             await tx.run(_CLOSE_OTHERS, server=ctx.server_id, become="failed", now=now)
-            sealed = {name: None for name in SEALED if from_json(ctx.row.details, {}).get(name)}
+            sealed = {name: None for name in SEALED if getattr(ctx.row.details, name)}
             await edit_details(tx, ctx.server_id or "", sealed)
             for row in await tx.all(_WITH_SEALED, server=ctx.server_id):
                 if columns := stripped(op_from(row), is_last=True):

@@ -175,7 +175,7 @@ class Evacuate(Operation):
             "source_copy": server.copy,
             "was": server.vm_state,
             "ends": _target_state(server.vm_state, stopped=bool(subject.params.get("stopped"))),
-            "shared": None if from_json(server.details, {}).get("volume_backed") else subject.params.get("shared"),
+            "shared": None if server.details.volume_backed else subject.params.get("shared"),
             "declared": [server.host],
             "down": [state.name for state in (host, subject.source) if state is not None and state.word == "down"],
             "proof": proof,

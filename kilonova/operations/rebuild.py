@@ -198,7 +198,7 @@ def rebuild_facts(subject: Subject) -> Facts:
     assert server is not None
     if server.launched_at is None:
         raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
-    facts, details = its_copy(subject), from_json(server.details, {})
+    facts, details = its_copy(subject), from_json(server.details_document, {})
     requested = subject.params.get("details", {})
     return {
         "source": facts["host"],
@@ -238,7 +238,7 @@ class Rebuild(Operation):
     def check(self, subject: Subject) -> Facts:
         server = subject.server
         assert server is not None
-        if from_json(server.details, {}).get("volume_backed"):
+        if server.details.volume_backed:
             raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use rebuild_volume")
         return rebuild_facts(subject)
 

@@ -81,7 +81,7 @@ def request_of(spec: dict[str, Any], server: Server, wish: dict[str, Any] | None
         "flavor": from_json(server.flavor_document, {}),
         **(wish or {}),
     }
-    return params | {"details": {**from_json(server.details, {}), **(wish or {}).get("details", {})}}
+    return params | {"details": {**from_json(server.details_document, {}), **(wish or {}).get("details", {})}}
 
 
 def _placing(ctx: Context, params: dict[str, Any]) -> Newborn:
@@ -116,7 +116,7 @@ class RebuildInCell0(Operation):
             text = f"it did not fail for lack of a host, but for {server.cell0_failure}"
             advice = f"an administrator can retry it: kilonova unplaced retry {server.id}"
             raise Refused("not_for_want_of_a_host", f"Instance {server.id} cannot be rebuilt: {text}; {advice}")
-        details = from_json(server.details, {})
+        details = from_json(server.details_document, {})
         return {
             "server": server.id,
             "devices": bool(params["spec"].get("volumes")),

@@ -11,7 +11,7 @@ old copy runs again, from the new content.
 from __future__ import annotations
 
 from kilonova.domain.errors import Failed, NotYet, Refused
-from kilonova.domain.volume import VolumeState, server_volumes
+from kilonova.domain.volume import VolumeState
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.details import edit_details
@@ -91,7 +91,7 @@ class RebuildVolume(Rebuild):
         server = subject.server
         assert server is not None
         facts = rebuild_facts(subject)
-        root = next((one for one in server_volumes(server.volume_info) if one.is_root), None)
+        root = next((one for one in server.volumes if one.is_root), None)
         if root is None:
             raise Refused("not_volume_backed", f"Instance {server.id} does not boot from a volume")
         facts["before"]["image"] = subject.params.get("image_before", "")

@@ -14,7 +14,7 @@ import msgspec
 
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.image_bytes import DiskSnapshot, UploadOrder
-from kilonova.domain.server import ACTIVE, STOPPED, from_json
+from kilonova.domain.server import ACTIVE, STOPPED
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.context import Context, HostContext, Subject
 from kilonova.engine.core import Engine
@@ -84,7 +84,7 @@ class CreateImage(Operation):
     def check(self, subject: Subject) -> Facts:
         server = subject.server
         assert server is not None
-        if from_json(server.details, {}).get("volume_backed"):
+        if server.details.volume_backed:
             raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use snapshot_volumes")
         return {**its_copy(subject), "snapshot_image": subject.params["image"]["id"]}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.server import ACTIVE, STOPPED, to_json
-from kilonova.domain.volume import ServerVolume, SnapshotState, server_volumes
+from kilonova.domain.volume import ServerVolume, SnapshotState
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import CONTROL, Facts, Operation, Step
 from kilonova.operations.snapshot import CreateImage
@@ -113,7 +113,7 @@ class SnapshotVolumes(Operation):
     def check(self, subject: Subject) -> Facts:
         server, image = subject.server, subject.params["image"]["id"]
         assert server is not None
-        volumes = [one for one in server_volumes(server.volume_info) if one.attachment_id]
+        volumes = [one for one in server.volumes if one.attachment_id]
         if not any(one.is_root for one in volumes):
             raise Refused("not_volume_backed", f"Instance {server.id} does not boot from a volume")
         return {"snapshot_image": image, "snapshots": [_planned(image, one) for one in volumes]}

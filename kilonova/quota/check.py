@@ -1,78 +1,25 @@
 """Use and limits of a project; -1 means without limit.
 
-A limit is the user's own, else the project's, else the default class's, else the configuration's. What one user may
-have within a project only matters where an administrator has set it: each user's use is part of the project's.
+What one user may have within a project only matters where an administrator has set it: each user's use is part of the
+project's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Table, bindparam, literal, select, union_all
-
-from kilonova.quota.resources import COUNTED, EVERYTHING, UNLIMITED, Limits
+from kilonova.quota.resources import COUNTED, EVERYTHING, Limits
 from kilonova.quota.usage import used
+from kilonova.records.quotas import LimitRows
 from kilonova.schema.tables.quotas import quota_classes, quotas
-from kilonova.store import rows
 from kilonova.store.quota_locks import lock_project_quota
-from kilonova.store.statements import Sql
 from kilonova.world import Tx
 
-DEFAULT_CLASS = "default"
 Held = tuple[dict[str, int], dict[str, int]]  # of a project and of one user in it, where that is not counted here
 NOTHING: Held = ({}, {})
-
-_LIMITS = Sql(
-    union_all(
-        select(quotas.c.resource, quotas.c.hard_limit, quotas.c.user_id, literal(0).label("by_default")).where(
-            quotas.c.project_id == bindparam("project_id")
-        ),
-        select(quota_classes.c.resource, quota_classes.c.hard_limit, literal(""), literal(1)).where(
-            quota_classes.c.class_name == DEFAULT_CLASS
-        ),
-    )
-)
-
-
-class ProjectLimits:
-    """The settings for a project, in one read: its own limits, its users', and the defaults that they replace."""
-
-    def __init__(self, defaults: Limits) -> None:
-        self.defaults = dict(defaults)
-        self.project: dict[str, int] = {}
-        self.users: dict[str, dict[str, int]] = {}
-
-    def of_project(self, resource: str) -> int:
-        return self.project.get(resource, self.defaults.get(resource, UNLIMITED))
-
-    def of_user(self, user: str, resource: str) -> int:
-        return self.users.get(user, {}).get(resource, self.of_project(resource))
-
-
-async def given(tx: Tx, project: str, defaults: Limits) -> ProjectLimits:
-    limits = ProjectLimits(defaults)
-    for row in await tx.all(_LIMITS, project_id=project):
-        if row["by_default"]:
-            limits.defaults[row["resource"]] = row["hard_limit"]
-        elif row["user_id"]:
-            limits.users.setdefault(row["user_id"], {})[row["resource"]] = row["hard_limit"]
-        else:
-            limits.project[row["resource"]] = row["hard_limit"]
-    return limits
-
-
-async def set_limit(tx: Tx, project: str, resource: str, limit: int, user: str = "") -> None:
-    await put_limit(tx, quotas, limit, project_id=project, user_id=user, resource=resource)
-
-
-async def put_limit(tx: Tx, table: Table, limit: int, **of: str) -> None:
-    """Set a limit, whether there was one or not; another request may insert it at the same moment."""
-    keys: dict[str, Any] = dict(of)
-    if not await rows.change(tx, table, {"hard_limit": limit}, **keys) and not await rows.put(
-        tx, table, unless_there=True, **keys, hard_limit=limit
-    ):
-        await rows.change(tx, table, {"hard_limit": limit}, **keys)
+LIMITS = LimitRows(quotas, quota_classes)
+given, set_limit = LIMITS.given, LIMITS.put
 
 
 class Bound(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from kilonova.records.quotas import UNLIMITED as UNLIMITED
+from kilonova.records.quotas import Limits as Limits
 
-UNLIMITED = -1
 COUNTED = ("instances", "cores", "ram")  # from the mappings; the others are checked where they are created
 OF_A_PROJECT = ("fixed_ips", "floating_ips")  # never for one user alone
 
@@ -25,8 +25,6 @@ RESOURCES = (
     "server_group_members",
     "server_groups",
 )
-
-Limits = Mapping[str, int]  # by resource; one that is missing has no limit
 
 EVERYTHING: Limits = {}  # for simulations and measurements: nothing is ever refused
 

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.quota.check import DEFAULT_CLASS, ProjectLimits, exceeded, given, put_limit, set_limit
+from kilonova.quota.check import LIMITS, exceeded, given, set_limit
 from kilonova.quota.resources import OF_A_PROJECT, RESOURCES, Limits, filled
 from kilonova.quota.usage import used
-from kilonova.schema.tables.quotas import quota_classes, quotas
+from kilonova.records.quotas import ProjectLimits, Quota, ServiceQuotas
 from kilonova.schema.tables.server_groups import server_groups
 from kilonova.store import rows
-from kilonova.world import Row, Store, Tx
+from kilonova.world import Store, Tx
 
 
-class Quota(msgspec.Struct, frozen=True):
-    limit: int
-    in_use: int = 0
-
-
-class Quotas:
+class Quotas(ServiceQuotas):
     def __init__(self, control: Store, defaults: Limits) -> None:
         """`defaults` are the configuration's."""
-        self._control, self._configured = control, filled(defaults)
+        super().__init__(control, LIMITS, filled(defaults))
 
     async def show(self, project: str, user: str = "", *, counted: bool = False) -> dict[str, Quota]:
         """Return quotas by resource. Only resources counted per project have a use here; others are checked where they
@@ -54,9 +47,6 @@ class Quotas:
         if over := await self._control.read(body, few=True):
             raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
-    async def defaults(self) -> dict[str, int]:
-        return await self.of_class(DEFAULT_CLASS)
-
     async def set(self, project: str, limits: Mapping[str, int], user: str = "", *, force: bool = False) -> None:
         """All or none. Without `force` a limit below what is used, or has been promised to single users, is refused."""
 
@@ -67,28 +57,6 @@ class Quotas:
                 if not force:
                     _check_range(given_limits, of, resource, limit, amounts.get(resource, 0))
                 await set_limit(tx, project, resource, limit, of)
-
-        await self._control.write(body)
-
-    async def reset(self, project: str, user: str = "") -> None:
-        """Back to the defaults; of a project, its users' too."""
-
-        async def body(tx: Tx) -> int:
-            of = {"project_id": project, "user_id": user} if user else {"project_id": project}
-            return await rows.remove(tx, quotas, **of)
-
-        await self._control.write(body)
-
-    async def of_class(self, name: str) -> dict[str, int]:
-        async def body(tx: Tx) -> list[Row]:
-            return list(await rows.fetch_all(tx, quota_classes, class_name=name))
-
-        return self._configured | {row["resource"]: row["hard_limit"] for row in await self._control.read(body)}
-
-    async def set_class(self, name: str, limits: Mapping[str, int]) -> None:
-        async def body(tx: Tx) -> None:
-            for resource, limit in limits.items():
-                await put_limit(tx, quota_classes, limit, class_name=name, resource=resource)
 
         await self._control.write(body)
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from kilonova.domain.server import Flavor
-from kilonova.placement.candidates import Group, Query
+from kilonova.placement.candidates import CandidateQuery, Group
 from kilonova.placement.classes import DISK_GB
 
 SUFFIX = "[a-zA-Z0-9_-]{1,64}"
@@ -27,7 +27,7 @@ V = TypeVar("V", int, str)
 Items = tuple[tuple[str, V], ...]
 
 
-def needs_of(flavor: Flavor, image: Mapping[str, str], *, volume_backed: bool = False) -> Query:
+def needs_of(flavor: Flavor, image: Mapping[str, str], *, volume_backed: bool = False) -> CandidateQuery:
     """Return the query for a flavor and an image, cached: servers have few distinct flavors."""
     amounts = flavor.resources() | {DISK_GB: _disk(flavor, volume_backed)}
     threads = flavor.wish.rules.thread_policy if flavor.wish is not None else ""
@@ -45,7 +45,7 @@ def _disk(flavor: Flavor, volume_backed: bool) -> int:
 
 
 @lru_cache(maxsize=1000)
-def _needs(amounts: Items[int], threads: str, specs: Items[str], image: Items[str]) -> Query:
+def _needs(amounts: Items[int], threads: str, specs: Items[str], image: Items[str]) -> CandidateQuery:
     extra, properties = dict(specs), dict(image)
     resources: dict[str, Amounts] = {"": {**dict(amounts), **_special(extra, properties)}}
     required: dict[str, set[str]] = {"": _special_traits(extra, properties)}
@@ -61,7 +61,7 @@ def _needs(amounts: Items[int], threads: str, specs: Items[str], image: Items[st
     required[""] |= {key[len("trait:") :] for key, value in image if key.startswith("trait:") and value == REQUIRED}
     suffixes = ["", *sorted((resources.keys() | required.keys() | forbidden.keys()) - {""})]
     groups = (_group(name, resources, required, forbidden) for name in suffixes)
-    return Query(
+    return CandidateQuery(
         groups=tuple(group for group in groups if group.resources or group.required or group.forbidden),
         isolate=extra.get("group_policy") == "isolate",
     )

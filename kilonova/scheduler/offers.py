@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kilonova.placement.candidates import Candidate, Group, Query, in_trees, standing_alone
+from kilonova.placement.candidates import Candidate, CandidateQuery, Group, in_trees, standing_alone
 from kilonova.placement.candidates.conditions import all_of
 from kilonova.placement.refusals import unit_fault
 from kilonova.placement.snapshot import Bools, Ints
@@ -23,7 +23,7 @@ Allocations = dict[str, dict[str, int]]  # by provider: class → amount
 
 
 class Offers:
-    def __init__(self, field: Field, query: Query, *, among: Bools, limit: int | None) -> None:
+    def __init__(self, field: Field, query: CandidateQuery, *, among: Bools, limit: int | None) -> None:
         """`among`: hosts that no other stage rejects. `limit`: of trees that are searched with success."""
         self.field, self.query = field, query
         self._among: Bools = among.copy()  # the caller narrows it down afterwards

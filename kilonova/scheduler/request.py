@@ -6,7 +6,7 @@ import msgspec
 
 from kilonova.domain.hardware import HardwareRequest
 from kilonova.domain.server import Flavor
-from kilonova.placement.candidates import Query
+from kilonova.placement.candidates import CandidateQuery
 from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.needs import needs_of
 
@@ -52,5 +52,5 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     def only_host(self) -> str | None:
         return self.forced_host or self.wanted_host
 
-    def needs(self) -> Query:
+    def needs(self) -> CandidateQuery:
         return needs_of(self.flavor, self.image.properties, volume_backed=self.volume_backed)

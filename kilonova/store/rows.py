@@ -4,7 +4,7 @@ Columns named in `stamped` get the database's time, without a round trip to ask 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -95,6 +95,12 @@ def put(
     tx: Tx, table: Table, stamped: Keys = (), /, *, unless_there: bool = False, **values: Any
 ) -> Coroutine[Any, Any, int]:
     return tx.run(_insert(table, tuple(values), unless_there, stamped), **values)
+
+
+def put_row(
+    tx: Tx, table: Table, columns: Mapping[str, object], *, unless_there: bool = False
+) -> Coroutine[Any, Any, int]:
+    return tx.run(_insert(table, tuple(columns), unless_there, ()), **columns)
 
 
 def put_or_change(

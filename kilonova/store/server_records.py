@@ -2,59 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, select
 
-from kilonova.domain.details import Details, details_from
-from kilonova.domain.network import Vif
-from kilonova.domain.server import Flavor, flavor_from, from_json
-from kilonova.domain.volume import ServerVolume, server_volumes
+from kilonova.domain.server import Flavor, Server, from_json
 from kilonova.schema.tables import cell, control
 from kilonova.store import rows
+from kilonova.store.new_server import new_server
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Stores, Tx
 
 SCHEDULING = "scheduling"
 
-# The columns of a record, in the order in which `from_cell` decodes them: by position, since lists have a thousand.
-COLUMNS = (
-    *("id", "project_id", "user_id", "name", "turn", "operation_id", "vm_state", "task_state", "power_state"),
-    *("host", "copy", "image_ref", "flavor", "details", "network_info", "volume_info"),
-    *("created_at", "updated_at", "launched_at", "terminated_at", "deleted", "hidden"),
-)
-SELECTED = select(*cell.servers.c[COLUMNS])
+SELECTED = select(cell.servers)
 FAULTS = Sql(select(cell.faults).where(in_list(cell.faults.c.server_id, "ids")).order_by(cell.faults.c.number))
 _ONE = Sql(SELECTED.where(cell.servers.c.id == bindparam("id")))
 UNKNOWN_FLAVOR = Flavor("", 0, 0, 0)
-_VIFS = msgspec.json.Decoder(list[Vif])
 
 
-@dataclass(slots=True)
-class ServerRecord:
-    id: str
-    project_id: str
-    user_id: str
-    name: str
-    cell: str | None  # None: not in one yet
-    turn: int
-    operation_id: str | None
-    vm_state: str
-    task_state: str | None
-    power_state: int
-    host: str | None
-    copy: int | None
-    image_ref: str
-    flavor: Flavor
-    details: Details
-    vifs: list[Vif]
-    volumes: list[ServerVolume]
-    created_at: float
-    updated_at: float
-    launched_at: float | None
-    terminated_at: float | None
-    deleted: bool
+class ServerRecord(Server):
+    """A server with the facts that are not in its row."""
+
+    cell: str | None = None  # None: not in one yet
     fault: Row | None = None
     zone: str = ""  # of its host, once it was read
     is_partial: bool = False  # built from its mapping and its request: its cell does not answer
@@ -104,63 +76,18 @@ async def read_one(tx: Tx, cell_name: str, server_id: str) -> ServerRecord | Non
     return None if row is None else from_cell(cell_name, row)
 
 
-def from_cell(name: str, row: Row) -> ServerRecord:
-    """`row` has the COLUMNS."""
-    (id_, project_id, user_id, own_name, turn, operation_id, vm_state, task_state, power_state, *more) = row
-    (host, copy, image_ref, flavor, details, network_info, volume_info, *times, deleted, _hidden) = more
-    created_at, updated_at, launched_at, terminated_at = times
-    return ServerRecord(
-        id=id_,
-        project_id=project_id,
-        user_id=user_id,
-        name=own_name,
-        cell=name,
-        turn=turn,
-        operation_id=operation_id,
-        vm_state=vm_state,
-        task_state=task_state,
-        power_state=power_state,
-        host=host,
-        copy=copy,
-        image_ref=image_ref,
-        flavor=flavor_from(flavor),
-        details=details_from(details),
-        vifs=_VIFS.decode(network_info) if network_info else [],
-        volumes=server_volumes(volume_info),
-        created_at=created_at,
-        updated_at=updated_at,
-        launched_at=launched_at,
-        terminated_at=terminated_at,
-        deleted=bool(deleted),
-    )
+def from_cell(name: str, row: Iterable[Any]) -> ServerRecord:
+    """`row` is a whole one."""
+    record = ServerRecord.from_row(row)
+    record.cell = name
+    return record
 
 
 def from_request(row: Row) -> ServerRecord:
     server = from_json(row["server"], {})
-    return ServerRecord(
-        id=row["server_id"],
-        project_id=server["project_id"],
-        user_id=server["user_id"],
-        name=server["name"],
-        cell=None,
-        turn=row["turn"],
-        operation_id=row["operation_id"],
-        vm_state=server["vm_state"],
-        task_state=SCHEDULING,
-        power_state=0,
-        host=None,
-        copy=None,
-        image_ref=server["image"],
-        flavor=msgspec.convert(server["flavor"], Flavor),
-        details=msgspec.convert(server.get("details", {}), Details),
-        vifs=[],
-        volumes=[],
-        created_at=row["created_at"],
-        updated_at=row["created_at"],
-        launched_at=None,
-        terminated_at=None,
-        deleted=False,
-    )
+    made = new_server(row["server_id"], row["turn"], {**server, "created_at": row["created_at"]})
+    state = {"operation_id": row["operation_id"], "vm_state": server["vm_state"], "task_state": SCHEDULING}
+    return ServerRecord.from_row(msgspec.structs.astuple(made.changed(state)))
 
 
 async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
@@ -175,29 +102,11 @@ async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
 
 
 def from_mapping(mapping: Row, spec: Row | None = None) -> ServerRecord:
+    """`spec` is its request spec, if that was read."""
     requested = from_json(spec["spec"], {}) if spec is not None else {}
-    return ServerRecord(
-        id=mapping["server_id"],
-        project_id=mapping["project_id"],
-        user_id=mapping["user_id"],
-        name=requested.get("name", ""),
-        cell=mapping["cell"],
-        turn=0,
-        operation_id=None,
-        vm_state="unknown",
-        task_state=None,
-        power_state=0,
-        host=None,
-        copy=None,
-        image_ref=requested.get("image", ""),
-        flavor=Flavor(**requested["flavor"]) if requested else UNKNOWN_FLAVOR,
-        details=msgspec.convert(requested.get("details", {}), Details),
-        vifs=[],
-        volumes=[],
-        created_at=mapping["created_at"],
-        updated_at=mapping["created_at"],
-        launched_at=None,
-        terminated_at=None,
-        deleted=False,
-        is_partial=True,
-    )
+    owned = {name: mapping[name] for name in ("project_id", "user_id", "created_at")}
+    params = {"name": "", "flavor": UNKNOWN_FLAVOR, **requested, **owned}
+    server = new_server(mapping["server_id"], 0, params, vm_state="unknown")
+    record = from_cell(mapping["cell"], msgspec.structs.astuple(server))
+    record.is_partial = True
+    return record

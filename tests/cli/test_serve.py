@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.books import differences
+from tests.support.creates import IMAGE
 from tests.support.program import Cloud, Role, kilonova, until
 
 
@@ -61,7 +62,7 @@ def test_kill_9_in_the_middle_of_creates_loses_nothing(tmp_path: Path) -> None:
             placed = server["vm_state"] == "active" and server["cell"] == "cell1"
             assert placed or (server["vm_state"] == "error" and server["cell"] == "cell0"), server
         console = http.ask("GET", f"/kilonova/v1/simulated/servers/{early['server']}/console").body.decode()
-        assert console == "KILONOVA-GUEST name=early boot=1 root=image:cirros volumes=\n", "it never stopped running"
+        assert console == f"KILONOVA-GUEST name=early boot=1 root=image:{IMAGE} volumes=\n", "it never stopped running"
         assert cloud.terminate() == 0
     assert differences(tmp_path / "var") == []
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from kilonova.placement.candidates import Group, Query
+from kilonova.placement.candidates import CandidateQuery, Group
 from tests.placement.worlds import SHARES, TRAITS, World, all_candidates, listed, random_query, random_world, summarised
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,7 +217,7 @@ def _any(names: frozenset[str]) -> str:
     return ",".join(names) if len(names) == 1 else "in:" + ",".join(sorted(names))
 
 
-def parameters(query: Query, version: int) -> list[tuple[str, str]]:
+def parameters(query: CandidateQuery, version: int) -> list[tuple[str, str]]:
     found = [pair for group in query.groups for pair in group_parameters(group, version)]
     if any(group.suffix for group in query.groups):
         found.append(("group_policy", "isolate" if query.isolate else "none"))
@@ -251,7 +251,7 @@ class Comparison:
         version = chance.choice([4, 14, 18, 22, 24, 32, 39])
         self.ask_list(world, random_query(chance, world, version).groups[0], version)
 
-    def ask_candidates(self, world: World, query: Query, version: int, chance: random.Random) -> None:
+    def ask_candidates(self, world: World, query: CandidateQuery, version: int, chance: random.Random) -> None:
         path = f"/allocation_candidates?{urlencode(parameters(query, version))}"
         mine, theirs = self.both(path, version)
         if mine.status != 200 or not self.agrees_with_oracle(world, query, mine, version):
@@ -289,7 +289,7 @@ class Comparison:
         self.tally.questions += 1
         return self.ours.ask("GET", path, version=version), self.original.ask("GET", path, version=version)
 
-    def agrees_with_oracle(self, world: World, query: Query, mine: Answer, version: int) -> bool:
+    def agrees_with_oracle(self, world: World, query: CandidateQuery, mine: Answer, version: int) -> bool:
         expected = all_candidates(world, query)
         shown = _shown(mine.body, version)
         self.tally.candidates += len(expected)
@@ -320,13 +320,13 @@ def _shown(body: Any, version: int) -> Counter[Any]:
     return found
 
 
-def _shared_classes(query: Query) -> bool:
+def _shared_classes(query: CandidateQuery) -> bool:
     """A class that a group with a suffix and the one without ask for."""
     plain = {name for group in query.groups if not group.suffix for name in group.resources}
     return any(name in plain for group in query.groups if group.suffix for name in group.resources)
 
 
-def _lost_anchors(world: World, query: Query, mine: Any, theirs: Any, version: int) -> bool:
+def _lost_anchors(world: World, query: CandidateQuery, mine: Any, theirs: Any, version: int) -> bool:
     """It has fewer, and every one that it lacks is served by sharing providers where the suffix is missing."""
     lacking = _shown(mine, version) - _shown(theirs, version)
     if _shown(theirs, version) - _shown(mine, version) or len(query.groups) < 2:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.fleet.fleet import HOSTS, SERVICE_DOWN_TIME, Fleet
+from tests.support.creates import IMAGE, NEWEST, create_body
 from tests.support.program import kilonova, until
 
 OTHER_CONDUCTOR = {"conductor1": "conductor2", "conductor2": "conductor1"}
@@ -22,7 +23,7 @@ def test_create_migrate_confirm_revert_delete(fleet: Fleet) -> None:
     assert http.server(server)["vm_state"] == "resized"
     fleet.done(http.submit("confirm_resize", server=server)["operation"])
     assert (http.server(server)["host"], http.server(server)["vm_state"]) == ("host2", "active")
-    assert "root=image:cirros+note" in _console(fleet, server), "the disk came along"
+    assert f"root=image:{IMAGE}+note" in _console(fleet, server), "the disk came along"
 
     fleet.done(http.submit("migrate", server=server)["operation"])
     assert http.server(server)["host"] != "host2"
@@ -57,7 +58,7 @@ def test_a_role_is_killed_in_the_middle_of_a_migration(fleet: Fleet, step: str, 
     fleet.done(moving)
     fleet.done(http.submit("revert_resize" if role == "agent" else "confirm_resize", server=server)["operation"])
     assert http.server(server)["vm_state"] == "active"
-    assert "root=image:cirros+note" in _console(fleet, server)
+    assert f"root=image:{IMAGE}+note" in _console(fleet, server)
     assert fleet.accounting() == []
 
 
@@ -96,8 +97,7 @@ def test_one_conductor_dies_in_the_middle_of_many_creates(fleet: Fleet) -> None:
 
 def test_the_api_is_killed_and_the_request_repeated(fleet: Fleet) -> None:
     """What was acknowledged goes on without it; with the same key the repeated request is the same operation."""
-    body = {"operation": "create", "name": "once", "flavor": {"vcpus": 1, "memory_mb": 64, "disk_gb": 1}}
-    ask = ("POST", "/kilonova/v1/operations", body, {"Idempotency-Key": "once"})
+    ask = ("POST", "/kilonova/v1/operations", create_body("once"), {"Idempotency-Key": "once", **NEWEST})
     first = fleet.http.ask(*ask)
     assert first.status == 202
     fleet.restart("api")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.fleet import Fleet
-from tests.support.program import FLAVOR, Http, Role, kilonova, until
+from tests.support.program import Http, Role, kilonova, until
 from tests.support.servers import free_port
 
 CONTENT = bytes(range(256)) * 4096
@@ -58,7 +58,7 @@ def test_both_hand_out_what_either_took_and_one_goes_on_alone(fleet: Fleet, seco
             60,
             lambda: str(other.ask("GET", path).body),
         )
-        server = other.submit("create", name=name, image=image, flavor=FLAVOR)
+        server = other.create(name, image=image)
         assert other.ended(server["operation"], 90)["state"] == "done"
 
     boot("with A")

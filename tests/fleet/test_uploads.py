@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.fleet.fleet import Fleet
+from tests.support.creates import IMAGE
 from tests.support.program import until
 
-MARKER = b"KILONOVA-DISK image:cirros"
+MARKER = f"KILONOVA-DISK image:{IMAGE}".encode()
 
 
 def image_of(fleet: Fleet, name: str) -> dict[str, Any] | None:

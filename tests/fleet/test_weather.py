@@ -11,6 +11,7 @@ import pytest
 from tests.fleet.fleet import Fleet, started
 from tests.fleet.test_cells import cell, start_agent
 from tests.fleet.weather import Load, Storm, calm, settle
+from tests.support.creates import flavor_body
 from tests.support.program import until
 from tests.support.servers import Nats, Postgres
 
@@ -90,7 +91,8 @@ def test_creates_while_one_of_two_cells_is_away(fleet: Fleet) -> None:
                 30,
                 lambda: str(http.operation(waiting["operation"])),
             )
-            giant = http.create(host="far1", flavor={"vcpus": 10_000, "memory_mb": 1, "disk_gb": 1})
+            assert http.ask("POST", "/compute/v2.1/flavors", flavor_body("giant", 10_000)).status == 200
+            giant = http.create(host="far1", flavor="giant")
             assert http.ended(giant["operation"])["state"] == "undone", "placement knows that it never fits"
             far.start()
             fleet.done(waiting["operation"])

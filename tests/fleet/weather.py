@@ -12,7 +12,8 @@ from http.client import HTTPException
 from typing import Any
 
 from tests.fleet.fleet import HOSTS, Fleet
-from tests.support.program import FLAVOR, until
+from tests.support.creates import NEWEST, create_body
+from tests.support.program import until
 from tests.support.servers import Postgres
 
 ROLES = ("api", "conductor1", "conductor2", *HOSTS)
@@ -53,8 +54,7 @@ class Load:
                 self.deleted.add(server)
                 self._ask({"operation": "delete", "server": server})
             else:
-                asked = {"operation": "create", "name": f"user{number}", "image": "cirros", "flavor": FLAVOR}
-                accepted = self._ask(asked)
+                accepted = self._ask(create_body(f"user{number}"))
                 if accepted is not None:
                     self.created[accepted["server"]] = accepted["operation"]
                     mine.append(accepted["server"])
@@ -62,13 +62,13 @@ class Load:
 
     def _ask(self, body: dict[str, Any]) -> Any:
         """Until somebody answers, always with the same key: however often it was repeated, it is done once (law 10)."""
-        key = {"Idempotency-Key": str(uuid.uuid4())}
+        headers = {"Idempotency-Key": str(uuid.uuid4()), **NEWEST}
         ends = None
         while ends is None or time.monotonic() < ends:
             if ends is None and self.over.is_set():
                 ends = time.monotonic() + PATIENCE
             try:
-                answer = self.fleet.http.ask("POST", "/kilonova/v1/operations", body, key)
+                answer = self.fleet.http.ask("POST", "/kilonova/v1/operations", body, headers)
             except LOST:
                 time.sleep(0.2)
                 continue

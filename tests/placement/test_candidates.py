@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.placement.candidates import Candidate, Group, Options, Query, find
+from kilonova.placement.candidates import Candidate, CandidateQuery, Group, Options, find
 from kilonova.placement.snapshot import PlacementSnapshot
 from tests.placement.worlds import (
     SHARES,
@@ -41,8 +41,8 @@ def keys_of(snapshot: PlacementSnapshot, candidates: Sequence[Candidate]) -> lis
     return [key_of(snapshot, candidate) for candidate in candidates]
 
 
-def with_limit(query: Query, limit: int) -> Query:
-    return Query(**{name: getattr(query, name) for name in Query.__slots__} | {"limit": limit})
+def with_limit(query: CandidateQuery, limit: int) -> CandidateQuery:
+    return CandidateQuery(**{name: getattr(query, name) for name in CandidateQuery.__slots__} | {"limit": limit})
 
 
 def check(chance: random.Random, version: int, limit: int) -> int:
@@ -104,7 +104,7 @@ def flat(count: int) -> World:
 
 def test_random_ones_are_a_sample_of_all() -> None:
     snapshot = snapshot_of_world(flat(40))
-    query = Query(groups=(Group(resources={"VCPU": 1}),), limit=5)
+    query = CandidateQuery(groups=(Group(resources={"VCPU": 1}),), limit=5)
     options = Options(randomize_allocation_candidates=True)
     taken = [find(snapshot, query, options, random.Random(seed)).candidates for seed in range(30)]
     places = {at for candidates in taken for candidate in candidates for at in candidate.allocations}
@@ -119,7 +119,7 @@ def test_breadth_first_gives_every_tree_its_turn() -> None:
         for child in range(4):
             uuid = _uuid(100 + 10 * len(world.providers) + child)
             world.providers[uuid] = Provider(uuid, uuid, parent, {"SRIOV_NET_VF": Offer(1)})
-    query = Query(groups=(Group(resources={"VCPU": 1, "SRIOV_NET_VF": 1}),), limit=2)
+    query = CandidateQuery(groups=(Group(resources={"VCPU": 1, "SRIOV_NET_VF": 1}),), limit=2)
     snapshot = snapshot_of_world(world)
     for strategy, trees in (("breadth-first", 2), ("depth-first", 1)):
         options = Options(allocation_candidates_generation_strategy=strategy)
@@ -142,9 +142,11 @@ def one_device_each(count: int) -> tuple[Group, ...]:
 def test_many_equal_children_and_groups_end_soon(isolate: bool) -> None:
     """A product would try 20 to the power of 20."""
     snapshot = devices(20)
-    found = find(snapshot, Query(groups=one_device_each(20), isolate=isolate, limit=1000), PLAIN, random.Random())
+    found = find(
+        snapshot, CandidateQuery(groups=one_device_each(20), isolate=isolate, limit=1000), PLAIN, random.Random()
+    )
     assert len(found.candidates) == 1000
-    too_many = Query(groups=one_device_each(21), isolate=isolate, limit=1)
+    too_many = CandidateQuery(groups=one_device_each(21), isolate=isolate, limit=1)
     assert not find(snapshot, too_many, PLAIN, random.Random()).candidates
 
 
@@ -152,7 +154,7 @@ def test_as_many_groups_as_an_address_can_hold() -> None:
     snapshot = snapshot_of_world(
         World({_uuid(0): Provider(_uuid(0), "p", offers={"SRIOV_NET_VF": Offer(5000, max_unit=5000)})})
     )
-    (candidate,) = find(snapshot, Query(groups=one_device_each(3000)), PLAIN, random.Random()).candidates
+    (candidate,) = find(snapshot, CandidateQuery(groups=one_device_each(3000)), PLAIN, random.Random()).candidates
     assert candidate.allocations == {0: {"SRIOV_NET_VF": 3000}} and len(candidate.mappings) == 3000
 
 
@@ -162,7 +164,9 @@ def test_a_shared_disk_serves_every_host_of_its_aggregate() -> None:
     hosts = [Provider(_uuid(n), f"h{n}", offers={"VCPU": Offer(4)}, aggregates=aggregate) for n in (1, 2)]
     stranger = Provider(_uuid(3), "h3", offers={"VCPU": Offer(4)})
     snapshot = snapshot_of_world(World({each.uuid: each for each in (disk, *hosts, stranger)}))
-    found = find(snapshot, Query(groups=(Group(resources={"VCPU": 1, "DISK_GB": 10}),)), PLAIN, random.Random())
+    found = find(
+        snapshot, CandidateQuery(groups=(Group(resources={"VCPU": 1, "DISK_GB": 10}),)), PLAIN, random.Random()
+    )
     assert [sorted(snapshot.names[at] for at in candidate.allocations) for candidate in found.candidates] == [
         ["disk", "h1"],
         ["disk", "h2"],
@@ -173,7 +177,7 @@ def test_a_shared_disk_serves_every_host_of_its_aggregate() -> None:
 def test_an_aggregate_of_the_root_does_not_count_for_a_sharing_provider_of_another_tree() -> None:
     near, wanted = frozenset(["near"]), frozenset(["wanted"])
     host = Provider(_uuid(1), "host", offers={"VCPU": Offer(4)}, aggregates=near | wanted)
-    query = Query(groups=(Group(resources={"VCPU": 1, "DISK_GB": 10}, member_of=(wanted,)),))
+    query = CandidateQuery(groups=(Group(resources={"VCPU": 1, "DISK_GB": 10}, member_of=(wanted,)),))
     for aggregates, candidates in ((near, 0), (near | wanted, 1)):
         disk = Provider(_uuid(0), "disk", None, {"DISK_GB": Offer(100)}, frozenset([SHARES]), aggregates)
         snapshot = snapshot_of_world(World({each.uuid: each for each in (disk, host)}))
@@ -188,5 +192,5 @@ def test_a_tree_makes_no_difference_to_a_group_without_resources_as_long_as_it_i
     for tree, candidates in ((first.uuid, 1), (second.uuid, 1), (_uuid(3), 0)):
         bare = Group(suffix="_BARE", required=(frozenset(["CUSTOM_A"]),), in_tree=tree)
         groups = (Group(suffix="_FULL", resources={"VCPU": 1}), bare)
-        query = Query(groups=groups, same_subtrees=(frozenset(["_FULL", "_BARE"]),))
+        query = CandidateQuery(groups=groups, same_subtrees=(frozenset(["_FULL", "_BARE"]),))
         assert len(find(snapshot, query, PLAIN, random.Random()).candidates) == candidates

@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 
 from kilonova.domain.errors import Refused
 from kilonova.placement import aggregates, inventories, providers, removal, snapshot, traits
-from kilonova.placement.candidates import Group, Options, Query, find
+from kilonova.placement.candidates import CandidateQuery, Group, Options, find
 from kilonova.placement.removal import remove_provider
 from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.placement.snapshot_reading import SnapshotChanges
@@ -282,7 +282,7 @@ def test_another_process_is_seen_in_the_next_request(run: Run, url: str) -> None
         await books.hosts("a", "b")
         other = open_store(url)
         there = PlacementSnapshot()
-        query = Query(groups=(Group(resources={"VCPU": 8}),))
+        query = CandidateQuery(groups=(Group(resources={"VCPU": 8}),))
         for host in ("a", "b"):
             await there.sync(other)
             before = find(there, query, Options(), random.Random())

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kilonova.placement.candidates import Group, Query
+from kilonova.placement.candidates import CandidateQuery, Group
 from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.placement.snapshot_reading import SnapshotChanges
 
@@ -113,7 +113,7 @@ def may_give(world: World, group: Group, provider: Provider, anchor: str, resour
     return not group.in_tree and inside(provider, group) and world.reaches(provider, anchor)
 
 
-def is_allowed(world: World, query: Query, taken: list[tuple[Group, dict[str, int], str]]) -> bool:
+def is_allowed(world: World, query: CandidateQuery, taken: list[tuple[Group, dict[str, int], str]]) -> bool:
     """What can only be said of all seats together."""
     by_suffix: dict[str, set[str]] = {}
     amounts: Counter[tuple[str, str]] = Counter()
@@ -139,7 +139,7 @@ def is_allowed(world: World, query: Query, taken: list[tuple[Group, dict[str, in
     return True
 
 
-def all_candidates(world: World, query: Query) -> set[Key]:
+def all_candidates(world: World, query: CandidateQuery) -> set[Key]:
     found = set()
     seats: list[tuple[Group, dict[str, int]]] = []
     for group in query.groups:
@@ -177,7 +177,7 @@ def _one_of_each_tree(world: World, key: Key) -> bool:
     return len({world.root(uuid) for uuid in used}) == len(used)
 
 
-def summarised(world: World, query: Query, kept: set[Key], found: set[Key]) -> set[str]:
+def summarised(world: World, query: CandidateQuery, kept: set[Key], found: set[Key]) -> set[str]:
     """Whose summaries belong to the candidates that were kept, of all that were found."""
     roots = {world.root(uuid) for key in kept for uuid, _, _ in key[0]}
     if world.nested and not query.nested:
@@ -231,7 +231,7 @@ def _random_offer(chance: random.Random) -> Offer:
     return offer
 
 
-def random_query(chance: random.Random, world: World, version: int = 39) -> Query:
+def random_query(chance: random.Random, world: World, version: int = 39) -> CandidateQuery:
     """One that the API would take at 1.`version`."""
     picky = chance.random() < 0.6
     suffixes: list[str] = [""] if chance.random() < 0.75 else []
@@ -248,7 +248,7 @@ def random_query(chance: random.Random, world: World, version: int = 39) -> Quer
         if chance.random() < 0.5 and len(groups) > 1:
             groups = [_maybe_resourceless(chance, group, groups[0], subtrees) for group in groups]
     required, forbidden = _random_roots(chance) if version >= 35 else (frozenset(), frozenset())
-    return Query(
+    return CandidateQuery(
         groups=tuple(groups),
         isolate=chance.random() < 0.3,
         root_required=required,

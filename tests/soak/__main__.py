@@ -1,10 +1,11 @@
-"""python -m tests.soak --minutes N [--only mutations|histories|crashes|fuzz] [--mutation NAME…] [--suite NAME…]
-[--likely]
+"""python -m tests.soak --minutes N [--only mutations|conditions|histories|crashes|fuzz] [--mutation NAME…]
+[--suite NAME…] [--likely] [--lose PLACE…]
 
 Each mutation is applied to a copy of the tree and the general suites run against it until one fails; the failing test,
 seed or crash point must pass on the unchanged copy, else it proves nothing. A mutation that nothing notices survives,
 and a survivor is a failure of the suites. What is left of the time goes to fresh random histories and crashes, and a
-quarter of it to requests that nobody in their right mind would send.
+quarter of it to requests that nobody in their right mind would send. On request (`--only conditions`) the code loses
+one condition at a time: see tests/soak/losing.py.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 
 from tests.soak.patches import Patch, Stale, copy_tree, load_all
 from tests.soak.suites import (
+    FOLDERS,
+    PYTEST,
     Failure,
     Stopwatch,
     Trial,
@@ -132,6 +135,14 @@ def mutations(names: Sequence[str], suites: Sequence[str], *, only_likely: bool 
     return not left and not trials.unsound
 
 
+def conditions(places: Sequence[str], suites: Sequence[str]) -> bool:
+    """Lose each condition of these files (kilonova/hosts, kilonova/engine/take.py, …) once."""
+    folders = [f"tests/{suite}" for suite in suites or FOLDERS]
+    lose = [argument for place in places for argument in ("--lose", place)]
+    # -s: survivors are printed as they are found
+    return subprocess.run([*PYTEST, "-s", "-p", "tests.soak.losing", *lose, *folders], cwd=ROOT).returncode == 0
+
+
 def hunt(until: float, kind: str) -> bool:
     """Random histories and crashes of the tree as it is, on all the cores that are ours, until the time is over."""
     only = ["--kind", kind] if kind != "histories and crashes" else []
@@ -183,9 +194,10 @@ def _account(ended: Sequence[subprocess.Popen[str]], outs: Sequence[str]) -> boo
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--only", choices=("mutations", "histories", "crashes", "fuzz"))
+    parser.add_argument("--only", choices=("mutations", "conditions", "histories", "crashes", "fuzz"))
     parser.add_argument("--mutation", nargs="*", default=[], help="only these")
     parser.add_argument("--suite", nargs="*", default=[], help="only these suites may kill")
+    parser.add_argument("--lose", nargs="*", default=[], help="conditions of these files only")
     parser.add_argument("--likely", action="store_true", help="try each mutation only against its likely killer")
     asked = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -194,6 +206,8 @@ def main() -> int:
     good = True
     if asked.only in (None, "mutations"):
         good = mutations(asked.mutation, asked.suite, only_likely=asked.likely)
+    if asked.only == "conditions":
+        good = conditions(asked.lose, asked.suite)
     if asked.only in (None, "histories", "crashes"):
         left = max(until - time.time(), 0.0)
         ends = until if asked.only else until - FUZZ_SHARE * left

@@ -19,9 +19,9 @@ from httpx import Headers
 from kilonova.cli import rest
 from kilonova.cli.main import run_command
 from kilonova.store.clouds import write_clouds
+from tests.support.creates import NEWEST, create_body
 from tests.support.embedded import URL, Asked, Embedded
 
-FLAVOR = {"vcpus": 1, "memory_mb": 512, "disk_gb": 1}
 # A commit that takes a second on a busy machine must not make a host silent.
 QUICK = ("DEFAULT.report_interval=0.2", "DEFAULT.service_down_time=5", "conductor.poll_seconds=0.1")
 
@@ -75,18 +75,22 @@ class CommandLine:
 
     # -- what tests need besides
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         """A request to our own REST as the administrator; the answer must be a success."""
         cloud = rest.Cloud("", self.cloud.path, None, "kilonova")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rest, "transport", self._transport)
-            return cloud._ask(method, rest.OURS + path, body)
+            return cloud._ask(method, rest.OURS + path, body, headers)
 
     def create(self, name: str, **params: Any) -> str:
         """The id of a new server, once it was built or buried."""
-        made = self.ask("POST", "/operations", {"operation": "create", "name": name, "flavor": FLAVOR, **params})
+        made = self.submit_create(name, **params)
         self.ended(made["operation"])
         return str(made["server"])
+
+    def submit_create(self, name: str, **params: Any) -> Any:
+        """`params`: as in tests/support/creates.py."""
+        return self.ask("POST", "/operations", create_body(name, **params), NEWEST)
 
     def ended(self, operation: str) -> Any:
         def look() -> Any:

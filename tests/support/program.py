@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kilonova.store.clouds import ADMIN_CLOUD, CLOUDS_NAME, read_account
+from tests.support.creates import NEWEST, create_body
 from tests.support.servers import ROOT, children, free_port
 
 KILONOVA = ROOT / ".venv/bin/kilonova"
@@ -30,7 +31,6 @@ READY_SECONDS = 120.0  # generous: a busy machine is no failure
 END_SECONDS = 60.0  # for the kernel to end a process that was killed
 WORKS = re.compile(r"^kilonova: .*(ready on | works$)", re.MULTILINE)
 Connect = Callable[..., socket.socket]  # as socket.create_connection
-FLAVOR = {"vcpus": 1, "memory_mb": 512, "disk_gb": 1}
 
 
 def kilonova(*arguments: object, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -193,7 +193,10 @@ class Http:
         return until(ask, seconds, lambda: f"{operation} accepted; hosts: {self.get('/hosts')}")
 
     def create(self, name: str = "web", **params: Any) -> Any:
-        return self.submit("create", name=name, image="cirros", **{"flavor": FLAVOR, **params})
+        """`params`: as in tests/support/creates.py."""
+        made = self.ask("POST", "/kilonova/v1/operations", create_body(name, **params), NEWEST)
+        assert made.status == 202, (name, params, made.status, made.body)
+        return made.json
 
     def operation(self, operation_id: str) -> Any:
         return self.get(f"/operations/{operation_id}")["operation"]

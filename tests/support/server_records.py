@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kilonova.domain.server import Server
-from kilonova.schema.tables import cell
+from kilonova.domain.server import COLUMNS, Server
 
 
 def server_record(**columns: Any) -> Server:
-    return Server.from_row({**dict.fromkeys(column.name for column in cell.servers.c), **columns}.values())
+    return Server.from_row({**dict.fromkeys(COLUMNS), **columns}.values())

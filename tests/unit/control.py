@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,8 +14,8 @@ from kilonova.store.open import open_stores
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade
+from tests.support.schemas import empty_schema
 
-NUMBERS = itertools.count()
 Story = Callable[[Any], Awaitable[None]]
 
 
@@ -48,7 +47,7 @@ def control_database(fast_postgres: Any) -> str:
 def control(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Story], None]:
     """Runs a story on an empty control database."""
     if request.param == "postgres":
-        url = f"{request.getfixturevalue('control_database')}?schema=s{next(NUMBERS)}"
+        url = empty_schema(request.getfixturevalue("control_database"), "control")
     else:
         url = f"sqlite:///{tmp_path / 'control.db'}"
 
@@ -69,10 +68,10 @@ async def open_control(url: str, story: Story, seconds: float = 30.0) -> None:
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Story], None]:
     """Runs a story on all the databases of an empty cloud."""
-    names, number = ("control", "placement", "cell0", "cell1"), next(NUMBERS)
+    names = ("control", "placement", "cell0", "cell1")
     if request.param == "postgres":
         base = request.getfixturevalue("control_database")
-        urls = {name: f"{base}?schema={name}_{number}" for name in names}
+        urls = {name: empty_schema(base, name) for name in names}
     else:
         urls = {name: f"sqlite:///{tmp_path / name}.db" for name in names}
 

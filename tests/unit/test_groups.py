@@ -87,11 +87,23 @@ def test_temporary_files_are_in_memory_only_with_room_and_without_another_choice
     assert script.memory_files() is None
 
 
+def test_each_unit_test_is_quick_or_slow_and_runs_once(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "PYTHON", "echo")
+    shown = {name: shell(script.Group(name, tmp_path).command) for name in ("unit", "unit-slow")}
+    (rest, api), (slow,) = (text.splitlines() for text in (shown["unit"], shown["unit-slow"]))
+    assert f"pytest tests/unit --ignore=tests/unit/api -m not ({script.SLOW}) " in rest
+    assert f"pytest tests/unit/api -m not ({script.SLOW}) " in api
+    assert f"pytest tests/unit -m {script.SLOW} " in slow
+
+
+def shell(command):
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+
+
 def test_a_group_in_two_parts_runs_each_test_once_and_fails_with_either(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "PYTHON", "echo")
     command = script.Group("guests", tmp_path).command
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    rest, first = done.stdout.splitlines()
+    rest, first = shell(command).splitlines()
     files = script.BESIDE["guests"]
     assert all((ROOT / file).is_file() and f" {file} " in first and f"--ignore={file} " in rest for file in files)
     assert f"{tmp_path}/guests.xml" in rest and f"{tmp_path}/guests-beside.xml" in first

@@ -13,6 +13,7 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.schemas import aggregates as forms
 from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.compute.server_view import microseconds
+from kilonova.api.content import Content
 from kilonova.api.routes import Handler, Route
 from kilonova.bus import in_cell, question_subject
 from kilonova.domain.errors import Refused
@@ -118,8 +119,8 @@ def _shown(call: Call, aggregate: Aggregate) -> Response:
     return answer({"aggregate": view(call, aggregate)})
 
 
-def view(call: Call, aggregate: Aggregate) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def view(call: Call, aggregate: Aggregate) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "id": aggregate.id,
         "name": aggregate.name,
         "availability_zone": aggregate.zone,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.compute.services import ServiceEntry, internal_zone, read_services
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 
 RULE = "os_compute_api:os-availability-zone:"
@@ -34,8 +34,8 @@ def _zones(services: Iterable[ServiceEntry]) -> list[tuple[str, bool]]:
     return [(zone, True) for zone in sorted(enabled)] + [(zone, False) for zone in sorted(others)]
 
 
-def _hosts(services: Iterable[ServiceEntry], zone: str) -> dict[str, Any]:
-    hosts: dict[str, Any] = {}
+def _hosts(services: Iterable[ServiceEntry], zone: str) -> Mapping[str, Content]:
+    hosts: dict[str, dict[str, Content]] = {}
     for service in services:
         if service.zone == zone and not service.disabled:
             hosts.setdefault(service.host, {})[service.binary] = {
@@ -46,7 +46,7 @@ def _hosts(services: Iterable[ServiceEntry], zone: str) -> dict[str, Any]:
     return hosts
 
 
-def _view(zone: str, is_open: bool, hosts: dict[str, Any] | None) -> dict[str, Any]:
+def _view(zone: str, is_open: bool, hosts: Mapping[str, Content] | None) -> dict[str, Content]:
     return {"zoneName": zone, "zoneState": {"available": is_open}, "hosts": hosts}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -12,9 +12,13 @@ from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas import flavors as forms
 from kilonova.api.compute.schemas.types import MAX_INT
+from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
+from kilonova.records.access import USABLE
+from kilonova.records.kinds import Order
+from kilonova.records.query import AT_LEAST, EQUAL, Condition, Query
 from kilonova.services.compute.flavors import FlavorRecord, NewFlavor
 
 MANAGE = "os_compute_api:os-flavor-manage:"
@@ -69,8 +73,8 @@ async def delete(call: Call) -> Response:
     return nothing(202)
 
 
-def brief(call: Call, flavor: FlavorRecord) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def brief(call: Call, flavor: FlavorRecord) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "id": flavor.id,
         "name": flavor.name,
         "links": [
@@ -83,7 +87,7 @@ def brief(call: Call, flavor: FlavorRecord) -> dict[str, Any]:
     return shown
 
 
-def view(call: Call, flavor: FlavorRecord, with_specs: bool) -> dict[str, Any]:
+def view(call: Call, flavor: FlavorRecord, with_specs: bool) -> dict[str, Content]:
     shown = brief(call, flavor) | {
         "ram": flavor.memory_mb,
         "disk": flavor.disk_gb,
@@ -103,7 +107,7 @@ def _with_specs(call: Call) -> bool:
     return call.at(2, 61) and call.allows(SEES_SPECS)
 
 
-def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> dict[str, Any]:
+def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
     links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
     return {"flavors": shown} | ({"flavors_links": links} if links else {})
 
@@ -112,58 +116,37 @@ def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> d
 
 
 async def _page(call: Call) -> tuple[Sequence[FlavorRecord], int]:
-    """There are tens of flavors, not thousands: all that the caller may see are read, and sorted here."""
-    limit, marker = limit_of(call), call.query.get("marker")
-    wanted = _filter(call)
-    visible = await call.service.flavors.all(caller=call.caller)
-    name = forms.SORT_KEYS[call.query.get("sort_key") or "flavorid"]
-    ordered = sorted(visible, key=lambda flavor: _key(flavor, name), reverse=call.query.get("sort_dir") == "desc")
-    if marker is not None:
-        at = next((n for n, flavor in enumerate(ordered) if flavor.id == marker), None)
-        if at is None:
-            raise Refused(400, f"marker [{marker[:255]}] not found")
-        ordered = ordered[at + 1 :]
-    return [flavor for flavor in ordered if wanted(flavor)][:limit], limit
+    limit, descending = limit_of(call), call.query.get("sort_dir") == "desc"
+    by = forms.SORT_KEYS[call.query.get("sort_key") or "flavorid"] or "number"
+    query = Query(_conditions(call), (Order(by, descending),), limit, marker=call.query.get("marker"))
+    if not call.at(2, 102) or not call.query.get("name"):
+        return await call.service.flavors.list_(call.caller, query), limit
+    fits = matcher(call.query["name"], "name")  # a pattern, which SQL does not know: the page is cut here
+    found = await call.service.flavors.list_(call.caller, query._replace(limit=-1))
+    return [flavor for flavor in found if fits(flavor.name)][:limit], limit
 
 
-def _key(flavor: FlavorRecord, name: str) -> tuple[Any, ...]:
-    value = getattr(flavor, name) if name else None
-    return (value is not None, value if value is not None else 0, flavor.number)
-
-
-def _filter(call: Call) -> Any:
-    public = _public(call)
-    least_ram, least_disk = _least(call, "minRam"), _least(call, "minDisk")
-    by_name = matcher(call.query["name"], "name") if call.at(2, 102) and call.query.get("name") else None
-
-    def wanted(flavor: FlavorRecord) -> bool:
-        of_kind = {None: True, True: flavor.is_public or flavor.granted, False: not flavor.is_public}
-        fits = flavor.memory_mb >= least_ram and flavor.disk_gb >= least_disk
-        return of_kind[public] and fits and (by_name is None or by_name(flavor.name))
-
-    return wanted
-
-
-def _public(call: Call) -> bool | None:
-    """None: all of them. Only an administrator may ask for those that others may not use."""
+def _conditions(call: Call) -> tuple[Condition, ...]:
+    least = (_least(call, "minRam", "memory_mb"), _least(call, "minDisk", "disk_gb"))
     given = call.query.get("is_public")
-    if given is None or not call.caller.is_admin:
-        return True
+    if given is None or not call.caller.is_admin:  # only an administrator may ask for those that others may not use
+        return (*least, Condition(USABLE, EQUAL, ()))
     if given.lower() == "none":
-        return None
+        return least
     if not is_true(given) and given.lower() not in FALSE_WORDS:
         raise Refused(400, f"Invalid is_public filter [{given[:80]}]")
-    return is_true(given)
+    return (*least, Condition(USABLE, EQUAL, ()) if is_true(given) else Condition("is_public", EQUAL, 0))
 
 
-def _least(call: Call, name: str) -> int:
+def _least(call: Call, name: str, column: str) -> Condition:
     given = call.query.get(name, "0")
     if not given.isascii() or not given.removeprefix("-").isdigit() or len(given) > 20:
         raise Refused(400, f"Invalid {name} filter [{given[:80]}]")
-    return int(given)
+    number = int(given)
+    return Condition(column, AT_LEAST, max(number, 0)) if number <= MAX_INT else Condition("id", EQUAL, "")
 
 
-def _number(wish: dict[str, Any], key: str, least: int = 0) -> int:
+def _number(wish: Mapping[str, int | float | str], key: str, least: int = 0) -> int:
     """Return the value as an integer. Check its bounds: the schema does not check those of a string."""
     value = int(wish.get(key, 0))
     if not least <= value <= MAX_INT:
@@ -173,11 +156,9 @@ def _number(wish: dict[str, Any], key: str, least: int = 0) -> int:
 
 def _ratio(given: Any) -> float:
     value = float(given)
-    if not 0 < value <= forms.RATIO["maximum"]:
-        text = (
-            f"Invalid input received: 'rxtx_factor' argument must be a float between 0 and {forms.RATIO['maximum']:g}"
-        )
-        raise Refused(400, text)
+    if not 0 < value <= forms.LARGEST_RATIO:
+        text = f"'rxtx_factor' argument must be a float between 0 and {forms.LARGEST_RATIO:g}"
+        raise Refused(400, f"Invalid input received: {text}")
     return value
 
 

@@ -12,6 +12,7 @@ from kilonova.api.call import Call, answer
 from kilonova.api.compute.ids import RequestedId
 from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.schemas import services as forms
+from kilonova.api.content import Content
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
@@ -136,7 +137,7 @@ def _id(call: Call, record_id: str) -> str | int:
     return record_id if call.at(2, 53) else number_of(record_id)
 
 
-def brief(call: Call, host: HostRecord) -> dict[str, Any]:
+def brief(call: Call, host: HostRecord) -> dict[str, Content]:
     return {
         "id": _id(call, host.provider_id),
         "hypervisor_hostname": host.name,
@@ -147,7 +148,7 @@ def brief(call: Call, host: HostRecord) -> dict[str, Any]:
 
 async def _views(
     call: Call, hosts: Sequence[HostRecord], *, detailed: bool, with_servers: bool
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Content]]:
     names = await name_servers(call.db, hosts) if with_servers else {}
     numbers = await _numbers(call, hosts) if detailed and not call.at(2, 88) else {}
     shown = []
@@ -161,9 +162,9 @@ async def _views(
     return shown
 
 
-def _details(call: Call, host: HostRecord, numbers: dict[str, int] | None) -> dict[str, Any]:
+def _details(call: Call, host: HostRecord, numbers: dict[str, int] | None) -> dict[str, Content]:
     service = {"id": _id(call, host.id), "host": host.name, "disabled_reason": host.disabled_reason}
-    shown: dict[str, Any] = {
+    shown: dict[str, Content] = {
         "hypervisor_type": host.hypervisor.kind,
         "hypervisor_version": host.hypervisor.version,
         "host_ip": host.address,

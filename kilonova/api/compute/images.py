@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.collection import EditValues, KeyValues
 from kilonova.api.compute.paging import limit_of, next_links, time_of
 from kilonova.api.compute.schemas import server_metadata as schemas
 from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.compute.server_view import seconds
-from kilonova.api.forms import Forms
+from kilonova.api.content import Content
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
 from kilonova.domain.errors import Refused
+from kilonova.records.query import AT_LEAST, EQUAL, Condition, Query
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
-from kilonova.services.image.listing import AT_LEAST, EQUAL, ImageCondition, ImageQuery
+from kilonova.services.image.listing import PROPERTY as HAS_PROPERTY
+from kilonova.services.image.listing import scope
 
 LAST: Version = (2, 35)
 LAST_METADATA: Version = (2, 38)
@@ -56,49 +56,6 @@ async def delete(call: Call) -> Response:
     return nothing()
 
 
-async def list_metadata(call: Call) -> Response:
-    return answer({"metadata": (await _image(call, "get_image")).properties})
-
-
-async def show_metadata(call: Call) -> Response:
-    properties, key = (await _image(call, "get_image")).properties, call.path["key"]
-    if key not in properties:
-        raise Refused(404, "Metadata item was not found")
-    return answer({"meta": {key: properties[key]}})
-
-
-async def merge_metadata(call: Call) -> Response:
-    given = call.body["metadata"]
-    changed = await _change(call, lambda old: {**old, **given})
-    return answer({"metadata": changed.properties})
-
-
-async def replace_metadata(call: Call) -> Response:
-    given = call.body["metadata"]
-    changed = await _change(call, lambda old: dict(given))
-    return answer({"metadata": changed.properties})
-
-
-async def put_metadata(call: Call) -> Response:
-    meta, key = call.body["meta"], call.path["key"]
-    if key not in meta:
-        raise Refused(400, "Request body and URI mismatch")
-    await _change(call, lambda old: {**old, **meta})
-    return answer({"meta": meta})
-
-
-async def remove_metadata(call: Call) -> Response:
-    key = call.path["key"]
-
-    def without(old: dict[str, str]) -> dict[str, str]:
-        if key not in old:
-            raise Refused(404, "Invalid metadata key")
-        return {name: value for name, value in old.items() if name != key}
-
-    await _change(call, without)
-    return nothing()
-
-
 async def _image(call: Call, rule: str) -> Image:
     try:
         image = await call.service.images.find(call.caller, call.path["image"])
@@ -108,21 +65,28 @@ async def _image(call: Call, rule: str) -> Image:
     return image
 
 
-async def _change(call: Call, become: Callable[[dict[str, str]], dict[str, str]]) -> Image:
-    limit = await call.service.quotas.limit("metadata_items", call.caller.project_id, call.caller.user_id)
+class MetadataOfImages(KeyValues):
+    async def read(self, call: Call) -> dict[str, str]:
+        return (await _image(call, "get_image")).properties
 
-    def edit(image: Image) -> Image:
-        rules.require(call, "modify_image", image)
-        properties = become(image.properties)
-        check_settable(properties.keys() - image.properties.keys(), new=True)
-        if not properties.keys() <= image.properties.keys() and 0 <= limit < len(properties):
-            raise Refused(403, f"Image metadata limit exceeded: {len(properties)} of {limit} items")
-        return msgspec.structs.replace(image, properties=properties)
+    async def change(self, call: Call, edit: EditValues) -> dict[str, str]:
+        limit = await call.service.quotas.limit("metadata_items", call.caller.project_id, call.caller.user_id)
 
-    try:
-        return await call.service.images.change(call.caller, call.path["image"], edit)
-    except Refused as why:
-        raise _rejected(call, why) from None
+        def edited(image: Image) -> Image:
+            rules.require(call, "modify_image", image)
+            properties = edit(image.properties)
+            check_settable(properties.keys() - image.properties.keys(), new=True)
+            if not properties.keys() <= image.properties.keys() and 0 <= limit < len(properties):
+                raise Refused(403, f"Image metadata limit exceeded: {len(properties)} of {limit} items")
+            return msgspec.structs.replace(image, properties=properties)
+
+        try:
+            return (await call.service.images.change(call.caller, call.path["image"], edited)).properties
+        except Refused as why:
+            raise _rejected(call, why) from None
+
+    def missing(self, call: Call) -> Refused:
+        return Refused(404, "Invalid metadata key" if call.route.method == "DELETE" else "Metadata item was not found")
 
 
 def _rejected(call: Call, why: Refused) -> Refused:
@@ -139,12 +103,8 @@ def _rejected(call: Call, why: Refused) -> Refused:
 
 async def _page(call: Call) -> tuple[list[Image], int]:
     limit = limit_of(call)
-    wanted = ImageQuery(
-        limit=limit,
-        conditions=tuple(_conditions(call)),
-        properties=tuple(_properties(call)),
-        marker=call.query.get("marker", ""),
-    )
+    conditions = (*_conditions(call), *scope(call.caller))
+    wanted = Query(conditions, limit=limit, marker=call.query.get("marker") or None)
     rules.require(call, "get_images")
     try:
         return await call.service.images.list_(call.caller, wanted), limit
@@ -152,18 +112,17 @@ async def _page(call: Call) -> tuple[list[Image], int]:
         raise Refused(400, why.message) from None
 
 
-def _conditions(call: Call) -> list[ImageCondition]:
+def _conditions(call: Call) -> list[Condition]:
     query = call.query
-    found = [ImageCondition("hidden", EQUAL, 0)]
+    found = [Condition("hidden", EQUAL, 0)]
     if "name" in query:
-        found.append(ImageCondition("name", EQUAL, query["name"]))
+        found.append(Condition("name", EQUAL, query["name"]))
     if "status" in query:
-        found.append(ImageCondition("status", EQUAL, query["status"].lower()))
+        found.append(Condition("status", EQUAL, query["status"].lower()))
     if "changes-since" in query:
-        found.append(ImageCondition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
-    return found + [
-        ImageCondition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query
-    ]
+        found.append(Condition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
+    found += [Condition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query]
+    return found + [Condition(HAS_PROPERTY, EQUAL, pair) for pair in _properties(call)]
 
 
 def _number(call: Call, name: str) -> int:
@@ -180,7 +139,7 @@ def _properties(call: Call) -> list[tuple[str, str]]:
     return found + [(name, value.rpartition("/")[2] if name == FILTERS["server"] else value) for name, value in named]
 
 
-def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> dict[str, Any]:
+def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
     links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
     return {"images": shown} | ({"images_links": links} if links else {})
 
@@ -188,7 +147,7 @@ def _listed(call: Call, shown: list[dict[str, Any]], limit: int, path: str) -> d
 # -- how they look ----------------------------------------------------------------------------------------------------
 
 
-def _brief(call: Call, image: Image) -> dict[str, Any]:
+def _brief(call: Call, image: Image) -> dict[str, Content]:
     elsewhere = {"rel": "alternate", "type": "application/vnd.openstack.image"}
     return {
         "id": image.id,
@@ -197,7 +156,7 @@ def _brief(call: Call, image: Image) -> dict[str, Any]:
     }
 
 
-def _view(call: Call, image: Image) -> dict[str, Any]:
+def _view(call: Call, image: Image) -> dict[str, Content]:
     shown = _brief(call, image) | {
         "minRam": image.min_ram,
         "minDisk": image.min_disk,
@@ -227,20 +186,21 @@ def _url(call: Call, path: str) -> str:
     return f"{call.service.public_url}{path}"
 
 
-def _route(method: str, path: str, handler: Handler, *, until: Version = LAST, body: Forms | None = None) -> Route:
-    return Route(method=method, path=path, handler=handler, rule=ANY_TOKEN, until=until, body=body, query=ANY)
+def _route(method: str, path: str, handler: Handler) -> Route:
+    return Route(method=method, path=path, handler=handler, rule=ANY_TOKEN, until=LAST, query=ANY)
 
 
-_METADATA = "/images/{image}/metadata"
 ROUTES = [
     _route("GET", "/images", list_),
     _route("GET", "/images/detail", detail),
     _route("GET", "/images/{image}", show),
     _route("DELETE", "/images/{image}", delete),
-    _route("GET", _METADATA, list_metadata, until=LAST_METADATA),
-    _route("POST", _METADATA, merge_metadata, until=LAST_METADATA, body=schemas.ALL),
-    _route("PUT", _METADATA, replace_metadata, until=LAST_METADATA, body=schemas.ALL),
-    _route("GET", f"{_METADATA}/{{key}}", show_metadata, until=LAST_METADATA),
-    _route("PUT", f"{_METADATA}/{{key}}", put_metadata, until=LAST_METADATA, body=schemas.ONE),
-    _route("DELETE", f"{_METADATA}/{{key}}", remove_metadata, until=LAST_METADATA),
+    *MetadataOfImages().routes(
+        "/images/{image}/metadata",
+        dict.fromkeys(("list", "merge", "replace", "show", "put", "remove"), ANY_TOKEN),
+        schemas.ALL,
+        schemas.ONE,
+        until=LAST_METADATA,
+        query=ANY,
+    ),
 ]

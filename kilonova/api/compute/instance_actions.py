@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import limit_of, next_links, time_of
-from kilonova.api.compute.schemas.types import NON_NEGATIVE, texts
+from kilonova.api.compute.schemas.types import NON_NEGATIVE, Schema, texts
 from kilonova.api.compute.server import server_of
 from kilonova.api.compute.server_view import host_id, microseconds
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
@@ -21,7 +20,7 @@ from kilonova.world import Row, Tx
 
 RULE = "os_compute_api:os-instance-actions:"
 _PAGED = {"limit": texts(NON_NEGATIVE), "marker": texts(), "changes-since": texts()}
-_LIST: dict[Version, dict[str, Any]] = {
+_LIST: dict[Version, Schema] = {
     (2, 1): {"type": "object"},
     (2, 58): {"type": "object", "properties": _PAGED, "additionalProperties": False},
     (2, 66): {"type": "object", "properties": {**_PAGED, "changes-before": texts()}, "additionalProperties": False},
@@ -42,7 +41,7 @@ async def list_(call: Call) -> Response:
             raise Refused(400, f"marker [{marker[:60]}] not found")
         found = found[at + 1 :]
     shown = [_action(call, row) for row in found[:limit]]
-    content: dict[str, Any] = {"instanceActions": shown}
+    content: dict[str, Content] = {"instanceActions": shown}
     path = f"/servers/{record.id}/os-instance-actions"
     following = next_links(call, path, shown, limit, shown[-1]["request_id"] if shown else "")
     if following is not None:
@@ -92,7 +91,7 @@ async def _events(call: Call, record: ServerRecord, operation_id: str) -> list[R
     return sorted(found, key=lambda row: -int(row["position"]))  # Nova lists the newest first
 
 
-def _action(call: Call, row: Row) -> dict[str, Any]:
+def _action(call: Call, row: Row) -> dict[str, Content]:
     shown = {
         "action": row["action"],
         "instance_uuid": row["server_id"],
@@ -107,8 +106,8 @@ def _action(call: Call, row: Row) -> dict[str, Any]:
     return shown
 
 
-def _event(call: Call, record: ServerRecord, row: Row, may_see_all: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _event(call: Call, record: ServerRecord, row: Row, may_see_all: bool) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "event": row["event"],
         "start_time": microseconds(row["started_at"]),
         "finish_time": microseconds(row["finished_at"]),

@@ -10,19 +10,20 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of, next_links
 from kilonova.api.compute.schemas import keypairs as forms
 from kilonova.api.compute.server_view import microseconds
+from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
-from kilonova.services.compute.keypairs import ALL, Keypair
+from kilonova.records.query import ALL, Query
+from kilonova.services.compute.keypairs import Keypair
 
 RULE = "os_compute_api:os-keypairs:"
 
 
 async def list_(call: Call) -> Response:
     user, paged = _user(call, "index"), call.at(2, 35)
-    limit = limit_of(call) if paged else ALL
-    marker = call.query.get("marker") if paged else None
-    found = await call.service.keypairs.list(user, marker=marker, limit=limit)
-    shown: dict[str, Any] = {"keypairs": [{"keypair": brief(call, keypair)} for keypair in found]}
-    links = next_links(call, "/os-keypairs", found, limit, found[-1].name) if paged and found else None
+    query = Query(limit=limit_of(call), marker=call.query.get("marker")) if paged else ALL
+    found = await call.service.keypairs.list(user, query)
+    shown: dict[str, Content] = {"keypairs": [{"keypair": brief(call, keypair)} for keypair in found]}
+    links = next_links(call, "/os-keypairs", found, query.limit, found[-1].name) if paged and found else None
     return answer(shown | ({"keypairs_links": links} if links else {}))
 
 
@@ -55,9 +56,9 @@ async def delete(call: Call) -> Response:
     return nothing(204 if call.at(2, 2) else 202)
 
 
-def brief(call: Call, keypair: Keypair) -> dict[str, Any]:
-    shown = {"name": keypair.name, "public_key": keypair.public_key, "fingerprint": keypair.fingerprint}
-    return shown | ({"type": keypair.type} if call.at(2, 2) else {})
+def brief(call: Call, keypair: Keypair) -> dict[str, Content]:
+    kind = {"type": keypair.type} if call.at(2, 2) else {}
+    return {"name": keypair.name, "public_key": keypair.public_key, "fingerprint": keypair.fingerprint, **kind}
 
 
 def _user(call: Call, rule: str) -> str:

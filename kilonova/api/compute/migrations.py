@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 from starlette.responses import Response
 
@@ -11,8 +10,9 @@ from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import limit_of, next_links, time_of
 from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, Schema, closed, texts
 from kilonova.api.compute.server_view import microseconds
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
-from kilonova.api.routes import Route
+from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import flavor_from
 from kilonova.domain.words import is_true
@@ -26,14 +26,13 @@ _FILTERS: Schema = {
 }
 _PAGED = {**_FILTERS, "limit": texts(NON_NEGATIVE), "marker": texts(UUID), "changes-since": texts()}
 _BEFORE = {**_PAGED, "changes-before": texts()}
-LIST = Forms(
-    {
-        (2, 1): {"type": "object", "properties": _FILTERS},
-        (2, 59): closed(_PAGED),
-        (2, 66): closed(_BEFORE),
-        (2, 80): closed({**_BEFORE, "user_id": texts(), "project_id": texts()}),
-    }
-)
+_LIST: dict[Version, Schema] = {
+    (2, 1): {"type": "object", "properties": _FILTERS},
+    (2, 59): closed(_PAGED),
+    (2, 66): closed(_BEFORE),
+    (2, 80): closed({**_BEFORE, "user_id": texts(), "project_id": texts()}),
+}
+LIST = Forms(_LIST)
 
 
 async def list_(call: Call) -> Response:
@@ -43,7 +42,7 @@ async def list_(call: Call) -> Response:
     hidden = is_true(call.query.get("hidden") or False)  # none is: it only ever was a word for live migrations
     found = [] if hidden else await read_moves(call.db, asked, limit=limit, after=after)
     shown = [_view(call, row) for row in found]
-    content: dict[str, Any] = {"migrations": shown}
+    content: dict[str, Content] = {"migrations": shown}
     if limit is not None:
         following = next_links(call, "/os-migrations", shown, limit, shown[-1]["uuid"] if shown else "")
         content |= {"migrations_links": following} if following is not None else {}
@@ -96,7 +95,7 @@ def _type_number(flavor: str) -> int:
     return int(flavor_id) if flavor_id.isdigit() and len(flavor_id) < 10 else zlib.crc32(flavor_id.encode())
 
 
-def _view(call: Call, row: Row) -> dict[str, Any]:
+def _view(call: Call, row: Row) -> dict[str, Content]:
     """Return a migration as shown to the caller. Leave out the hosts if the caller may not see them."""
     known = call.allows(f"{RULE}:host")
     source, destination = (row["source_host"], row["dest_host"]) if known else (None, None)

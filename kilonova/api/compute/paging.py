@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import urlencode
 
 from kilonova.api.call import Call
@@ -22,7 +21,9 @@ def limit_of(call: Call) -> int:
     return min(int(given[:12]), MOST)
 
 
-def next_links(call: Call, path: str, shown: Sequence[Any], limit: int, marker: str) -> list[dict[str, str]] | None:
+def next_links(
+    call: Call, path: str, shown: Sequence[object], limit: int, marker: object
+) -> list[dict[str, str]] | None:
     """Return the link to the next page, or None. A full page may be followed by another."""
     if not shown or len(shown) < limit:
         return None

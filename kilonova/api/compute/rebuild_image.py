@@ -7,10 +7,11 @@ the scheduler's to say, after the request was accepted.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.domain.volume import ServerVolume
 from kilonova.operations.checks.hardware import check_same_hardware
 from kilonova.operations.checks.images import check_fit, check_memory, find_image, image_details
@@ -22,7 +23,7 @@ from kilonova.store.server_records import ServerRecord
 
 class RebuildImage(NamedTuple):
     operation: str
-    params: dict[str, Any]
+    params: dict[str, Json]
 
 
 def root_volume(record: ServerRecord) -> ServerVolume | None:
@@ -39,7 +40,7 @@ async def image_for(call: Call, record: ServerRecord, image_id: str, *, reimages
         return RebuildImage("rebuild", params)
     check_memory(record.flavor, image)
     before = await _check_volume(call, root, image, reimages=reimages)
-    about = {"image_properties": image_facts(image), "image_before": before, "reimage": reimages}
+    about: dict[str, Json] = {"image_properties": image_facts(image), "image_before": before, "reimage": reimages}
     return RebuildImage("rebuild_volume", {**params, **about})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -107,7 +107,7 @@ async def change_details(
 
 
 async def _changed(
-    call: Call, record: ServerRecord, edit: Callable[[Details], None], columns: dict[str, Any]
+    call: Call, record: ServerRecord, edit: Callable[[Details], None], columns: Mapping[str, object]
 ) -> ServerRecord | None:
     """Return the changed record; None if the server has left the cell, or is about to."""
     assert record.cell is not None

@@ -3,8 +3,6 @@ may say has changed four times."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
@@ -14,6 +12,7 @@ from kilonova.api.compute.server import server_of
 from kilonova.api.compute.server_create import new_password, shown_password
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, JsonObject, as_text
 from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
@@ -41,15 +40,15 @@ async def evacuate(call: Call) -> Response:
     return _answer(call, password, accepted.operation_id)
 
 
-async def _params(call: Call, wish: dict[str, Any], record: ServerRecord) -> dict[str, Any]:
-    host, params = wish.get("host"), dict[str, Any]()
+async def _params(call: Call, wish: JsonObject, record: ServerRecord) -> dict[str, Json]:
+    host, params = wish.get("host"), dict[str, Json]()
     force = is_true(wish.get("force") or False)
     if force and host is None:
         raise Refused(400, "Can't force to a non-provided destination")
     if record.launched_at is None:
         raise Refused(409, f"Instance {record.id} is in an invalid state for 'evacuate'")
     if host is not None:
-        await _check_host(call, record, host)
+        await _check_host(call, record, as_text(host))
         params["host"] = host
         params["forced"] = force or not call.at(2, 29)
     if call.at(2, 95):
@@ -72,13 +71,13 @@ async def _check_host(call: Call, record: ServerRecord, host: str) -> None:
         raise Refused(400, f"{text}; name a host of the same cell or none")
 
 
-def _password(call: Call, wish: dict[str, Any]) -> str | None:
+def _password(call: Call, wish: JsonObject) -> str | None:
     """Return the password; None on shared storage: the disk is kept, and with it the password."""
     if not call.at(2, 14) and is_true(wish["onSharedStorage"]):
         if wish.get("adminPass"):
             raise Refused(400, "admin password can't be changed on existing disk")
         return None
-    return wish.get("adminPass") or new_password(call)
+    return as_text(wish.get("adminPass")) or new_password(call)
 
 
 def _answer(call: Call, password: str | None, operation: str) -> Response:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import server_groups as forms
+from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
-from kilonova.services.compute.server_groups import ALL_PROJECTS, ANTI_AFFINITY, ServerGroup, unknown
+from kilonova.records.query import Query
+from kilonova.services.compute.server_groups import ANTI_AFFINITY, ServerGroup, unknown
 
 RULE = "os_compute_api:os-server-groups:"
 
 
 async def list_(call: Call) -> Response:
-    project = call.caller.project_id
-    if "all_projects" in call.query:
+    everybody = "all_projects" in call.query
+    if everybody:
         call.require(f"{RULE}index:all_projects")
-        project = ALL_PROJECTS
-    offset = int(call.query.get("offset") or 0)
-    found = await call.service.server_groups.list(project, limit=limit_of(call), offset=offset)
+    query = Query(limit=limit_of(call), offset=int(call.query.get("offset") or 0))
+    found = await call.service.server_groups.list(None if everybody else call.caller.project_id, query)
     return answer({"server_groups": [_view(call, group) for group in found]})
 
 
@@ -65,8 +64,8 @@ async def _find(call: Call, rule: str) -> ServerGroup:
     return group
 
 
-def _view(call: Call, group: ServerGroup) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": group.id, "name": group.name, "members": list(group.members)}
+def _view(call: Call, group: ServerGroup) -> dict[str, Content]:
+    shown: dict[str, Content] = {"id": group.id, "name": group.name, "members": list(group.members)}
     if call.at(2, 13):
         shown |= {"project_id": group.project_id, "user_id": group.user_id}
     if call.at(2, 64):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import server_of
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.domain.hardware import HardwareRequest, HostClaim
 from kilonova.domain.numa import CellClaim, GuestCell
@@ -30,10 +29,10 @@ async def show(call: Call) -> Response:
     return answer({"nodes": nodes, "pagesize_kb": _page_kb(wish, claim)})
 
 
-def _node(wish: HardwareRequest, cell: GuestCell, got: CellClaim | None, hosts_too: bool) -> dict[str, Any]:
+def _node(wish: HardwareRequest, cell: GuestCell, got: CellClaim | None, hosts_too: bool) -> dict[str, Content]:
     threads = wish.topology.threads if wish.topology is not None else 1
     pairs = [list(cell.cpus[at : at + threads]) for at in range(0, len(cell.cpus), threads)] if threads > 1 else []
-    node: dict[str, Any] = {"memory_mb": cell.memory_mb, "vcpu_set": list(cell.cpus), "siblings": pairs}
+    node: dict[str, Content] = {"memory_mb": cell.memory_mb, "vcpu_set": list(cell.cpus), "siblings": pairs}
     if hosts_too:
         node["cpu_pinning"] = {} if got is None else {str(vcpu): cpu for vcpu, cpu in got.pinning}
         node |= {} if got is None else {"host_node": got.cell}

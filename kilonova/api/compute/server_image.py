@@ -4,7 +4,6 @@ snapshots of the volumes, if the server boots from one."""
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from starlette.responses import Response
 
@@ -16,6 +15,7 @@ from kilonova.api.compute.server import server_of
 from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, JsonObject
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.operations.snapshot import submit_snapshot
 from kilonova.services.image.image import MOST_PROPERTIES, PRIVATE
@@ -58,7 +58,7 @@ async def begin_snapshot(
 
 async def snapshot_of(
     call: Call, record: ServerRecord, image_id: str, name: str, metadata: dict[str, str]
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, dict[str, Json]]:
     """Operation and parameters, as the request has them after its checks."""
     check_settable(metadata, new=True)
     volume_backed = root_volume(record) is not None
@@ -80,7 +80,7 @@ async def snapshot_of(
     if len(properties) > MOST_PROPERTIES:
         text = f"An image may have at most {MOST_PROPERTIES} properties; this one would have {len(properties)}."
         raise Refused(403, text)
-    image = {
+    image: JsonObject = {
         "id": image_id,
         "name": name,
         "owner": record.project_id,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import server_of
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import Vif
@@ -29,16 +28,16 @@ async def show(call: Call) -> Response:
     raise Refused(404, f"Instance {record.id} does not have a port with id {call.path['port'][:80]}")
 
 
-async def _interfaces(call: Call, record: ServerRecord) -> list[dict[str, Any]]:
+async def _interfaces(call: Call, record: ServerRecord) -> list[dict[str, Content]]:
     networks = call.service.networks
     vifs = (await networks.vifs([record.id])).get(record.id, [])
     states = await networks.port_states(record.id)
     return [_shown(call, vif, states.get(vif.port_id, "DOWN")) for vif in vifs]
 
 
-def _shown(call: Call, vif: Vif, state: str) -> dict[str, Any]:
+def _shown(call: Call, vif: Vif, state: str) -> dict[str, Content]:
     fixed = [one for one in vif.addresses if one.kind == "fixed"]
-    shown: dict[str, Any] = {
+    shown: dict[str, Content] = {
         "net_id": vif.network_id,
         "port_id": vif.port_id,
         "mac_addr": vif.mac,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import look_at_ports, server_of
 from kilonova.api.compute.server_view import addresses
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 
 RULE = "os_compute_api:ips:"
 
 
-async def _plain(call: Call) -> dict[str, list[dict[str, Any]]]:
+async def _plain(call: Call) -> dict[str, list[dict[str, Content]]]:
     record = await server_of(call)
     await look_at_ports(call, [record])
     return addresses(record, whole=False)

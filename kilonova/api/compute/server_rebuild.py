@@ -3,8 +3,6 @@ is scheduled again (server_unplaced.py)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
@@ -16,8 +14,10 @@ from kilonova.api.compute.server import check_unlocked, look_at_ports, server_of
 from kilonova.api.compute.server_create import new_password, shown_password
 from kilonova.api.compute.server_unplaced import is_unplaced, retry
 from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones, groups_of
+from kilonova.api.content import Content
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject, as_list, as_object, as_text
 from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
@@ -68,14 +68,15 @@ async def _answer(call: Call, record: ServerRecord, password: str, operation: st
     return answer({"server": shown}, 202, {OPERATION_HEADER: operation})
 
 
-async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
+async def _details(call: Call, wish: JsonObject) -> JsonObject:
     """Return the attributes to change beside the image. An attribute that the request does not name stays as it is."""
-    if wish.get("user_data"):
-        check_user_data(wish["user_data"])
+    user_data, key_name = wish.get("user_data"), as_text(wish.get("key_name"))
+    if user_data:
+        check_user_data(as_text(user_data))
     if wish.get("trusted_image_certificates"):
         call.require(CERTIFICATES)
     if "metadata" in wish:
-        await call.service.quotas.check_metadata(call.caller, len(wish["metadata"]))
+        await call.service.quotas.check_metadata(call.caller, len(as_object(wish["metadata"])))
     names = {
         "metadata": "metadata",
         "description": "description",
@@ -87,17 +88,18 @@ async def _details(call: Call, wish: dict[str, Any]) -> dict[str, Any]:
     }
     told = {name: wish[key] for key, name in names.items() if key in wish}
     if "key_name" in told:
-        key = await find_key(call.requester, wish["key_name"]) if wish["key_name"] else None
+        key = await find_key(call.requester, key_name) if key_name else None
         told["public_key"] = msgspec.to_builtins(key)
     if "user_data" in told:
-        told["user_data"] = seal_user_data(call.engine, told["user_data"])
-    if wish.get("personality"):
-        told["personality"] = seal_files(call.engine, wish["personality"])
+        told["user_data"] = seal_user_data(call.engine, None if user_data is None else as_text(user_data))
+    if files := [as_object(one) for one in as_list(wish.get("personality"))]:
+        contents = [{name: as_text(text) for name, text in one.items()} for one in files]
+        told["personality"] = seal_files(call.engine, contents)
     addresses = {"accessIPv4": "access_ip_v4", "accessIPv6": "access_ip_v6"}
-    return told | {name: plain_address(wish[key]) for key, name in addresses.items() if key in wish}
+    return told | {name: plain_address(as_text(wish[key])) for key, name in addresses.items() if key in wish}
 
 
-async def _shown(call: Call, record: ServerRecord) -> dict[str, Any]:
+async def _shown(call: Call, record: ServerRecord) -> dict[str, Content]:
     view = ServerView(call, groups=await groups_of(call, record))
     if call.at(2, 75):
         shown = {**view.whole(record), "user_data": view.user_data(record)}

@@ -3,8 +3,6 @@ flavor is said before anything is stored; where the server goes is the scheduler
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
@@ -14,6 +12,7 @@ from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import check_unlocked, server_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.checks.hardware import with_properties
@@ -38,7 +37,7 @@ async def resize(call: Call) -> Response:
     return nothing(202, {OPERATION_HEADER: accepted.operation_id})
 
 
-async def resize_params(call: Call, record: ServerRecord, flavor_id: str) -> dict[str, Any]:
+async def resize_params(call: Call, record: ServerRecord, flavor_id: str) -> dict[str, Json]:
     """Parameters of the operation. Raise `Refused` if the flavor is unknown to the caller, or too small for the image,
     or asks for hardware in a way that makes no sense with it. Sizes are compared by the operation itself."""
     try:

@@ -6,8 +6,6 @@ microversion is our own; upstream may take the same number for something else.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kilonova.api.call import Call
@@ -16,8 +14,8 @@ from kilonova.api.compute.server import owner_of
 from kilonova.api.routes import Version
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, JsonObject, as_list, as_object, as_text, json_object
 from kilonova.domain.network import WantedPort
-from kilonova.domain.server import from_json
 from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.operations.checks.hardware import with_hardware
@@ -35,7 +33,7 @@ def is_unplaced(call: Call, record: ServerRecord) -> bool:
     return record.cell == CELL0 and call.at(*SINCE)
 
 
-async def retry(call: Call, record: ServerRecord, details: dict[str, Any], password: str) -> Accepted:
+async def retry(call: Call, record: ServerRecord, details: JsonObject, password: str) -> Accepted:
     return await rebuild_unplaced(
         call.engine,
         Ask(
@@ -49,27 +47,25 @@ async def retry(call: Call, record: ServerRecord, details: dict[str, Any], passw
     )
 
 
-async def rebuild_params(
-    call: Call, record: ServerRecord, wish: dict[str, Any], details: dict[str, Any]
-) -> dict[str, Any]:
+async def rebuild_params(call: Call, record: ServerRecord, wish: JsonObject, details: JsonObject) -> dict[str, Json]:
     """Return the parameters of the operation after checking everything that the server needs. `wish` is the body."""
     owner = owner_of(call.caller, record)
-    spec = from_json((await asked_before(call.engine, record.id))["spec"], {})
-    volumes = [msgspec.convert(one, WantedVolume) for one in spec.get("volumes", ())]
+    spec = json_object((await asked_before(call.engine, record.id))["spec"])
+    volumes = [msgspec.convert(one, WantedVolume) for one in as_list(spec.get("volumes"))]
     root = next((one for one in volumes if one.is_root), None)
     if root is None:
-        changed = await _from_image(call, record, wish["imageRef"])
+        changed = await _from_image(call, record, as_text(wish["imageRef"]))
     else:
         changed = await _from_volume(call, root, wish)
     await _check_networks(call, owner, spec)
     await _check_volumes(call, owner, volumes)
-    params = {**changed, "details": {**details, **changed.get("details", {})}}
+    params: dict[str, Json] = {**changed, "details": {**details, **as_object(changed.get("details"))}}
     if "name" in wish:
         params["name"] = wish["name"]
     return params
 
 
-async def _from_image(call: Call, record: ServerRecord, image_id: str) -> dict[str, Any]:
+async def _from_image(call: Call, record: ServerRecord, image_id: str) -> JsonObject:
     """Return the new image's parameters. The server has no guest yet, so the image may require other hardware."""
     image = await find_image(call.requester, image_id)
     check_fit(call.requester, record.flavor, image)
@@ -78,7 +74,7 @@ async def _from_image(call: Call, record: ServerRecord, image_id: str) -> dict[s
     return {"image": image.id, "flavor": flavor, "details": about}
 
 
-async def _from_volume(call: Call, root: WantedVolume, wish: dict[str, Any]) -> dict[str, Any]:
+async def _from_volume(call: Call, root: WantedVolume, wish: JsonObject) -> JsonObject:
     """Its content is not touched, and the server names no image."""
     if wish.get("trusted_image_certificates"):
         raise Refused(400, "Image certificate validation is not supported when booting from volume")
@@ -100,12 +96,13 @@ async def _image_of(call: Call, root: WantedVolume) -> str:
         raise wrong_source(why) from None
 
 
-async def _check_networks(call: Call, owner: Caller, spec: dict[str, Any]) -> None:
-    networks = [msgspec.convert(one, WantedPort) for one in spec.get("networks", ())]
+async def _check_networks(call: Call, owner: Caller, spec: JsonObject) -> None:
+    networks = [msgspec.convert(one, WantedPort) for one in as_list(spec.get("networks"))]
     if networks:
         await call.service.networks.choose(owner, networks, external=call.allows(ATTACH_EXTERNAL))
-    if spec.get("security_groups"):
-        await call.service.networks.check_security_groups(owner, spec["security_groups"], may_make=False)
+    groups = [as_text(group) for group in as_list(spec.get("security_groups"))]
+    if groups:
+        await call.service.networks.check_security_groups(owner, groups, may_make=False)
 
 
 async def _check_volumes(call: Call, owner: Caller, volumes: list[WantedVolume]) -> None:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from kilonova.api.call import Call
+from kilonova.api.content import Content
 from kilonova.api.routes import Version
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Failed
@@ -66,18 +67,18 @@ def links(call: Call, record: ServerRecord) -> list[dict[str, str]]:
     ]
 
 
-def brief(call: Call, record: ServerRecord) -> dict[str, Any]:
+def brief(call: Call, record: ServerRecord) -> dict[str, Content]:
     if record.is_partial:
         return {"id": record.id, "status": UNKNOWN, "links": links(call, record)}
     return {"id": record.id, "name": record.name, "links": links(call, record)}
 
 
-def addresses(record: ServerRecord, *, whole: bool) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def addresses(record: ServerRecord, *, whole: bool) -> dict[str, list[dict[str, Content]]]:
+    found: dict[str, list[dict[str, Content]]] = {}
     for vif in record.vifs:
         shown = found.setdefault(vif.network_name, [])
         for address in vif.addresses:
-            one: dict[str, Any] = {"version": address.version, "addr": address.address}
+            one: dict[str, Content] = {"version": address.version, "addr": address.address}
             if whole:
                 one |= {"OS-EXT-IPS:type": address.kind, "OS-EXT-IPS-MAC:mac_addr": vif.mac}
             shown.append(one)
@@ -109,7 +110,7 @@ class ServerView:
         self.shows_would_fit = call.allows(WOULD_FIT)
         self.is_admin = call.caller.is_admin
 
-    def whole(self, record: ServerRecord) -> dict[str, Any]:
+    def whole(self, record: ServerRecord) -> dict[str, Content]:
         """Return the server as in show and detail."""
         if record.is_partial:
             return self.partial(record)
@@ -118,9 +119,9 @@ class ServerView:
         shown |= self._rest(record)
         return shown
 
-    def partial(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Any]:
+    def partial(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Content]:
         """Return a server whose cell does not answer. `whole`: include the attributes of its create request."""
-        shown: dict[str, Any] = {
+        shown: dict[str, Content] = {
             "id": record.id,
             "status": UNKNOWN,
             "tenant_id": record.project_id,
@@ -139,12 +140,12 @@ class ServerView:
         }
         return shown | ({"server_groups": self.groups} if self.call.at(2, 71) else {})
 
-    def core(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Any]:
+    def core(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Content]:
         """Return the attributes that update and rebuild show too. Before 2.75 they show no others, and less of the
         addresses."""
         call, details = self.call, record.details
         status = status_of("deleted" if record.deleted else record.vm_state, record.task_state)
-        shown: dict[str, Any] = {
+        shown: dict[str, Content] = {
             "id": record.id,
             "name": record.name,
             "status": status,
@@ -172,7 +173,7 @@ class ServerView:
             shown["server_groups"] = self.groups
         return shown
 
-    def _states(self, record: ServerRecord) -> dict[str, Any]:
+    def _states(self, record: ServerRecord) -> dict[str, Content]:
         return {
             "OS-EXT-STS:task_state": record.task_state,
             "OS-EXT-STS:vm_state": record.vm_state,
@@ -182,9 +183,9 @@ class ServerView:
             "OS-EXT-AZ:availability_zone": zone_of(record),
         }
 
-    def _rest(self, record: ServerRecord) -> dict[str, Any]:
+    def _rest(self, record: ServerRecord) -> dict[str, Content]:
         details = record.details
-        shown: dict[str, Any] = {
+        shown: dict[str, Content] = {
             "config_drive": "True" if details.config_drive else "",
             "key_name": details.key_name,
             "os-extended-volumes:volumes_attached": self._volumes(record),
@@ -200,14 +201,14 @@ class ServerView:
                 shown["host_status"] = status
         return shown
 
-    def _volumes(self, record: ServerRecord) -> list[dict[str, Any]]:
+    def _volumes(self, record: ServerRecord) -> list[dict[str, Content]]:
         if not self.call.at(2, 3):
             return [{"id": one.volume_id} for one in record.volumes]
         return [{"id": one.volume_id, "delete_on_termination": one.delete_on_termination} for one in record.volumes]
 
-    def _attributes(self, record: ServerRecord) -> dict[str, Any]:
+    def _attributes(self, record: ServerRecord) -> dict[str, Content]:
         details = record.details
-        shown: dict[str, Any] = {
+        shown: dict[str, Content] = {
             f"{ATTRIBUTES}host": record.host,
             f"{ATTRIBUTES}hypervisor_hostname": record.host,
             f"{ATTRIBUTES}instance_name": f"instance-{record.id[:8]}",
@@ -236,17 +237,17 @@ class ServerView:
         if not record.image_ref:
             return ""  # booted from a volume
         href = f"{self.call.service.public_url}/compute/images/{record.image_ref}"
-        shown: dict[str, Any] = {"id": record.image_ref, "links": [{"rel": "bookmark", "href": href}]}
+        shown: dict[str, Content] = {"id": record.image_ref, "links": [{"rel": "bookmark", "href": href}]}
         if self.call.at(2, 98):
             shown["properties"] = record.details.image_properties
         return shown
 
-    def _flavor(self, record: ServerRecord) -> dict[str, Any]:
+    def _flavor(self, record: ServerRecord) -> dict[str, Content]:
         flavor = record.flavor
         if not self.call.at(2, 47):
             href = f"{self.call.service.public_url}/compute/flavors/{flavor.id}"
             return {"id": flavor.id, "links": [{"rel": "bookmark", "href": href}]}
-        shown: dict[str, Any] = {
+        shown: dict[str, Content] = {
             "vcpus": flavor.vcpus,
             "ram": flavor.memory_mb,
             "disk": flavor.disk_gb,
@@ -258,7 +259,7 @@ class ServerView:
             shown["extra_specs"] = flavor.extra_specs
         return shown
 
-    def _fault(self, record: ServerRecord) -> dict[str, Any]:
+    def _fault(self, record: ServerRecord) -> dict[str, Content]:
         fault = record.fault
         assert fault is not None
         shown = {"code": fault["code"], "created": seconds(fault["created_at"]), "message": fault["message"]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 from starlette.responses import Response
 
@@ -11,8 +9,10 @@ from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_volumes as schemas
 from kilonova.api.compute.server import act, check_unlocked, owner_of, server_of
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.volume import ServerVolume
 from kilonova.domain.words import is_true
 from kilonova.engine.accept import Accepted, Ask
@@ -97,8 +97,8 @@ async def queue(engine: Engine, ask: Ask) -> Accepted:
     return await submit(engine, ask)
 
 
-def view(call: Call, record: ServerRecord, one: ServerVolume) -> dict[str, Any]:
-    shown: dict[str, Any] = {"serverId": record.id, "volumeId": one.volume_id, "device": one.device}
+def view(call: Call, record: ServerRecord, one: ServerVolume) -> dict[str, Content]:
+    shown: dict[str, Content] = {"serverId": record.id, "volumeId": one.volume_id, "device": one.device}
     if call.at(2, 89):
         shown |= {"attachment_id": one.attachment_id or None, "bdm_uuid": one.id}
     else:
@@ -106,20 +106,20 @@ def view(call: Call, record: ServerRecord, one: ServerVolume) -> dict[str, Any]:
     return shown | _by_version(call, one.tag, one.delete_on_termination)
 
 
-def _attaching(call: Call, record: ServerRecord, wish: dict[str, Any]) -> dict[str, Any]:
+def _attaching(call: Call, record: ServerRecord, wish: JsonObject) -> dict[str, Content]:
     """Return the accepted attachment. It has its old shape in every version; the device is known from the start."""
     there = next((one for one in record.volumes if one.volume_id == wish["volumeId"]), None)
     device = wish.get("device") if there is None else there.device
     shown = {"id": wish["volumeId"], "serverId": record.id, "volumeId": wish["volumeId"], "device": device}
-    return shown | _by_version(call, wish.get("tag"), is_true(wish.get("delete_on_termination", False)))
+    return {**shown, **_by_version(call, wish.get("tag"), is_true(wish.get("delete_on_termination", False)))}
 
 
-def _by_version(call: Call, tag: str | None, fate: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"tag": tag} if call.at(2, 70) else {}
+def _by_version(call: Call, tag: Json, fate: bool) -> dict[str, Content]:
+    shown: dict[str, Content] = {"tag": tag} if call.at(2, 70) else {}
     return shown | {"delete_on_termination": fate} if call.at(2, 79) else shown
 
 
-def _asked(call: Call, record: ServerRecord, wish: dict[str, Any]) -> Ask:
+def _asked(call: Call, record: ServerRecord, wish: JsonObject) -> Ask:
     params = {
         "id": call.engine.world.ids.uuid(),
         "volume_id": wish["volumeId"],

@@ -32,6 +32,7 @@ from kilonova.api.compute.server_view import (
     groups_of,
     zone_of,
 )
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Unreachable
@@ -70,8 +71,8 @@ async def _page(call: Call, all_tenants_rule: str) -> tuple[list[ServerRecord], 
     return await page(call.db, wanted, order, paging), paging.limit
 
 
-def _answer(call: Call, path: str, shown: list[dict[str, Any]], limit: int) -> Response:
-    content: dict[str, Any] = {"servers": shown}
+def _answer(call: Call, path: str, shown: list[dict[str, Content]], limit: int) -> Response:
+    content: dict[str, Content] = {"servers": shown}
     following = next_links(call, path, shown, limit, shown[-1]["id"] if shown else "")
     if following is not None:
         content["servers_links"] = following

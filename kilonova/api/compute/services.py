@@ -11,6 +11,7 @@ from kilonova.api.call import Call, answer, nothing, tell_declared
 from kilonova.api.compute.ids import RequestedId
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.compute.server_view import microseconds
+from kilonova.api.content import Content
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.status import UNKNOWN
@@ -85,8 +86,8 @@ def _of_worker(worker: Worker, binary: str, zone: str) -> ServiceEntry:
     )
 
 
-def view(call: Call, service: ServiceEntry) -> dict[str, Any]:
-    shown = {
+def view(call: Call, service: ServiceEntry) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "binary": service.binary,
         "host": service.host,
         "id": service.id if call.at(2, 53) else number_of(service.id),
@@ -113,7 +114,7 @@ async def list_(call: Call) -> Response:
     return answer({"services": shown})
 
 
-def _unknown(host: str) -> dict[str, Any]:
+def _unknown(host: str) -> dict[str, Content]:
     """Return the service of a host whose cell does not answer."""
     return {"binary": COMPUTE, "host": host, "status": UNKNOWN}
 
@@ -123,7 +124,7 @@ def _unknown(host: str) -> dict[str, Any]:
 
 async def act(call: Call) -> Response:
     action, host, binary = call.path["service"], call.body["host"], call.body["binary"]
-    shown: dict[str, Any] = {"host": host, "binary": binary}
+    shown: dict[str, Content] = {"host": host, "binary": binary}
     if action not in ("enable", "disable", "disable-log-reason") and (action != "force-down" or not call.at(2, 11)):
         raise Refused(404, "Unknown action")
     needed = {"disable-log-reason": "disabled_reason", "force-down": "forced_down"}.get(action)
@@ -135,8 +136,9 @@ async def act(call: Call) -> Response:
         await enable(call.engine, host)
         shown["status"] = "enabled"
     elif action == "force-down":
-        shown["forced_down"] = is_true(call.body["forced_down"])
-        await _force(call, host, shown["forced_down"])
+        down = is_true(call.body["forced_down"])
+        shown["forced_down"] = down
+        await _force(call, host, down)
     else:
         reason = call.body["disabled_reason"] if needed else ""
         await disable(call.engine, host, reason)

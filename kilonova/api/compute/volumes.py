@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import volumes as schemas
 from kilonova.api.compute.server_view import microseconds
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.words import is_true
+from kilonova.records.query import Query
 from kilonova.services.volume.creating import NewVolume
-from kilonova.services.volume.listing import VolumeQuery
 from kilonova.services.volume.volume import ATTACHED, Snapshot, Volume
 
 RULE = "os_compute_api:os-volumes:"
 
 
 async def list_volumes(call: Call) -> Response:
-    found, _ = await call.service.volumes.volumes.list_(_wanted(call))
+    found, _ = await call.service.volumes.volumes.list_(*_page(call))
     return answer({"volumes": [_volume(one) for one in found]})
 
 
@@ -50,7 +49,7 @@ async def delete_volume(call: Call) -> Response:
 
 
 async def list_snapshots(call: Call) -> Response:
-    found, _ = await call.service.volumes.snapshots.list_(_wanted(call))
+    found, _ = await call.service.volumes.snapshots.list_(*_page(call))
     return answer({"snapshots": [_snapshot(one) for one in found]})
 
 
@@ -77,12 +76,12 @@ async def delete_snapshot(call: Call) -> Response:
     return nothing(202)
 
 
-def _wanted(call: Call) -> VolumeQuery:
-    """Return the filter for the caller's own project, also for an administrator."""
-    return VolumeQuery(call.caller.project_id, limit=limit_of(call), offset=int(call.query.get("offset", 0)))
+def _page(call: Call) -> tuple[str, Query]:
+    """Return a page of the caller's own project, also for an administrator."""
+    return call.caller.project_id, Query(limit=limit_of(call), offset=int(call.query.get("offset", 0)))
 
 
-def _volume(volume: Volume) -> dict[str, Any]:
+def _volume(volume: Volume) -> dict[str, Content]:
     return {
         "id": volume.id,
         "status": volume.status,
@@ -98,16 +97,16 @@ def _volume(volume: Volume) -> dict[str, Any]:
     }
 
 
-def _attachment(volume: Volume) -> dict[str, Any]:
+def _attachment(volume: Volume) -> dict[str, Content]:
     """Return the first attachment, or an empty one: this old API knows one server per volume."""
     for one in volume.attachments:
         if one.status == ATTACHED:
-            shown = {"id": volume.id, "volumeId": volume.id, "serverId": one.server_id}
-            return shown | ({"device": one.device} if one.device else {})
+            device = {"device": one.device} if one.device else {}
+            return {"id": volume.id, "volumeId": volume.id, "serverId": one.server_id, **device}
     return {}
 
 
-def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
+def _snapshot(snapshot: Snapshot) -> dict[str, Content]:
     return {
         "id": snapshot.id,
         "volumeId": snapshot.volume_id,

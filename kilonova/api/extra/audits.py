@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.content import Content
 from kilonova.api.reading import decode, limit_of, read_body
-from kilonova.audit.findings import Report
+from kilonova.audit.findings import Finding, Report
 from kilonova.audit.holdings import asking
 from kilonova.audit.run import audit, keep, read_reports
 
@@ -32,9 +31,10 @@ async def list_(call: Call) -> Response:
     return answer({"audits": [_view(report) for report in await read_reports(call.db, limit_of(call.request))]})
 
 
-def _view(report: Report) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(report)
-    for finding in shown["findings"]:
-        turn, fence, generation = finding["proof"]
-        finding["proof"] = {"turn": turn, "fence": fence, "generation": generation}
-    return shown
+def _view(report: Report) -> dict[str, Content]:
+    return {**msgspec.structs.asdict(report), "findings": [_finding(one) for one in report.findings]}
+
+
+def _finding(one: Finding) -> dict[str, Content]:
+    turn, fence, generation = one.proof
+    return {**msgspec.structs.asdict(one), "proof": {"turn": turn, "fence": fence, "generation": generation}}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.content import Content
 from kilonova.api.reading import decode, read_body
 from kilonova.hosts.forget import move_host
 from kilonova.services.compute.cells import Cell
@@ -62,6 +61,6 @@ async def take_host(call: Call) -> Response:
     return answer({"cell": _view(await call.service.cells.find(call.path["cell"]))})
 
 
-def _view(cell: Cell) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(cell)
+def _view(cell: Cell) -> dict[str, Content]:
+    shown: dict[str, Content] = msgspec.to_builtins(cell)
     return shown

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.content import Content
 from kilonova.api.extra import view
 from kilonova.api.extra.operations import found_by, newest_of
 from kilonova.domain.driver import BESIDE, INSTEAD
@@ -37,7 +37,7 @@ async def explain_server(call: Call) -> Response:
     return answer(await _told(newest[0]))
 
 
-async def _told(journaled: Sequence[Journaled]) -> dict[str, Any]:
+async def _told(journaled: Sequence[Journaled]) -> dict[str, Content]:
     """The newest decision, why the operation failed if it did, and the attempts before."""
     steps = [step for one in journaled for step in await steps_of(one)]
     steps.sort(key=lambda step: int(step["ordinal"]))
@@ -56,7 +56,7 @@ def _old_disk(row: Row) -> dict[str, str]:
     return {"old_disk": OLD_DISK[room]} if row["kind"] == "rebuild" and room in OLD_DISK else {}
 
 
-def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Any]]:
+def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Content]]:
     """Each begins with a decision and has what failed after it. One of several servers was decided on by `place_many`,
     which left it the decision."""
     given = None if any(view.decided(step) for step in steps[:1]) else from_json(first["facts"], {}).get("decision")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, tell_declared
+from kilonova.api.content import Content
 from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.host import HostState
@@ -112,7 +113,7 @@ async def _record(engine: Engine, given: str) -> Row:
     return row
 
 
-async def _host(engine: Engine, given: str) -> dict[str, Any]:
+async def _host(engine: Engine, given: str) -> dict[str, Content]:
     record = await _record(engine, given)
     journal, _ = await find_host(engine, record["name"])
     shown = next(host for host in await _hosts(engine, journal.name) if host["name"] == record["name"])
@@ -131,12 +132,12 @@ async def _host(engine: Engine, given: str) -> dict[str, Any]:
     }
 
 
-def _copy(row: Row) -> dict[str, Any]:
+def _copy(row: Row) -> dict[str, Content]:
     shown = {"server": row["server_id"], **{name: row[name] for name in COPY_SHOWN}}
     return {**shown, "whole": bool(row["whole"])}
 
 
-async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str, Any]]:
+async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str, Content]]:
     """Return the hosts of the cells that answer. `kilonova cell list` shows the other cells."""
 
     async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row], Sequence[Row]]:
@@ -144,7 +145,7 @@ async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str,
         debts = list(await rows.fetch_all(tx, cell.debts))
         return await all_hosts(tx), states, debts, await all_quarantine(tx)
 
-    async def read(store: Store) -> list[dict[str, Any]]:
+    async def read(store: Store) -> list[dict[str, Content]]:
         records, states, debts, quarantined = await store.read(body)
         owed = Counter(debt["host"] for debt in debts)
         held = Counter(row["host"] for row in quarantined if row["ended_at"] is None)
@@ -156,7 +157,7 @@ async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str,
     return [host for hosts in found.values() for host in hosts or ()]
 
 
-def _view(cell_name: str, row: Row, state: HostState, owed: int, quarantined: int) -> dict[str, Any]:
+def _view(cell_name: str, row: Row, state: HostState, owed: int, quarantined: int) -> dict[str, Content]:
     return {
         "name": row["name"],
         "id": row["id"],

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.content import Content
 from kilonova.api.openapi import summary
 from kilonova.api.routes import ANY_TOKEN, PUBLIC, Route
 from kilonova.api.service_app import ServiceApp
@@ -19,7 +18,7 @@ async def show(call: Call) -> Response:
     return answer({"version": "v1", "routes": [_view(call, route) for route in app.router.routes]})
 
 
-def _view(call: Call, route: Route) -> dict[str, Any]:
+def _view(call: Call, route: Route) -> dict[str, Content]:
     everybody = route.rule in (ANY_TOKEN, PUBLIC)
     return {
         "method": route.method,

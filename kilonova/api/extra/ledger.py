@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.content import Content
 from kilonova.domain.errors import Refused
-from kilonova.placement.history import read_history
+from kilonova.placement.history import Line, read_history
 from kilonova.store.operations import operations_by_turn
 
 
@@ -20,9 +19,9 @@ async def show(call: Call) -> Response:
     if not lines:
         raise Refused("not_found", f"server {server}: it has never had an allocation")
     asked = await operations_by_turn(call.db, server)
-    return answer({"ledger": [_view(msgspec.to_builtins(line), asked) for line in lines]})
+    return answer({"ledger": [_view(line, asked) for line in lines]})
 
 
-def _view(line: dict[str, Any], asked: dict[int, tuple[str, str]]) -> dict[str, Any]:
-    operation, kind = asked.get(line["turn"], (None, None))
-    return line | {"operation": operation, "operation_kind": kind}
+def _view(line: Line, asked: dict[int, tuple[str, str]]) -> dict[str, Content]:
+    operation, kind = (asked.get(line.turn) if line.turn is not None else None) or (None, None)
+    return {**msgspec.structs.asdict(line), "operation": operation, "operation_kind": kind}

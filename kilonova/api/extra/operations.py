@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -15,6 +16,7 @@ from kilonova.api.compute.rebuild_image import image_for
 from kilonova.api.compute.server_resize import resize_params
 from kilonova.api.compute.server_unplaced import rebuild_params
 from kilonova.api.extra import owners, view
+from kilonova.api.extra.create import submit_create
 from kilonova.api.extra.planning import with_scheduler
 from kilonova.api.extra.progress import progress_of
 from kilonova.api.extra.snapshots import SnapshotBody, server_named, submit_snapshot
@@ -23,15 +25,14 @@ from kilonova.api.reading import decode, limit_of, read_body
 from kilonova.domain.bulk import REFUSE
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.domain.operation import OPERATION_STATES
-from kilonova.domain.server import Flavor
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import find_mapping, known_operation, submit
 from kilonova.hosts.states import find_host
-from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.steps.bulk import misfit_sentence
 from kilonova.operations.whole_hosts.declare_gone import declare_gone
@@ -45,24 +46,10 @@ from kilonova.world import Stores
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
 MOST = 2**31 - 1  # what a column takes
+Bodies = dict[str, type[msgspec.Struct]]  # by the name of the operation
 ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Reason = Annotated[str, Meta(min_length=1, max_length=1000)]
-
-
-class FlavorBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: Name = "custom"
-    vcpus: Annotated[int, Meta(ge=1, le=MOST)]
-    memory_mb: Annotated[int, Meta(ge=1, le=MOST)]
-    disk_gb: Annotated[int, Meta(ge=0, le=MOST)]
-
-
-class CreateServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    operation: Literal["create"]
-    name: Name
-    flavor: FlavorBody
-    image: str = ""
-    host: str | None = None
 
 
 class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,7 +57,7 @@ class ServerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     server: str
     host: str | None = None  # where to, for migrate
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, Json]:
         return {"host": self.host} if self.host else {}
 
 
@@ -80,7 +67,7 @@ class EvacuateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: str | None = None  # where to
     accept_unfenced: bool = False  # though only silence proves that its host is dead
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, Json]:
         return {"accept_unfenced": self.accept_unfenced, **({"host": self.host} if self.host else {})}
 
 
@@ -153,21 +140,21 @@ class GoneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: Reason
 
 
-SERVER_FORMS: dict[str, Any] = {**dict.fromkeys(get_args(ServerOperation), ServerBody), "evacuate": EvacuateBody}
-HOST_FORMS: dict[str, Any] = {
+SERVER_FORMS: Bodies = {**dict.fromkeys(get_args(ServerOperation), ServerBody), "evacuate": EvacuateBody}
+HOST_FORMS: Bodies = {
     "evacuate_host": EvacuateHostBody,
     "drain_host": DrainBody,
     "return_host": ReturnBody,
     "host_gone": GoneBody,
 }
-CHANGE_FORMS: dict[str, Any] = {
+CHANGE_FORMS: Bodies = {
     "retry": RetryBody,
     "rebuild": RebuildBody,
     "snapshot": SnapshotBody,
     "resize": ResizeBody,
 }
-BOTH_FORMS: dict[str, Any] = {**SERVER_FORMS, **CHANGE_FORMS, **HOST_FORMS}
-FORMS = {"create": CreateServerBody, **BOTH_FORMS}
+BOTH_FORMS: Bodies = {**SERVER_FORMS, **CHANGE_FORMS, **HOST_FORMS}
+FORMS: dict[str, type[msgspec.Struct] | None] = {"create": None, **BOTH_FORMS}  # None: the body of POST /servers
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -180,7 +167,7 @@ class OperationName(msgspec.Struct, frozen=True):
     operation: str
 
 
-def form_of(body: bytes, forms: dict[str, Any]) -> Any:
+def form_of(body: bytes, forms: Mapping[str, type[msgspec.Struct] | None]) -> Any:
     """Return the form of the operation that the body names."""
     kind = decode(body, OperationName).operation
     if kind not in forms:
@@ -193,12 +180,14 @@ async def submit_(call: Call) -> Response:
     engine = call.engine
     body = await read_body(call.request)
     server: str | None
+    if decode(body, OperationName).operation == "create":
+        return await _create(call, body)
     wish = decode(body, form_of(body, FORMS))
     refuse_operation(call, wish.operation)
     key = _key(call.request, body)
     if isinstance(wish, HostOperationBody):
         return _of_hosts(await _for_hosts(call, wish, key))
-    known = await known_operation(engine, key, call.cause) if key and not isinstance(wish, CreateServerBody) else None
+    known = await known_operation(engine, key, call.cause) if key else None
     if known is not None:  # whatever has become of server, host, flavor or image since
         server, accepted = getattr(wish, "server", None), known
     elif isinstance(wish, SnapshotBody):
@@ -211,6 +200,17 @@ async def submit_(call: Call) -> Response:
         server, accepted = await _accept(engine, wish, call.cause, key)
     operation = accepted.operation_id
     return answer({"operation": operation, "server": server}, 202, {"X-Kilonova-Operation": operation})
+
+
+async def _create(call: Call, body: bytes) -> Response:
+    refuse_operation(call, "create")
+    key = _key(call.request, body)
+    try:
+        return await submit_create(call, body, key)
+    except Refused:
+        if key is None or await known_operation(call.engine, key, call.cause) is None:
+            raise
+    return await submit_create(call, body, key)  # a concurrent request with the same key was faster
 
 
 async def _for_hosts(call: Call, wish: HostOperationBody, key: IdempotencyKey | None) -> dict[str, Accepted]:
@@ -270,15 +270,10 @@ def _key(request: Request, body: bytes) -> IdempotencyKey | None:
 
 async def _accept(
     engine: Engine,
-    wish: CreateServerBody | RetryBody | ServerBody | EvacuateBody | GoneBody,
+    wish: RetryBody | ServerBody | EvacuateBody | GoneBody,
     cause: Cause,
     key: IdempotencyKey | None,
 ) -> tuple[str | None, Accepted]:
-    if isinstance(wish, CreateServerBody):
-        flavor = Flavor(wish.flavor.name, wish.flavor.vcpus, wish.flavor.memory_mb, wish.flavor.disk_gb)
-        return await create(
-            engine, NewServer(name=wish.name, flavor=flavor, image=wish.image, host=wish.host), cause, key
-        )
     if isinstance(wish, GoneBody):
         journal, _ = await find_host(engine, wish.host)
         return None, await declare_gone(engine, journal, wish.host, wish.reason, cause, key)

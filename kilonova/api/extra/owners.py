@@ -7,11 +7,11 @@ cancel those that their project requested; an operation of another project is no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from kilonova.api.call import Call
+from kilonova.api.content import Content
 from kilonova.api.extra import view
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
@@ -65,7 +65,7 @@ def _require_asked(call: Call, row: Row, record: ServerRecord | None) -> None:
         raise Refused("locked", f"Instance {record.id} is locked", status=409)
 
 
-async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Any]:
+async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Content]:
     """Return the same fields as for administrators; null for values that owners may not see."""
     newest = found[-1].row
     steps = await steps_of(found[-1]) if newest["waiting_for"] else ()
@@ -73,14 +73,20 @@ async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Any
     return {**shown, "waiting_for": _waiting_for(newest, steps), "error": _error(engine, newest)}
 
 
-async def whole(engine: Engine, found: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Any]:
+async def whole(engine: Engine, found: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Content]:
     """Return the operation with its steps. Actions and events are in os-instance-actions; the rest is for
     administrators."""
-    hidden: dict[str, Any] = {"decision": None, "progress": None, "actions": [], "interventions": [], "findings": []}
+    hidden: dict[str, Content] = {
+        "decision": None,
+        "progress": None,
+        "actions": [],
+        "interventions": [],
+        "findings": [],
+    }
     return {**await operation(engine, found), **hidden, "steps": [_step(step) for step in steps]}
 
 
-def _step(row: Row) -> dict[str, Any]:
+def _step(row: Row) -> dict[str, Content]:
     return {**view.step(row), "on": None, "copy": None, "inherited_from": None, "error": None}
 
 
@@ -94,7 +100,7 @@ def _waiting_for(row: Row, steps: Sequence[Row]) -> str | None:
     return WHETHER_ONE_FITS if "decision" in from_json(row["facts"], {}) else OTHER
 
 
-def _error(engine: Engine, row: Row) -> dict[str, Any] | None:
+def _error(engine: Engine, row: Row) -> dict[str, Content] | None:
     document = from_json(row["error"])
     if document is None:
         return None

@@ -6,50 +6,41 @@ Callers who may create a server may use it. Only administrators see the hosts an
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import msgspec
 
 from kilonova.api.call import Call
-from kilonova.api.compute.dialect import ComputeDialect
-from kilonova.api.compute.schemas.servers import CREATE
 from kilonova.api.compute.server_create import read
-from kilonova.domain.errors import Refused
+from kilonova.api.content import Content
+from kilonova.api.extra.create import compute_call, compute_refusals
 from kilonova.engine.core import Engine
-from kilonova.operations.create.plan import rehearse_create
+from kilonova.operations.create.plan import CreateRehearsal, rehearse_create
 from kilonova.operations.create.request import check
 from kilonova.quota.resources import UNLIMITED
 
-RULE, SEES_ALL = "os_compute_api:servers:create", "kilonova:plans"
+SEES_ALL = "kilonova:plans"
 WAITS = "It is not known whether a host fits; the request would wait."
-NOT_THE_OWNERS = ("host", "cell", "alternates", "claims")  # of each server
 
 
-async def plan_create(call: Call, engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
+async def plan_create(call: Call, engine: Engine, body: bytes) -> dict[str, Content]:
     """`body` is that of POST /servers with `operation` beside it; `engine` has a scheduler."""
-    dialect = ComputeDialect()
-    asked = {name: value for name, value in body.items() if name != "operation"}
-    compute = replace(call, version=dialect.version(call.request))
-    compute.require(RULE)
-    compute.body = CREATE.check(asked, compute.version)
-    try:
+    compute = compute_call(call, body)
+    with compute_refusals():
         wanted = (await check(compute.requester, read(compute), dry=True)).servers
         told = await rehearse_create(engine, wanted, call.cause)
-    except Refused as why:  # the status is the one of Compute's own API
-        raise Refused(why.code, why.message, status=dialect.status_of(why)) from None
-    shown = msgspec.to_builtins(told)
+    shown: dict[str, Content] = msgspec.structs.asdict(told)
     if not call.allows(SEES_ALL):
-        shown = _for_the_owner(shown, engine.operation("place").safe_words)
+        shown |= _for_the_owner(told, engine.operation("place").safe_words)
     return {**shown, "quota": await _quota(call, wanted.each, len(told.servers))}
 
 
-def _for_the_owner(shown: dict[str, Any], safe_words: str) -> dict[str, Any]:
-    servers = [{name: value for name, value in one.items() if name not in NOT_THE_OWNERS} for one in shown["servers"]]
-    problem = shown["problem"]
-    if problem:
-        problem = {"code": problem["code"], "message": WAITS if problem["code"] == "not_known" else safe_words}
-    return {**shown, "servers": servers, "decision": None, "problem": problem}
+def _for_the_owner(told: CreateRehearsal, safe_words: str) -> dict[str, Content]:
+    """Return the fields that owners see otherwise: no hosts, and the words of a fault."""
+    servers: list[Content] = [{"name": server.name, "resources": server.resources} for server in told.servers]
+    problem: Content = None
+    if told.problem is not None:
+        code = told.problem.code
+        problem = {"code": code, "message": WAITS if code == "not_known" else safe_words}
+    return {"servers": servers, "decision": None, "problem": problem}
 
 
 async def _quota(call: Call, each: dict[str, int], servers: int) -> dict[str, dict[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -26,10 +26,11 @@ from kilonova.api.extra.operations import (
 from kilonova.api.extra.plan_create import SEES_ALL, plan_create
 from kilonova.api.extra.planning import with_scheduler
 from kilonova.api.extra.snapshots import SnapshotBody, planned_snapshot, server_named, with_image_quota
-from kilonova.api.reading import decode, parsed, read_body
+from kilonova.api.reading import decode, read_body
 from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.domain.plans import PLANS
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
@@ -54,7 +55,7 @@ class GonePlanBody(GoneBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: Annotated[str, Meta(max_length=1000)] = ""
 
 
-_FORMS: dict[str, Any] = {
+_FORMS: dict[str, type[msgspec.Struct] | None] = {
     **BOTH_FORMS,
     "create": None,  # the body of POST /servers
     "snapshot": SnapshotPlanBody,
@@ -67,7 +68,7 @@ async def plan(call: Call) -> Response:
     """Rehearse an operation: show what would happen, and store nothing."""
     body = await read_body(call.request)
     if decode(body, OperationName).operation == "create":
-        return answer({"plan": await plan_create(call, with_scheduler(call.engine), parsed(body))})
+        return answer({"plan": await plan_create(call, with_scheduler(call.engine), body)})
     call.require(SEES_ALL)
     wish = decode(body, form_of(body, PLAN_FORMS))
     told: Rehearsal | HostPlan | GoneRehearsal | RetryRehearsal
@@ -101,7 +102,9 @@ async def _rebuild(call: Call, wish: RebuildBody) -> Rehearsal | RetryRehearsal:
     return await _of_server(call.engine, kind, wish.server, params, call.cause)
 
 
-async def _asked(call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody) -> tuple[str, dict[str, Any]]:
+async def _asked(
+    call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody
+) -> tuple[str, dict[str, Json]]:
     """Operation and parameters, as the real request has them after its checks."""
     if isinstance(wish, ServerBody | EvacuateBody):
         return wish.operation, wish.params()
@@ -110,7 +113,7 @@ async def _asked(call: Call, wish: ServerBody | EvacuateBody | ResizeBody | Snap
     return wish.operation, await resize_params(call, await server_named(call, wish.server), wish.flavor)
 
 
-async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, Any], cause: Cause) -> Rehearsal:
+async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, Json], cause: Cause) -> Rehearsal:
     mapping = await find_mapping(engine, server)
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {server} is being built; wait until it has a host")

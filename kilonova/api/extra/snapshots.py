@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,7 @@ from msgspec import Meta
 from kilonova.api.call import Call
 from kilonova.api.compute.server_image import begin_snapshot, snapshot_of
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.engine.accept import Accepted, IdempotencyKey
 from kilonova.engine.rehearse import Rehearsal
 from kilonova.store.server_records import ServerRecord, find
@@ -31,7 +32,7 @@ async def submit_snapshot(call: Call, wish: SnapshotBody, key: IdempotencyKey | 
     return record.id, await begin_snapshot(call, record, image, wish.name, wish.metadata, key)
 
 
-async def planned_snapshot(call: Call, wish: SnapshotBody) -> tuple[str, dict[str, Any]]:
+async def planned_snapshot(call: Call, wish: SnapshotBody) -> tuple[str, dict[str, Json]]:
     record, image = await server_named(call, wish.server), call.service.world.ids.uuid()
     return await snapshot_of(call, record, image, wish.name, wish.metadata)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from kilonova.api.content import Content
 from kilonova.domain.server import from_json
 from kilonova.store.operations import Journaled
 from kilonova.world import Row
@@ -12,7 +12,7 @@ from kilonova.world import Row
 SHOWN_AS = {"place": "create", "build": "create", "delete_unplaced": "delete"}
 
 
-def operation(journaled: Sequence[Journaled]) -> dict[str, Any]:
+def operation(journaled: Sequence[Journaled]) -> dict[str, Content]:
     """Return an operation from all its rows, oldest first; the newest row has its state."""
     first, newest = journaled[0].row, journaled[-1].row
     cause = from_json(first["cause"], {})
@@ -40,7 +40,7 @@ def operation(journaled: Sequence[Journaled]) -> dict[str, Any]:
     }
 
 
-def step(row: Row) -> dict[str, Any]:
+def step(row: Row) -> dict[str, Content]:
     return {
         "ordinal": row["ordinal"],
         "name": row["name"],
@@ -57,7 +57,7 @@ def step(row: Row) -> dict[str, Any]:
     }
 
 
-def action(row: Row, events: Sequence[Row]) -> dict[str, Any]:
+def action(row: Row, events: Sequence[Row]) -> dict[str, Content]:
     shown = ("event", "host", "result", "details", "started_at", "finished_at")
     return {
         "action": row["action"],
@@ -67,13 +67,13 @@ def action(row: Row, events: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def problem(document: str | None) -> dict[str, Any] | None:
+def problem(document: str | None) -> dict[str, Content] | None:
     """Return an error without its details: those are in the explanation."""
     found = from_json(document)
     return None if found is None else {name: found.get(name) for name in ("code", "message", "step")}
 
 
-def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Any] | None:
+def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Content] | None:
     """The newest: of an operation that chose a host, that failed because there was none, or that waits for answers.
     `steps` are in their order."""
     waiting = _given(journaled[-1].row) if steps and steps[-1]["open"] else None
@@ -81,13 +81,13 @@ def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, 
     return waiting or next(chosen, None) or _given(journaled[0].row)
 
 
-def _given(row: Row) -> dict[str, Any] | None:
+def _given(row: Row) -> dict[str, Content] | None:
     """Return the decision among the facts: from `place_many`, or from a step that waits and has not ended."""
-    given: dict[str, Any] | None = from_json(row["facts"], {}).get("decision")
+    given: dict[str, Content] | None = from_json(row["facts"], {}).get("decision")
     return given
 
 
-def decided(step: Row) -> dict[str, Any] | None:
+def decided(step: Row) -> dict[str, Content] | None:
     """The decision that a step made, also where it found no host. Of several servers, the last one's: each of them has
     its own in the operation that goes on with it."""
     result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
@@ -96,17 +96,17 @@ def decided(step: Row) -> dict[str, Any] | None:
     return None if found is None else dict(found)
 
 
-def short(found: dict[str, Any] | None) -> dict[str, Any] | None:
+def short(found: dict[str, Content] | None) -> dict[str, Content] | None:
     """Return a decision without the verdict on each host."""
     return None if found is None else {name: value for name, value in found.items() if name != "verdicts"}
 
 
-def intervention(row: Row) -> dict[str, Any]:
+def intervention(row: Row) -> dict[str, Content]:
     shown = ("verb", "ordinal", "reason", "request_id", "created_at")
     return {**{name: row[name] for name in shown}, "by": row["user_id"]}
 
 
-def finding(row: Row) -> dict[str, Any]:
+def finding(row: Row) -> dict[str, Content]:
     """`holds`: what placement held for it then."""
     return {
         "id": row["id"],

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.rules import PolicyTarget, may, require
-from kilonova.api.identity.view import change_of, collection, filters, member
+from kilonova.api.identity.view import change_of, collection, filters, member, within
 from kilonova.services.identity.documents import Credentials, Policies
 from kilonova.services.identity.records import Record, missing
 
@@ -15,13 +15,9 @@ from kilonova.services.identity.records import Record, missing
 
 async def list_credentials(call: Call) -> Response:
     """List credentials; callers who are not administrators see only their own."""
-    asked = filters(call, Credentials.kind)
-    if not may(call, "get_credential"):
-        own = call.caller.user_id
-        if asked.get("user_id", own) != own:
-            return answer(collection(call, "credentials", []))
-        asked["user_id"] = own
-    found = await call.service.identity.records.page(Credentials.kind, asked)
+    own = None if may(call, "get_credential") else call.caller.user_id
+    asked = within(filters(call, Credentials.kind), "user_id", own)
+    found = [] if asked is None else await call.service.identity.records.page(Credentials.kind, asked)
     return answer(collection(call, "credentials", [_credential(call, record) for record in found]))
 
 

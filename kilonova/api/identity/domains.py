@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.rules import PolicyTarget, own_domain, require
-from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.identity.view import change_of, filters, listed, member
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import DOMAIN
 from kilonova.services.identity.records import Record, missing
@@ -20,10 +20,7 @@ async def list_(call: Call) -> Response:
     own = own_domain(call)
     require(call, "list_domains", PolicyTarget(domain_id=own))
     asked = {**filters(call, DOMAIN), "is_domain": 1} | ({} if own is None else {"id": own})
-    page = page_of(call)
-    found = await call.service.identity.records.page(DOMAIN, asked, page)
-    shown, following = paged(call, "domains", found, page)
-    return answer(collection(call, "domains", [member(call, "domains", domain) for domain in shown], following))
+    return await listed(call, DOMAIN, asked)
 
 
 async def show(call: Call) -> Response:
@@ -41,7 +38,7 @@ async def create(call: Call) -> Response:
     if given_id and not ID.fullmatch(given_id):
         raise Refused(400, "explicit_domain_id must be a UUID: 32 hexadecimal digits.")
     made = await call.service.identity.projects.create({**wish, "is_domain": True}, "", given_id=given_id)
-    shown = {name: value for name, value in made.items() if name not in DOMAIN.hidden}
+    shown = {name: value for name, value in made.items() if name in DOMAIN.attributes or name not in DOMAIN.table.c}
     return _one(call, shown, 201)
 
 

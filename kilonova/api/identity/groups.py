@@ -8,7 +8,7 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity import view
 from kilonova.api.identity.projects import home_of
 from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
-from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.groups import GROUP
 from kilonova.services.identity.records import Record, missing
@@ -18,14 +18,7 @@ from kilonova.services.identity.users import USER
 async def list_(call: Call) -> Response:
     own = own_domain(call)
     require(call, "list_groups", PolicyTarget(domain_id=own))
-    asked, page = filters(call, GROUP), page_of(call)
-    if own is not None:
-        if asked.get("domain_id", own) != own:
-            return answer(collection(call, "groups", []))
-        asked["domain_id"] = own
-    found = await call.service.identity.records.page(GROUP, asked, page)
-    shown, following = paged(call, "groups", found, page)
-    return answer(collection(call, "groups", [member(call, "groups", group) for group in shown], following))
+    return await listed(call, GROUP, within(filters(call, GROUP), "domain_id", own))
 
 
 async def show(call: Call) -> Response:

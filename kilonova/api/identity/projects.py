@@ -8,12 +8,13 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.collection import EditTags, Tags
 from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
 from kilonova.api.identity.rules import PolicyTarget, may, own_domain, require
-from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT
-from kilonova.services.identity.records import PageRequest, Record, missing
+from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
 
 
@@ -28,21 +29,11 @@ def home_of(call: Call) -> str:
 async def list_(call: Call) -> Response:
     own = own_domain(call)
     require(call, "list_projects", PolicyTarget(domain_id=own))
-    asked = {"is_domain": 0, **filters(call, PROJECT)}
-    if own is not None:
-        if asked.get("domain_id", own) != own:
-            return answer(collection(call, "projects", []))
-        asked["domain_id"] = own
-    by_tags, page = _by_tags(call), page_of(call)
-    found = await call.service.identity.records.page(PROJECT, asked, PageRequest(page.marker) if by_tags else page)
-    found = [project for project in found if _fits(set(project["tags"]), by_tags)][: page.limit]
-    shown, following = paged(call, "projects", found, page)
-    return answer(collection(call, "projects", [member(call, "projects", project) for project in shown], following))
-
-
-def _by_tags(call: Call) -> dict[str, set[str]]:
+    asked = within({"is_domain": 0, **filters(call, PROJECT)}, "domain_id", own)
     names = ("tags", "tags-any", "not-tags", "not-tags-any")
-    return {name: set(call.query[name].split(",")) for name in names if name in call.query}
+    tags = {name: set(call.query[name].split(",")) for name in names if name in call.query}
+    fits = (lambda project: _fits(set(project["tags"]), tags)) if tags else None
+    return await listed(call, PROJECT, asked, fits=fits)
 
 
 def _fits(tags: set[str], asked: dict[str, set[str]]) -> bool:
@@ -116,48 +107,25 @@ def _one(call: Call, project: Record, status: int = 200) -> Response:
 # -- tags -------------------------------------------------------------------------------------------------------------
 
 
-async def list_tags(call: Call) -> Response:
-    project = await _found(call, "get_project")
-    return _tags(call, project["tags"])
+class ProjectTags(Tags):
+    async def read(self, call: Call) -> list[str]:
+        tags: list[str] = (await _found(call, "get_project"))["tags"]
+        return tags
 
+    async def change(self, call: Call, edit: EditTags) -> list[str]:
+        project = await _found(call, "manage_projects")
+        return await call.service.identity.projects.edit_tags(project["id"], edit)
 
-async def set_tags(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    return _tags(call, await call.service.identity.projects.set_tags(project["id"], call.body["tags"]))
+    def added_to(self, call: Call, old: list[str], tag: str) -> list[str]:
+        ONE_TAG.check(tag, call.version)
+        TAGS_CHANGE.check({"tags": [*old, tag]}, call.version)
+        return [*old, tag]
 
+    def missing(self, call: Call) -> Refused:
+        return Refused(404, f"Could not find project tag: {call.path['tag'][:255]}.")
 
-async def delete_tags(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    await call.service.identity.projects.set_tags(project["id"], [])
-    return nothing()
+    def view(self, call: Call, tags: list[str]) -> Response:
+        return answer({"tags": tags, "links": {"self": call.url(call.request.scope["service_path"])}})
 
-
-async def has_tag(call: Call) -> Response:
-    _refuse_absent(call, await _found(call, "get_project"))
-    return nothing()
-
-
-async def add_tag(call: Call) -> Response:
-    project, tag = await _found(call, "manage_projects"), call.path["tag"]
-    ONE_TAG.check(tag, call.version)
-    tags = list(dict.fromkeys([*project["tags"], tag]))
-    TAGS_CHANGE.check({"tags": tags}, call.version)
-    await call.service.identity.projects.set_tags(project["id"], tags)
-    return nothing(201, call.location("projects", project["id"], "tags", tag))
-
-
-async def delete_tag(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    _refuse_absent(call, project)
-    left = [tag for tag in project["tags"] if tag != call.path["tag"]]
-    await call.service.identity.projects.set_tags(project["id"], left)
-    return nothing()
-
-
-def _refuse_absent(call: Call, project: Record) -> None:
-    if call.path["tag"] not in project["tags"]:
-        raise Refused(404, f"Could not find project tag: {call.path['tag'][:255]}.")
-
-
-def _tags(call: Call, tags: list[str]) -> Response:
-    return answer({"tags": tags, "links": {"self": call.url(call.request.scope["service_path"])}})
+    def added(self, call: Call, tag: str, is_new: bool) -> Response:
+        return nothing(201, call.location("projects", call.path["project"], "tags", tag))

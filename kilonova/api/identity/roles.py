@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.rules import PolicyTarget, own_domain, require
-from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.identity.view import change_of, filters, listed, member
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.roles import ROLE
@@ -17,10 +17,7 @@ from kilonova.services.identity.roles import ROLE
 async def list_(call: Call) -> Response:
     """List roles; without a domain, those that apply to all domains."""
     require(call, "list_roles", PolicyTarget(domain_id=own_domain(call)))
-    asked, page = {"domain_id": "", **filters(call, ROLE)}, page_of(call)
-    found = await call.service.identity.records.page(ROLE, asked, page)
-    shown, following = paged(call, "roles", found, page)
-    return answer(collection(call, "roles", [member(call, "roles", role) for role in shown], following))
+    return await listed(call, ROLE, {"domain_id": "", **filters(call, ROLE)})
 
 
 async def show(call: Call) -> Response:

@@ -45,12 +45,9 @@ _V3 = [
     _route("GET", "/projects/{project}", projects.show),
     _route("PATCH", "/projects/{project}", projects.change, forms.PROJECT_CHANGE),
     _route("DELETE", "/projects/{project}", projects.delete),
-    _route("GET", "/projects/{project}/tags", projects.list_tags),
-    _route("PUT", "/projects/{project}/tags", projects.set_tags, forms.TAGS_CHANGE),
-    _route("DELETE", "/projects/{project}/tags", projects.delete_tags),
-    _route("GET", "/projects/{project}/tags/{tag}", projects.has_tag),
-    _route("PUT", "/projects/{project}/tags/{tag}", projects.add_tag),
-    _route("DELETE", "/projects/{project}/tags/{tag}", projects.delete_tag),
+    *projects.ProjectTags().routes(
+        "/projects/{project}/tags", {"read": ANY_TOKEN, "write": ANY_TOKEN}, forms.TAGS_CHANGE
+    ),
     _route("GET", "/users", users.list_),
     _route("POST", "/users", users.create, forms.USER_CREATE),
     _route("GET", "/users/{user}", users.show),

@@ -8,7 +8,7 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity import view
 from kilonova.api.identity.projects import home_of
 from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
-from kilonova.api.identity.view import change_of, collection, filters, member, page_of, paged
+from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
 
@@ -16,14 +16,7 @@ from kilonova.services.identity.users import USER
 async def list_(call: Call) -> Response:
     own = own_domain(call)
     require(call, "list_users", PolicyTarget(domain_id=own))
-    asked, page = filters(call, USER), page_of(call)
-    if own is not None:
-        if asked.get("domain_id", own) != own:
-            return answer(collection(call, "users", []))
-        asked["domain_id"] = own
-    found = await call.service.identity.records.page(USER, asked, page)
-    shown, following = paged(call, "users", found, page)
-    return answer(collection(call, "users", [view.user(call, user) for user in shown], following))
+    return await listed(call, USER, within(filters(call, USER), "domain_id", own), view.user)
 
 
 async def show(call: Call) -> Response:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from kilonova.api.call import Call
+from starlette.responses import Response
+
+from kilonova.api.call import Call, answer
 from kilonova.domain.errors import Refused
-from kilonova.services.identity.records import FLAGS, MOST, PageRequest, Record, RecordKind
+from kilonova.records.query import ABOVE, Condition, Query
+from kilonova.services.identity.records import FLAGS, Record, RecordKind
 
 LONGEST_PAGE = 1000
 FALSE = ("0", "false", "no", "off", "n", "f")
@@ -41,27 +44,47 @@ def collection(call: Call, words: str, shown: Sequence[Any], following: str | No
     return {words: shown, "links": {"next": following, "self": address, "previous": None}}
 
 
-def page_of(call: Call) -> PageRequest:
+async def listed(
+    call: Call,
+    kind: RecordKind,
+    by: Mapping[str, Any] | None,
+    view: Callable[[Call, Record], Record] | None = None,
+    fits: Callable[[Record], bool] | None = None,
+) -> Response:
+    """Return the page with these column values, and the link to the next one: one extra record is read for that. None
+    as values: nothing can match. `fits`: a filter that is not a column."""
+    words, limit = f"{kind.words}s", _limit(call)
+    marker = call.query.get("marker", "")
+    page = Query((Condition("id", ABOVE, marker),) if marker else (), limit=limit + 1 if limit and not fits else -1)
+    records = await call.service.identity.records.page(kind, by, page) if by is not None else []
+    if fits is not None:
+        records = [record for record in records if fits(record)]
+    shown, following = records[:limit] if limit else records, None
+    if len(records) > len(shown):
+        following = call.url(f"/{words}?{urlencode({**call.query, 'marker': shown[-1]['id']})}")
+    view = view or (lambda call, record: member(call, words, record))
+    return answer(collection(call, words, [view(call, record) for record in shown], following))
+
+
+def _limit(call: Call) -> int:
+    """0: all."""
     limit = call.query.get("limit", "")
     if limit and (not limit.isascii() or not limit.isdigit() or len(limit) > 9):
         raise Refused(400, f"limit={limit[:80]} is not allowed; it must be a whole number, 0 or more.")
-    size = int(limit or 0)
-    return PageRequest(call.query.get("marker", ""), min(size, LONGEST_PAGE) + 1 if size else MOST)
+    return min(int(limit or 0), LONGEST_PAGE)
 
 
-def paged(call: Call, words: str, records: list[Record], page: PageRequest) -> tuple[list[Record], str | None]:
-    """Return the records of this page and the link to the next one. One extra record was read for that."""
-    if page.limit == MOST or len(records) < page.limit:
-        return records, None
-    records = records[: page.limit - 1]
-    query = {**call.query, "marker": records[-1]["id"]}
-    return records, call.url(f"/{words}?{urlencode(query)}")
+def within(asked: Mapping[str, Any], column: str, own: str | None) -> Mapping[str, Any] | None:
+    """Return the filters of a caller who may see only its own; None if it asks for others'."""
+    if own is None:
+        return asked
+    return {**asked, column: own} if asked.get(column, own) == own else None
 
 
 def filters(call: Call, kind: RecordKind) -> dict[str, Any]:
     """Return the filters of the query as column values. Unknown names are ignored, as in Keystone."""
     asked: dict[str, Any] = {}
-    for name in kind.filters:
+    for name in kind.filterable:
         if name in call.query:
             value = call.query[name]
             asked[name] = int(is_true(value)) if name in FLAGS else value

@@ -9,21 +9,12 @@ from math import ceil, floor
 
 from starlette.datastructures import QueryParams
 
+from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Order
+from kilonova.records.query import AT_LEAST, AT_MOST, BELOW, EQUAL, ONE_OF, OUTSIDE, Condition, Query
 from kilonova.services.image.image import MEMBER_STATUSES, VISIBILITIES
-from kilonova.services.image.listing import (
-    ALL,
-    AT_LEAST,
-    AT_MOST,
-    BELOW,
-    EQUAL,
-    ONE_OF,
-    OUTSIDE,
-    SORT_KEYS,
-    ImageCondition,
-    ImageQuery,
-    Order,
-)
+from kilonova.services.image.listing import ALL, PROPERTY, SORT_KEYS, TAG, scope
 
 PAGE, MOST = 25, 1000  # images of a page: unless told, and at most
 MOST_FILTERS = 50
@@ -40,62 +31,52 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(,|$)', re.DOTALL)
 
 
-def wanted_of(query: QueryParams) -> ImageQuery:
+def query_of(query: QueryParams, caller: Caller) -> Query:
     if "changes-since" in query:
         raise Refused(400, "Filter by updated_at=gt:TIME instead of changes-since.")
-    conditions: list[ImageCondition] = []
-    properties: list[tuple[str, str]] = []
+    conditions: list[Condition] = []
     for name, value in query.items():
-        if name in NO_FILTERS:
-            continue
-        found = list(_conditions(name, value))
-        conditions += found
-        if not found:
-            properties.append((name, value))
+        if name not in NO_FILTERS:
+            conditions += list(_conditions(name, value)) or [Condition(PROPERTY, EQUAL, (name, value))]
     if "os_hidden" not in query:
-        conditions.append(ImageCondition("hidden", EQUAL, 0))
-    tags = tuple(tag.strip() for tag in query.getlist("tag"))
-    if len(conditions) + len(properties) + len(tags) > MOST_FILTERS:
+        conditions.append(Condition("hidden", EQUAL, 0))
+    conditions += [Condition(TAG, EQUAL, tag.strip()) for tag in query.getlist("tag")]
+    if len(conditions) > MOST_FILTERS:
         raise Refused(400, f"A request may have at most {MOST_FILTERS} filters.")
-    return ImageQuery(
-        _limit(query.get("limit")),
-        tuple(conditions),
-        tuple(properties),
-        tags,
-        _one_of(query, "visibility", (*VISIBILITIES, ALL), ""),
-        _one_of(query, "member_status", (*MEMBER_STATUSES, ALL), "accepted"),
-        _order(query),
-        query.get("marker", ""),
-    )
+    limit = _limit(query.get("limit"))
+    visibility = _one_of(query, "visibility", (*VISIBILITIES, ALL), "")
+    member_status = _one_of(query, "member_status", (*MEMBER_STATUSES, ALL), "accepted")
+    conditions += scope(caller, visibility, member_status)
+    return Query(tuple(conditions), _order(query), limit, marker=query.get("marker") or None)
 
 
-def _conditions(name: str, value: str) -> Iterator[ImageCondition]:
+def _conditions(name: str, value: str) -> Iterator[Condition]:
     """None: it is a property."""
     if name in TEXTS:
         yield _text(name, value)
     elif name in EXACT:
-        yield ImageCondition(EXACT[name], EQUAL, value)
+        yield Condition(EXACT[name], EQUAL, value)
     elif name in NUMBERS:
-        yield ImageCondition(name, EQUAL, _number(name, value))
+        yield Condition(name, EQUAL, _number(name, value))
     elif name in RANGES:
         column, operator = RANGES[name]
-        yield ImageCondition(column, operator, _number(name, value))
+        yield Condition(column, operator, _number(name, value))
     elif name in TIMES:
         yield from _times(name, value)
     elif name in FLAGS:
         if value.lower() not in ("true", "false"):
             raise Refused(400, f"Invalid value '{value[:MOST_SHOWN]}' for '{name}' filter; use true or false.")
-        yield ImageCondition(FLAGS[name], EQUAL, int(value.lower() == "true"))
+        yield Condition(FLAGS[name], EQUAL, int(value.lower() == "true"))
 
 
-def _text(name: str, value: str) -> ImageCondition:
+def _text(name: str, value: str) -> Condition:
     operator, colon, rest = value.partition(":")
     if not colon:
-        return ImageCondition(name, EQUAL, value)
+        return Condition(name, EQUAL, value)
     if operator == "in":
-        return ImageCondition(name, ONE_OF, split_values(rest))
+        return Condition(name, ONE_OF, split_values(rest))
     if operator == "eq":
-        return ImageCondition(name, EQUAL, rest)
+        return Condition(name, EQUAL, rest)
     raise Refused(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
 
 
@@ -117,7 +98,7 @@ def split_values(text: str) -> list[str]:
     return values
 
 
-def _times(name: str, value: str) -> Iterator[ImageCondition]:
+def _times(name: str, value: str) -> Iterator[Condition]:
     """Yield the conditions on a time. Times are compared by the second, as they are shown."""
     operator, when = "eq", _time(value)
     if when is None:
@@ -127,14 +108,14 @@ def _times(name: str, value: str) -> Iterator[ImageCondition]:
         raise Refused(400, f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.')
     first, after = float(ceil(when)), float(floor(when) + 1)
     if operator == "eq":
-        yield ImageCondition(name, AT_LEAST, first)
-        yield ImageCondition(name, BELOW, after)
+        yield Condition(name, AT_LEAST, first)
+        yield Condition(name, BELOW, after)
     elif operator == "neq":
-        yield ImageCondition(name, OUTSIDE, (first, after))
+        yield Condition(name, OUTSIDE, (first, after))
     elif operator in ("gt", "gte"):
-        yield ImageCondition(name, AT_LEAST, after if operator == "gt" else first)
+        yield Condition(name, AT_LEAST, after if operator == "gt" else first)
     elif operator in ("lt", "lte"):
-        yield ImageCondition(name, BELOW, first if operator == "lt" else after)
+        yield Condition(name, BELOW, first if operator == "lt" else after)
     else:
         raise Refused(400, f"Unable to filter by unknown operator '{operator[:MOST_SHOWN]}'.")
 

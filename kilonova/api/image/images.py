@@ -11,7 +11,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable, new_image
-from kilonova.api.image.filters import wanted_of
+from kilonova.api.image.filters import query_of
 from kilonova.api.image.patch import apply, read_changes
 from kilonova.api.image.view import LIST_SCHEMA, image_view
 from kilonova.domain.errors import Refused
@@ -39,7 +39,7 @@ async def create(call: Call) -> Response:
 
 async def list_(call: Call) -> Response:
     rules.require(call, "get_images")
-    wanted = wanted_of(call.query)
+    wanted = query_of(call.query, call.caller)
     found = await call.service.images.list_(call.caller, wanted._replace(limit=wanted.limit + 1))
     shown = found[: wanted.limit]  # one more was asked for, to know whether there is a next page
     query = [(name, value) for name, value in call.query.multi_items() if name != "marker"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.api.image import file, images, members, schemas, tags, usage, versions
+from kilonova.api.image import file, images, members, schemas, usage, versions
+from kilonova.api.image.tags import TAGS
 from kilonova.api.routes import ANY_TOKEN, PUBLIC, Route
 
 IMAGE = "/v2/images/{image}"
@@ -20,8 +21,8 @@ ROUTES = [
     Route(method="POST", path=f"{IMAGE}/actions/deactivate", handler=images.deactivate, rule=ANY_TOKEN),
     Route(method="POST", path=f"{IMAGE}/actions/reactivate", handler=images.reactivate, rule=ANY_TOKEN),
     Route(method="GET", path=f"{IMAGE}/tasks", handler=images.list_tasks, rule=ANY_TOKEN),
-    Route(method="PUT", path=f"{IMAGE}/tags/{{tag}}", handler=tags.add, rule=ANY_TOKEN),
-    Route(method="DELETE", path=f"{IMAGE}/tags/{{tag}}", handler=tags.remove, rule=ANY_TOKEN),
+    Route(method="PUT", path=f"{IMAGE}/tags/{{tag}}", handler=TAGS.add, rule=ANY_TOKEN),
+    Route(method="DELETE", path=f"{IMAGE}/tags/{{tag}}", handler=TAGS.remove, rule=ANY_TOKEN),
     Route(method="GET", path=f"{IMAGE}/members", handler=members.list_, rule=ANY_TOKEN),
     Route(method="POST", path=f"{IMAGE}/members", handler=members.add, rule=ANY_TOKEN, body=schemas.NEW_MEMBER),
     Route(method="GET", path=f"{IMAGE}/members/{{member}}", handler=members.show, rule=ANY_TOKEN),

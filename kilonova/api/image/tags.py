@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
+from kilonova.api.collection import EditTags, Tags
 from kilonova.api.image import rules
 from kilonova.api.image.schemas import IMAGE_FORM
 from kilonova.api.routes import EVER
@@ -13,26 +14,25 @@ from kilonova.domain.errors import Refused
 from kilonova.services.image.image import Image
 
 
-async def add(call: Call) -> Response:
-    tag = call.path["tag"]
-    IMAGE_FORM.check({"tags": [tag]}, EVER)
+class ImageTags(Tags):
+    async def read(self, call: Call) -> list[str]:
+        return list((await call.service.images.find(call.caller, call.path["image"])).tags)
 
-    def edit(image: Image) -> Image:
-        rules.require(call, "modify_image", image)
-        return msgspec.structs.replace(image, tags=tuple(sorted({*image.tags, tag})))
+    async def change(self, call: Call, edit: EditTags) -> list[str]:
+        def edited(image: Image) -> Image:
+            rules.require(call, "modify_image", image)
+            return msgspec.structs.replace(image, tags=tuple(sorted(edit(list(image.tags)))))
 
-    await call.service.images.change(call.caller, call.path["image"], edit)
-    return nothing()
+        return list((await call.service.images.change(call.caller, call.path["image"], edited)).tags)
+
+    def check(self, call: Call, tag: str) -> None:
+        IMAGE_FORM.check({"tags": [tag]}, EVER)
+
+    def missing(self, call: Call) -> Refused:
+        return Refused(404, "The image has no such tag.")
+
+    def added(self, call: Call, tag: str, is_new: bool) -> Response:
+        return nothing()
 
 
-async def remove(call: Call) -> Response:
-    tag = call.path["tag"]
-
-    def edit(image: Image) -> Image:
-        rules.require(call, "modify_image", image)
-        if tag not in image.tags:
-            raise Refused(404, "The image has no such tag.")
-        return msgspec.structs.replace(image, tags=tuple(one for one in image.tags if one != tag))
-
-    await call.service.images.change(call.caller, call.path["image"], edit)
-    return nothing()
+TAGS = ImageTags()

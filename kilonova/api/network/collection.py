@@ -9,11 +9,12 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.network import forms
 from kilonova.api.network.guards import guard_change, guard_new, hidden_from
-from kilonova.api.network.query import links, only_fields, search_of
+from kilonova.api.network.query import links, only_fields, query_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
-from kilonova.services.network.kinds import KINDS, Thing
-from kilonova.services.network.nouns import Noun
+from kilonova.records.kinds import Thing
+from kilonova.records.nouns import Noun
+from kilonova.services.network.kinds import KINDS
 
 
 def viewer_of(call: Call, rule: str) -> str | None:
@@ -36,7 +37,7 @@ class Collection:
             Route(method="DELETE", path=one, handler=self.delete, rule=f"delete_{name}"),
         ]
 
-    def noun(self, call: Call) -> Noun:
+    def noun(self, call: Call) -> Noun[Any]:
         return call.service.networks.nouns[self.kind.name]
 
     async def list_(self, call: Call) -> Response:
@@ -44,10 +45,10 @@ class Collection:
         if self.kind.name == "security_group":
             await call.service.networks.groups.ensure_default(call.caller.project_id)
         hidden = hidden_from(call, self.kind.name)
-        search = search_of(call, hidden)
-        things = await self.noun(call).all(viewer_of(call, call.route.rule), search)
+        query = query_of(call, self.kind, hidden)
+        things = await self.noun(call).all(viewer_of(call, call.route.rule), query)
         shown = [only_fields(call, _without(hidden, thing)) for thing in things]
-        pages = links(call, self.path, things, search)
+        pages = links(call, self.path, things, query)
         return answer({self.kind.plural: shown, **({f"{self.kind.plural}_links": pages} if pages else {})})
 
     async def show(self, call: Call) -> Response:

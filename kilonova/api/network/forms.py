@@ -8,7 +8,8 @@ from typing import Any
 
 from kilonova.api.forms import Forms, Schema
 from kilonova.api.network.converting import ConvertingForms
-from kilonova.services.network.kinds import FLOATING_IP, GROUP, NETWORK, PORT, ROUTER, RULE, SUBNET, Kind
+from kilonova.records.kinds import Kind
+from kilonova.services.network.kinds import FLOATING_IP, GROUP, NETWORK, PORT, ROUTER, RULE, SUBNET
 from kilonova.services.network.quotas import DEFAULTS
 
 MOST_TAGS = 50

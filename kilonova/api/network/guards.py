@@ -8,7 +8,7 @@ from typing import Any
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
 from kilonova.policy.network import BY_ADMINS, SEEN_BY_ADMINS
-from kilonova.services.network.kinds import Thing
+from kilonova.records.kinds import Thing
 from kilonova.services.network.owners import OF_THE_NETWORK
 
 Wish = Mapping[str, Any]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
-from kilonova.services.network.addresses import address_of
-from kilonova.services.network.kinds import Thing
-from kilonova.services.network.listing import Search
+from kilonova.records.kinds import JSON, Kind, Order, Thing
+from kilonova.records.query import ONE_OF, Condition, Query
+from kilonova.services.network.addresses import address_of, shown
+from kilonova.services.network.kinds import TAG_FILTERS
 
 RESERVED = frozenset({"fields", "limit", "marker", "page_reverse", "sort_key", "sort_dir"})
 PARTS_OF_FIXED_IPS = ("ip_address", "subnet_id")
+MOST_VALUES = 1000
 
 
-def search_of(call: Call, hidden: Iterable[str]) -> Search:
+def query_of(call: Call, kind: Kind, hidden: Iterable[str]) -> Query:
     query = call.query
     filters: dict[str, list[str]] = {}
     for name in query:
@@ -33,13 +36,37 @@ def search_of(call: Call, hidden: Iterable[str]) -> Search:
     if not hidden_free(keys, hidden):
         raise Refused(400, "A sort_key is not a sortable attribute.")
     limit = int(query.get("limit", "0"))
-    return Search(
-        filters=filters,
-        sorts=tuple((key, way == "asc") for key, way in zip(keys, ways, strict=True)),
-        limit=limit,
-        marker=query.get("marker", "") if limit else "",  # as Neutron: without a limit there are no pages
+    return Query(
+        tuple(Condition(*_condition(kind, name, filters[name])) for name in sorted(filters)),
+        tuple(Order(_sortable(kind, key), way != "asc") for key, way in zip(keys, ways, strict=True)),
+        limit=limit or -1,
+        marker=query.get("marker") or None if limit else None,  # as Neutron: without a limit there are no pages
         reverse=bool(limit) and is_reverse(call),
     )
+
+
+def _condition(kind: Kind, name: str, texts: list[str]) -> tuple[str, str, Any]:
+    if len(texts) > MOST_VALUES:
+        raise Refused("bad_request", f"A filter may have {MOST_VALUES} values; {name} has {len(texts)}.")
+    if name in TAG_FILTERS:
+        tags = [tag for text in texts for tag in text.split(",")]
+        return name, ONE_OF, (tags, len(set(tags)))
+    if name in kind.filters:
+        return name, ONE_OF, texts
+    column, form = kind.attributes.get(name, ("", None))
+    if form is None or form.read is None:
+        raise Refused("bad_request", f"'{shown(name)}' is not an attribute that {kind.words}s can be filtered by.")
+    try:
+        return column, ONE_OF, [form.read(text) for text in texts]
+    except ValueError as error:
+        raise Refused("bad_request", f"'{shown(str(error))}' is not a value of {name}.") from None
+
+
+def _sortable(kind: Kind, name: str) -> str:
+    column, form = kind.attributes.get(name, ("", None))
+    if form is None or form is JSON:
+        raise Refused("bad_request", f"'{shown(name)}' is not an attribute that {kind.words}s can be sorted by.")
+    return column
 
 
 def hidden_free(names: Iterable[str], hidden: Iterable[str]) -> bool:
@@ -66,13 +93,13 @@ def only_fields(call: Call, thing: Thing) -> Thing:
     return {name: thing[name] for name in fields if name in thing}
 
 
-def links(call: Call, path: str, things: Sequence[Thing], search: Search) -> list[dict[str, str]]:
-    if not search.limit or not things:
+def links(call: Call, path: str, things: Sequence[Thing], query: Query) -> list[dict[str, str]]:
+    if query.limit < 0 or not things:
         return []
-    full, found = len(things) >= search.limit, []
-    if full or search.reverse:
+    full, found = len(things) >= query.limit, []
+    if full or query.reverse:
         found.append({"rel": "next", "href": _page(call, path, things[-1]["id"], reverse=False)})
-    if (full or not search.reverse) and (search.marker or search.reverse):
+    if (full or not query.reverse) and (query.marker or query.reverse):
         found.append({"rel": "previous", "href": _page(call, path, things[0]["id"], reverse=True)})
     return found
 

@@ -37,7 +37,7 @@ async def show(call: Call) -> Response:
 async def default(call: Call) -> Response:
     """Show the default quotas."""
     _project(call)
-    return answer({"quota": call.service.networks.quotas.defaults})
+    return answer({"quota": call.service.networks.quotas.configured})
 
 
 async def details(call: Call) -> Response:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from kilonova.api.network import extensions, forms, quotas, routers, versions, zones
 from kilonova.api.network.collection import Collection
-from kilonova.api.network.tags import Tags
+from kilonova.api.network.tags import RecordTags
 from kilonova.api.routes import ANY_TOKEN, PUBLIC, Route
 
 QUOTA = "/v2.0/quotas/{project}"
 ROUTER = "/v2.0/routers/{id}"
 _COLLECTIONS = [Collection(name, path) for name, path in versions.COLLECTIONS.items()]
 
+
+def tags_of(collection: Collection) -> list[Route]:
+    name = collection.kind.name
+    rules = {"read": f"get_{name}", "write": f"update_{name}"}
+    return RecordTags(collection).routes(f"{collection.path}/{{id}}/tags", rules, forms.TAG_LIST)
+
+
 ROUTES = [
     Route(method="GET", path="", handler=versions.versions, rule=PUBLIC),
     Route(method="GET", path="/v2.0", handler=versions.resources, rule=PUBLIC),
     *(route for collection in _COLLECTIONS for route in collection.routes()),
-    *(route for collection in _COLLECTIONS for route in Tags(collection).routes()),
+    *(route for collection in _COLLECTIONS for route in tags_of(collection)),
     Route(
         method="PUT",
         path=f"{ROUTER}/add_router_interface",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call
+from kilonova.api.content import Content
 from kilonova.api.placement import forms
 from kilonova.api.placement.shown import PROVIDER, dated
 from kilonova.api.routes import Route
@@ -36,7 +35,7 @@ async def change(call: Call) -> Response:
 
 
 def _answer(call: Call, found: list[str], generation: int) -> Response:
-    content: dict[str, Any] = {"aggregates": found}
+    content: dict[str, Content] = {"aggregates": found}
     if call.version >= WITH_GENERATION:
         content["resource_provider_generation"] = generation
     return dated(call, content)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
+from kilonova.api.content import Content
 from kilonova.api.placement.allocation_forms import MANY, ONE
 from kilonova.api.placement.shown import PROVIDER, dated
 from kilonova.api.reading import is_uuid
@@ -25,11 +26,12 @@ AS_OBJECT, WITH_GENERATION, WITH_TYPE = (1, 12), (1, 28), (1, 38)
 
 async def of_consumer(call: Call) -> Response:
     consumer, rows = await reading.of_consumer(call.db.placement, call.path["consumer"])
-    found: dict[str, Any] = {}
-    for row in rows:
-        of = found.setdefault(row["uuid"], {"generation": row["generation"], "resources": {}})
-        _add(of["resources"], row)
-    content: dict[str, Any] = {"allocations": found}
+    generations = {row["uuid"]: row["generation"] for row in rows}
+    found: dict[str, Content] = {
+        uuid: {"generation": generations[uuid], "resources": resources}
+        for uuid, resources in _resources(rows, "uuid").items()
+    }
+    content: dict[str, Content] = {"allocations": found}
     if consumer is None or not rows:
         return dated(call, content)
     if call.version >= AS_OBJECT:
@@ -43,19 +45,23 @@ async def of_consumer(call: Call) -> Response:
 
 async def of_provider(call: Call) -> Response:
     provider, rows = await reading.of_provider(call.db.placement, call.path["provider"])
-    found: dict[str, Any] = {}
-    for row in rows:
-        of = found.setdefault(row["consumer"], {"resources": {}})
-        _add(of["resources"], row)
-        if call.version >= WITH_GENERATION:
-            of["consumer_generation"] = row["consumer_generation"]
+    generations = {row["consumer"]: row["consumer_generation"] for row in rows}
+    found: dict[str, Content] = {}
+    for consumer, resources in _resources(rows, "consumer").items():
+        generation = {"consumer_generation": generations[consumer]} if call.version >= WITH_GENERATION else {}
+        found[consumer] = {"resources": resources, **generation}
     content = {"allocations": found, "resource_provider_generation": provider.generation}
     return dated(call, content, provider.updated_at)
 
 
-def _add(resources: dict[str, int], row: Row) -> None:
-    """Add the amount. An evacuated server may hold a class twice at one provider: for itself and for the evacuation."""
-    resources[row["name"]] = resources.get(row["name"], 0) + row["used"]
+def _resources(rows: Sequence[Row], by: str) -> dict[str, dict[str, int]]:
+    """Return the amounts by class, for each value of a column. An evacuated server may hold a class twice at one
+    provider: for itself and for the evacuation."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        amounts = found.setdefault(row[by], {})
+        amounts[row["name"]] = amounts.get(row["name"], 0) + row["used"]
+    return found
 
 
 async def replace(call: Call) -> Response:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
+from kilonova.api.content import Content
 from kilonova.api.placement import forms
 from kilonova.api.placement.shown import dated
 from kilonova.api.routes import Route
@@ -54,7 +53,7 @@ async def delete(call: Call) -> Response:
     return nothing()
 
 
-def _shown(call: Call, name: str) -> dict[str, Any]:
+def _shown(call: Call, name: str) -> dict[str, Content]:
     return {"name": name, "links": [{"rel": "self", "href": f"{call.prefix}/resource_classes/{name}"}]}
 
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from kilonova.api.call import answer
+from kilonova.api.content import Content
 from kilonova.api.placement.codes import STATUS, UNDEFINED, code_of
 from kilonova.api.placement.forms import Misshapen
 from kilonova.api.reading import parsed
@@ -62,7 +63,7 @@ class PlacementDialect(Dialect):
             raise Refused(406, f"Only {JSON} is provided")
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
-        error: dict[str, Any] = {"status": status, "title": TITLES.get(status, "Error"), "detail": message}
+        error: dict[str, Content] = {"status": status, "title": TITLES.get(status, "Error"), "detail": message}
         if version >= WITH_CODES:
             error["code"] = code_of(code) or UNDEFINED
         if status == 406 and version == EVER:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
+from kilonova.api.content import Content
 from kilonova.api.placement import forms
 from kilonova.api.placement.forms import MOST
 from kilonova.api.placement.shown import PROVIDER, dated
@@ -17,7 +18,7 @@ from kilonova.placement import offers
 from kilonova.placement.inventories import Offer
 
 MOST_RATIO = 3.40282e38
-NUMBERS: dict[str, Any] = {
+NUMBERS: dict[str, Content] = {
     "total": {"type": "integer", "minimum": 1, "maximum": MOST},
     "reserved": {"type": "integer", "minimum": 0, "maximum": MOST},
     "min_unit": {"type": "integer", "minimum": 1, "maximum": MOST},
@@ -108,11 +109,11 @@ def offered(given: Mapping[str, Any], name: str, uuid: str, version: Version, ve
     raise Refused(400, text)
 
 
-def _shown(offer: Offer, generation: int) -> dict[str, Any]:
+def _shown(offer: Offer, generation: int) -> dict[str, Content]:
     return _fields(offer) | {"resource_provider_generation": generation}
 
 
-def _fields(offer: Offer) -> dict[str, Any]:
+def _fields(offer: Offer) -> dict[str, Content]:
     return {name: offer[name] for name in offers.FIELDS}
 
 

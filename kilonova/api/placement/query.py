@@ -13,7 +13,7 @@ from kilonova.api.placement import forms
 from kilonova.api.reading import is_uuid
 from kilonova.api.routes import Version
 from kilonova.domain.errors import Refused
-from kilonova.placement.candidates.query import Group, Names, Query
+from kilonova.placement.candidates.query import CandidateQuery, Group, Names
 
 DUPLICATE_KEY = "placement.query.duplicate_key"
 BAD_VALUE = "placement.query.bad_value"
@@ -80,7 +80,7 @@ def provider_group(query: QueryParams, version: Version) -> Group:
     return _group(query, "", version)
 
 
-def candidates_query(query: QueryParams, version: Version) -> Query:
+def candidates_query(query: QueryParams, version: Version) -> CandidateQuery:
     required, forbidden = _of_roots(query)
     subtrees = tuple(_suffixes(text) for text in query.getlist("same_subtree"))
     suffixes = dict.fromkeys(found[2] or "" for key in query if (found := _KEY.fullmatch(key)))
@@ -95,7 +95,7 @@ def candidates_query(query: QueryParams, version: Version) -> Query:
         text = 'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
         raise Refused(400, text)
     limit = query.getlist("limit")[:1]
-    return Query(
+    return CandidateQuery(
         groups=groups,
         isolate=policy == ["isolate"],
         root_required=required,

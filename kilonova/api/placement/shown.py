@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing, written
+from kilonova.api.content import Content
 from kilonova.placement.providers import Provider
 
 PROVIDER = "/resource_providers/{provider}"
@@ -33,8 +34,14 @@ def _date(call: Call, response: Response, at: float | None) -> Response:
     return response
 
 
-def provider(call: Call, found: Provider) -> dict[str, Any]:
-    shown = {"uuid": found.uuid, "name": found.name, "generation": found.generation, "links": links(call, found.uuid)}
+def provider(call: Call, found: Provider) -> dict[str, Content]:
+    own = links(call, found.uuid)
+    shown: dict[str, Content] = {
+        "uuid": found.uuid,
+        "name": found.name,
+        "generation": found.generation,
+        "links": own,
+    }
     if call.at(1, 14):
         shown |= {"parent_provider_uuid": found.parent_uuid, "root_provider_uuid": found.root_uuid}
     return shown

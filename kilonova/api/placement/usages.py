@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call
+from kilonova.api.content import Content
 from kilonova.api.placement import forms
 from kilonova.api.placement.shown import PROVIDER, dated
 from kilonova.api.routes import Route
@@ -46,7 +45,7 @@ async def of_project(call: Call) -> Response:
     return dated(call, {"usages": {name: _shown(usage) for name, usage in found.items()}})
 
 
-def _shown(usage: Usage) -> dict[str, Any]:
+def _shown(usage: Usage) -> dict[str, Content]:
     return {**usage.used, "consumer_count": usage.consumers}
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.routes import Route, Version
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import ListOptions, QueryFilter, text, wanted_of
+from kilonova.api.volume.query import ListOptions, QueryFilter, query_of, text, viewer_of
 from kilonova.api.volume.volume_view import time_text
 from kilonova.services.volume.attaching import connection_of
 from kilonova.services.volume.volume import IN_USE, Attachment, Volume
@@ -45,12 +45,12 @@ async def create(call: Call) -> Response:
 
 
 async def list_(call: Call) -> Response:
-    found = await call.service.volumes.attachments.list_(wanted_of(call, LISTED))
+    found = await call.service.volumes.attachments.list_(viewer_of(call), query_of(call, LISTED))
     return answer({"attachments": [summary(one) for _, one in found]})
 
 
 async def list_detail(call: Call) -> Response:
-    found = await call.service.volumes.attachments.list_(wanted_of(call, LISTED))
+    found = await call.service.volumes.attachments.list_(viewer_of(call), query_of(call, LISTED))
     return answer({"attachments": [detail(call, volume, one) for volume, one in found]})
 
 

@@ -59,7 +59,7 @@ def _create(version: Version) -> Schema:
         properties["group_id"] = TEXT
     if version >= (3, 47):
         properties["backup_id"] = UUID_OR_NONE
-    volume = {"type": "object", "properties": properties, "additionalProperties": version < (3, 53)}
+    volume: Schema = {"type": "object", "properties": properties, "additionalProperties": version < (3, 53)}
     hints = {"type": ["object", "null"]}
     return closed({"volume": volume, "OS-SCH-HNT:scheduler_hints": hints}, "volume")
 

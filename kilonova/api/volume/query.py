@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -13,7 +13,8 @@ from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import time_of
 from kilonova.api.routes import Version
 from kilonova.domain.errors import Refused
-from kilonova.services.volume.listing import COMPARISONS, EQUAL, HAS, LIKE, Order, VolumeCondition, VolumeQuery
+from kilonova.records.kinds import Order
+from kilonova.records.query import COMPARISONS, EQUAL, LIKE, Condition, Query
 
 MOST = 1000
 LARGEST = 2**31 - 1
@@ -25,15 +26,7 @@ TRUE = ("1", "t", "true", "on", "y", "yes")
 FALSE = ("0", "f", "false", "off", "n", "no")
 
 
-class Dated(Protocol):
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def created_at(self) -> float: ...
-
-
-T = TypeVar("T", bound=Dated)
+T = TypeVar("T")
 
 
 class QueryFilter(NamedTuple):
@@ -94,26 +87,30 @@ def moments(call: Call, given: str) -> list[tuple[str, float]]:
     return found
 
 
-def wanted_of(call: Call, listed: ListOptions) -> VolumeQuery:
-    everybody = call.caller.is_admin and is_asked(call, "all_tenants")
-    wanted = VolumeQuery(
-        project_id=None if everybody else call.caller.project_id,
-        order=_order(call, listed.orders),
+def viewer_of(call: Call) -> str | None:
+    """Return the caller's project; None if an administrator asks for all."""
+    return None if call.caller.is_admin and is_asked(call, "all_tenants") else call.caller.project_id
+
+
+def page_of(call: Call, orders: Mapping[str, str]) -> Query:
+    return Query(
+        order=_order(call, orders),
         limit=min(_count(call, "limit", MOST), MOST),
         offset=_count(call, "offset", 0),
-        marker=call.query.get("marker", ""),
+        marker=call.query.get("marker") or None,
     )
-    conditions: list[VolumeCondition] = []
+
+
+def query_of(call: Call, listed: ListOptions) -> Query:
+    conditions: list[Condition] = []
     for name in call.query:
         if name in NOT_FILTERS:
             continue
         found = _filter(call, listed, name)
-        if found is None:
-            if call.caller.is_admin:  # it may ask by anything; nothing has what is not known
-                return wanted._replace(nothing=True)
-            continue
-        conditions += found
-    return wanted._replace(conditions=tuple(conditions))
+        if found is None and call.caller.is_admin:  # it may ask by anything; nothing has what is not known
+            found = [Condition("id", EQUAL, "")]
+        conditions += found or ()
+    return page_of(call, listed.orders)._replace(conditions=tuple(conditions))
 
 
 def is_asked(call: Call, name: str) -> bool:
@@ -152,7 +149,7 @@ def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
     return Order(orders[name], way != "asc")
 
 
-def _filter(call: Call, listed: ListOptions, name: str) -> list[VolumeCondition] | None:
+def _filter(call: Call, listed: ListOptions, name: str) -> list[Condition] | None:
     """None: nobody knows it here, and it is passed over."""
     like = name.endswith("~") and call.version >= LIKE_KNOWN
     found = listed.filters.get(name.removesuffix("~") if like else name)
@@ -164,13 +161,13 @@ def _filter(call: Call, listed: ListOptions, name: str) -> list[VolumeCondition]
     given = call.query[name]
     if like:
         escaped = given.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        return [VolumeCondition(found.column, LIKE, f"%{escaped}%")]
+        return [Condition(found.column, LIKE, f"%{escaped}%")]
     value = found.read(call, given)
     if isinstance(value, dict):
-        return [VolumeCondition(found.column, HAS, pair) for pair in value.items()]
+        return [Condition(found.column, EQUAL, pair) for pair in value.items()]
     if isinstance(value, list):
-        return [VolumeCondition(found.column, operator, [at] if operator == EQUAL else at) for operator, at in value]
-    return [VolumeCondition(found.column, EQUAL, [value])]
+        return [Condition(found.column, operator, at) for operator, at in value]
+    return [Condition(found.column, EQUAL, value)]
 
 
 async def listed(
@@ -181,35 +178,14 @@ async def listed(
     view: Callable[[Call, T], dict[str, Any]],
 ) -> Response:
     """Return a page, the link to the next one, and (since 3.45, if requested) the total count."""
-    wanted = wanted_of(call, by)
+    wanted = query_of(call, by)
     counted = call.version >= COUNT_KNOWN and is_asked(call, "with_count")
-    found, total = await find(wanted, counted=counted)
+    found, total = await find(viewer_of(call), wanted, counted=counted)
     noun = path.split("/")[1]
     body: dict[str, Any] = {noun: [view(call, one) for one in found]}
     if links := next_links(call, path, found, wanted.limit):
         body[f"{noun}_links"] = links
     return answer(body | ({"count": total} if counted else {}))
-
-
-def page_of(call: Call, found: Sequence[T], orders: Sequence[str], *, missing: str) -> tuple[list[T], int]:
-    """Return a page of a short list that is read whole: sorted, after the marker; and the limit."""
-    order = _order(call, {name: name for name in orders})
-    limit, marker = min(_count(call, "limit", MOST), MOST), call.query.get("marker", "")
-    whole = sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
-    for name, descending in reversed(order):
-        whole.sort(key=_attribute(name), reverse=descending)
-    if marker:
-        place = next((place for place, one in enumerate(whole) if one.id == marker), None)
-        if place is None:
-            raise Refused(404, f"{missing} {marker[:80]} could not be found.")
-        whole = whole[place + 1 :]
-    start = _count(call, "offset", 0)
-    return whole[start : start + limit], limit
-
-
-def _attribute(name: str) -> Callable[[Any], tuple[bool, Any]]:
-    """Return a sort key for the attribute; unset values come first."""
-    return lambda one: (getattr(one, name) is not None, getattr(one, name) or 0)
 
 
 def next_links(call: Call, path: str, shown: Sequence[Any], limit: int) -> list[dict[str, str]]:

@@ -8,8 +8,9 @@ from kilonova.api.call import Call
 from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
+from kilonova.records.query import EQUAL, Condition, Query
 from kilonova.services.image.image import Image
-from kilonova.services.image.listing import EQUAL, ImageCondition, ImageQuery
+from kilonova.services.image.listing import scope
 from kilonova.services.volume.creating import NewVolume, no_image
 from kilonova.services.volume.volume import bad_input
 
@@ -60,8 +61,8 @@ async def find_image(call: Call, reference: str) -> Image:
     try:
         return await call.service.images.find(call.caller, reference.rpartition("/")[2])
     except Refused:
-        named = (ImageCondition("name", EQUAL, reference),)
-        found = await call.service.images.list_(call.caller, ImageQuery(limit=2, conditions=named))
+        named = (Condition("name", EQUAL, reference), *scope(call.caller))
+        found = await call.service.images.list_(call.caller, Query(named, limit=2))
     if len(found) > 1:
         raise Refused(409, f"Multiple matches found for '{reference[:80]}', use an ID to be more specific.")
     if not found:

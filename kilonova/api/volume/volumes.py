@@ -19,6 +19,7 @@ from kilonova.api.volume.query import (
     number,
     pairs,
     text,
+    viewer_of,
 )
 from kilonova.api.volume.volume_create import new_volume
 from kilonova.api.volume.volume_view import detail, made, summary
@@ -78,9 +79,7 @@ async def list_detail(call: Call) -> Response:
 
 async def totals(call: Call) -> Response:
     """Show the number and the total size of volumes."""
-    everybody = call.caller.is_admin and is_asked(call, "all_tenants")
-    project = None if everybody else call.caller.project_id
-    count, size, metadata = await call.service.volumes.volumes.summary(project)
+    count, size, metadata = await call.service.volumes.volumes.summary(viewer_of(call))
     shown: dict[str, Any] = {"total_count": count, "total_size": size}
     if call.at(3, 36):
         shown["metadata"] = metadata

@@ -13,12 +13,11 @@ At any time exactly one journal owns the server; the API shows both as one opera
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import BUILDING, ERROR, Flavor, Server, to_json
+from kilonova.domain.server import ARRIVING, BUILDING, ERROR, Flavor, Server, to_json
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import Change, Context, Newborn
 from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
@@ -103,7 +102,7 @@ async def insert_server(ctx: Context) -> Facts:
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
-        await rows.put(tx, cell.servers, unless_there=True, **_hidden_row(ctx))
+        await rows.put_row(tx, cell.servers, _hidden_server(ctx).columns(), unless_there=True)
 
     await write_in_cell(ctx, ctx.world.db.cell(facts["cell"]), body)
     return {}
@@ -164,7 +163,7 @@ async def hand_over(ctx: Context) -> Facts:
             return True
         await pass_fence(tx, *fence)
         if await rows.fetch(tx, cell.servers, id=ctx.server_id) is None:  # its cell was lost since (law 15)
-            await rows.put(tx, cell.servers, **_hidden_row(ctx))
+            await rows.put_row(tx, cell.servers, _hidden_server(ctx).columns())
         row = await rows.fetch(tx, cell.servers, lock=True, id=ctx.server_id, turn=ctx.turn, deleted=0)
         if row is None:
             return False
@@ -229,9 +228,10 @@ async def bury(ctx: Context) -> Facts:
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
-        row = {**server_row(ctx, vm_state=ERROR, task_state=None, hidden=0), "cell0_failure": failure}
+        row = _server(ctx, vm_state=ERROR, cell0_failure=failure).columns()
+        del row["turn_floor"], row["unsettled"]  # it may be there already, restored (law 15)
         if not await rows.change(tx, cell.servers, row, id=ctx.server_id, turn=ctx.turn):  # it may not have left yet
-            await rows.put(tx, cell.servers, unless_there=True, **row)
+            await rows.put_row(tx, cell.servers, row, unless_there=True)
         await history.record_burial(ctx, tx, fault_of(problem, SAFE_WORDS.get(failure, "No valid host was found.")))
 
     await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
@@ -251,12 +251,11 @@ async def map_to_cell0(ctx: Context) -> Facts:
     return {}
 
 
-def _hidden_row(ctx: Context) -> dict[str, Any]:
-    return server_row(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=1)
+def _hidden_server(ctx: Context) -> Server:
+    return _server(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=ARRIVING)
 
 
-def server_row(ctx: Context, *, vm_state: str, task_state: str | None, hidden: int) -> dict[str, Any]:
-    state = {"vm_state": vm_state, "task_state": task_state, "hidden": hidden}
+def _server(ctx: Context, **state: str | int | None) -> Server:
     return new_server(ctx.server_id or "", ctx.turn, ctx.params, **state)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.errors import Superseded
-from kilonova.domain.server import ARRIVING, ERROR, LEAVING, SHOWN, to_json
+from kilonova.domain.server import ARRIVING, ERROR, LEAVING, SHOWN, Server, to_json
 from kilonova.engine.context import Context
 from kilonova.engine.course import Problem
 from kilonova.engine.model import Facts, StepTargets, Target
@@ -52,11 +52,11 @@ async def put_in_cell0(ctx: Context, failure: str, words: str, problem: Problem)
     state = {"vm_state": ERROR, "task_state": None, "operation_id": None, "hidden": ARRIVING, "cell0_failure": failure}
     proof = {"why": "nobody runs it", "by": ctx.operation_id, "left": ctx.journal.name}  # a delete asks there first
     state |= {"runner_proof": to_json(proof)}
-    row = {**{name: server[name] for name in server.keys()}, **state, "recheck": 0, "updated_at": now}  # noqa: SIM118
+    row = {**Server.from_row(server).columns(), **state, "recheck": 0, "updated_at": now}
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
-        await rows.put(tx, cell.servers, unless_there=True, **row)
+        await rows.put_row(tx, cell.servers, row, unless_there=True)
         await history.forget(tx, ctx)  # of an earlier try
         await history.copy(tx, before)
         await history.record_failure(tx, ctx, words, problem, now)

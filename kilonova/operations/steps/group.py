@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kilonova.domain.server import from_json
 from kilonova.engine.context import Context
 from kilonova.placement.groups import GroupRule
 from kilonova.services.compute.server_groups import group_named
@@ -14,8 +13,8 @@ HINT = "group"
 async def group_of(ctx: Context, dead_host: str = "") -> GroupRule | None:
     """The one that the hint named, as it is now: it may have been deleted since the server joined it. A dry run asks
     for servers that have not joined and never will, so it is not looked for among the members."""
-    details = from_json(ctx.row.details, {}) if ctx.server is not None else ctx.params.get("details", {})
-    named = details.get("scheduler_hints", {}).get(HINT)
+    asked = ctx.params.get("details", {}).get("scheduler_hints", {})
+    named = (asked if ctx.server is None else ctx.server.details.scheduler_hints).get(HINT)
     return await rule_of(ctx.world.db.control, named[0], dead_host) if named else None
 
 

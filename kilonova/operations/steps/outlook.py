@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kilonova.domain.owned import Shares, shares_of
-from kilonova.domain.server import Flavor, Server, flavor_from, from_json
-from kilonova.domain.volume import server_volumes
+from kilonova.domain.server import Flavor, Server, flavor_from
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.model import Facts
 from kilonova.operations.steps.claim import claimed_by_name
@@ -98,8 +97,7 @@ def root_disk(fate: str, image: str = "") -> Disk:
 
 
 def boots_from_volume(server: Server) -> bool:
-    details = from_json(server.details, {})
-    return bool(details.get("volume_backed")) or any(one.is_root for one in server_volumes(server.volume_info))
+    return server.details.volume_backed or any(one.is_root for one in server.volumes)
 
 
 def own_root(server: Server, fate: str, image: str = "") -> list[Disk]:
@@ -109,8 +107,7 @@ def own_root(server: Server, fate: str, image: str = "") -> list[Disk]:
 
 def kept_volumes(server: Server) -> list[Disk]:
     """All volumes of the server, as disks that are kept."""
-    volumes = server_volumes(server.volume_info)
-    return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in volumes]
+    return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in server.volumes]
 
 
 def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[Disk]:
@@ -159,7 +156,7 @@ def reverted_disks(server: Server, old_flavor: str) -> list[Disk]:
 def deleted_disks(server: Server) -> list[Disk]:
     """Nothing of a server that never had a host, but its volumes; those that go with it are lost."""
     own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
-    goes = {one.volume_id for one in server_volumes(server.volume_info) if one.delete_on_termination}
+    goes = {one.volume_id for one in server.volumes if one.delete_on_termination}
     volumes = [{**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in kept_volumes(server)]
     return [*own, *volumes]
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from kilonova.domain.details import Details, details_from
+from kilonova.domain.details import Details
 from kilonova.domain.errors import NotKnown, NotYet, NoValidHost, Unreachable
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import Context
@@ -120,7 +120,7 @@ def _asked(ctx: Context) -> tuple[Details, str, str]:
     if ctx.server is None:
         details = msgspec.convert(ctx.params.get("details", {}), Details)
         return details, ctx.params.get("image", ""), ctx.params.get("project_id", "")
-    return details_from(ctx.row.details), ctx.row.image_ref, ctx.row.project_id
+    return ctx.row.details, ctx.row.image_ref, ctx.row.project_id
 
 
 def candidates(placing: Placing, flavor: Flavor) -> list[dict[str, Any]]:

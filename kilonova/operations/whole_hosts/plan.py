@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from kilonova.domain.bulk import GIB, MIB, HostPlan, Misfit, PlannedMove, Proof, choice_of_owners, estimate
 from kilonova.domain.cause import Cause
-from kilonova.domain.details import Details, details_from
+from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
 from kilonova.domain.server import Server, from_json
@@ -150,7 +150,7 @@ async def seat_all(
             spared[server.id] = why
             continue
         ranks[server.id] = rank
-        details = details_from(server.details)
+        details = server.details
         group = await _group(ground.control, groups, details, server.host_name if rescue else "")
         request = _request(server, details, ground.journal.name, excluded, group, rescue=rescue)
         home = (homes or {}).get(server.id)
@@ -162,7 +162,7 @@ async def seat_all(
 
 def choice_of(server: Server) -> tuple[int | None, str]:
     """Its rank, or None and why it stays."""
-    return choice_of_owners(server.flavor.extra_specs, details_from(server.details).metadata)
+    return choice_of_owners(server.flavor.extra_specs, server.details.metadata)
 
 
 async def read_servers(

@@ -5,7 +5,17 @@ assigns them to trees, `combine.py` combines them tree by tree, `search.py` runs
 """
 
 from kilonova.placement.candidates.combine import Candidate
-from kilonova.placement.candidates.query import Group, Options, Query
+from kilonova.placement.candidates.query import CandidateQuery, Group, Options
 from kilonova.placement.candidates.search import Alone, SearchResult, find, in_trees, standing_alone
 
-__all__ = ["Alone", "Candidate", "Group", "Options", "Query", "SearchResult", "find", "in_trees", "standing_alone"]
+__all__ = [
+    "Alone",
+    "Candidate",
+    "CandidateQuery",
+    "Group",
+    "Options",
+    "SearchResult",
+    "find",
+    "in_trees",
+    "standing_alone",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from kilonova.placement.candidates.query import Group, Query
+from kilonova.placement.candidates.query import CandidateQuery, Group
 from kilonova.placement.candidates.seats import Seat
 from kilonova.placement.snapshot import PlacementSnapshot
 
@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 
 
 class Combiner:
-    def __init__(self, snapshot: PlacementSnapshot, query: Query, seats: list[Seat]) -> None:
+    def __init__(self, snapshot: PlacementSnapshot, query: CandidateQuery, seats: list[Seat]) -> None:
         self._snapshot = snapshot
         self._seats = seats
         self._checks: list[list[Check]] = [[] for _ in seats]  # to be run once that seat is taken

@@ -23,7 +23,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class CandidateQuery:
     groups: tuple[Group, ...]
     isolate: bool = False  # groups with a suffix take different providers
     root_required: Names = frozenset()

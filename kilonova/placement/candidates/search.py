@@ -12,7 +12,7 @@ import numpy as np
 
 from kilonova.placement.candidates import conditions
 from kilonova.placement.candidates.combine import Candidate, Combiner
-from kilonova.placement.candidates.query import Group, Options, Query
+from kilonova.placement.candidates.query import CandidateQuery, Group, Options
 from kilonova.placement.candidates.seats import Seat, seats_of, viable
 from kilonova.placement.snapshot import Bools, Ints, PlacementSnapshot
 
@@ -46,7 +46,7 @@ class SearchResult(NamedTuple):
     summaries: list[int]  # places of the providers that a summary is given of
 
 
-def find(snapshot: PlacementSnapshot, query: Query, options: Options, chance: random.Random) -> SearchResult:
+def find(snapshot: PlacementSnapshot, query: CandidateQuery, options: Options, chance: random.Random) -> SearchResult:
     """The order is the providers' in the snapshot, unless the options say otherwise."""
     roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
     handled: Bools | None = None
@@ -65,7 +65,7 @@ def find(snapshot: PlacementSnapshot, query: Query, options: Options, chance: ra
     return SearchResult(candidates, _whole_trees(snapshot, candidates))
 
 
-def standing_alone(snapshot: PlacementSnapshot, query: Query) -> Bools:
+def standing_alone(snapshot: PlacementSnapshot, query: CandidateQuery) -> Bools:
     """Return the providers for which their own numbers alone decide, so that all are judged at once."""
     if len(query.groups) == 1 and not query.groups[0].suffix:
         return _standing_alone(snapshot, query.groups[0])
@@ -73,7 +73,7 @@ def standing_alone(snapshot: PlacementSnapshot, query: Query) -> Bools:
 
 
 def in_trees(
-    snapshot: PlacementSnapshot, query: Query, among: Bools, handled: Bools
+    snapshot: PlacementSnapshot, query: CandidateQuery, among: Bools, handled: Bools
 ) -> Iterator[tuple[int, Iterator[Candidate]]]:
     """Candidates by the root of their tree, for the roots `among` that are not `handled`; searched lazily."""
     roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
@@ -98,7 +98,11 @@ def matching(snapshot: PlacementSnapshot, group: Group, uuid: str | None = None)
 
 
 def _without_trees(
-    snapshot: PlacementSnapshot, query: Query, everything: list[Candidate], options: Options, chance: random.Random
+    snapshot: PlacementSnapshot,
+    query: CandidateQuery,
+    everything: list[Candidate],
+    options: Options,
+    chance: random.Random,
 ) -> SearchResult:
     """Return, for clients without trees, only candidates with one provider of each tree, and summaries of these.
     As in the original, a limit keeps the summaries of all candidates in the trees that remain."""
@@ -151,7 +155,7 @@ def _fitting_alone(snapshot: PlacementSnapshot, group: Group, roots: Bools | Non
 
 
 def _tree_by_tree(
-    snapshot: PlacementSnapshot, query: Query, seats: list[Seat], alone: Iterable[int], *, round_robin: bool
+    snapshot: PlacementSnapshot, query: CandidateQuery, seats: list[Seat], alone: Iterable[int], *, round_robin: bool
 ) -> Iterator[Candidate]:
     anchors = viable(snapshot, seats)
     combiner = Combiner(snapshot, query, seats)

@@ -12,46 +12,15 @@ from sqlalchemy import (
     Text,
 )
 
+from kilonova.domain.server import Server
 from kilonova.schema.tables import journal, stores
+from kilonova.schema.tables.columns import columns_of
 
 metadata = MetaData()
 for _table in (*stores.metadata.sorted_tables, *journal.metadata.sorted_tables):
     _table.to_metadata(metadata)
 
-servers = Table(
-    "servers",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("project_id", Text, nullable=False),
-    Column("user_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("turn", BigInteger, nullable=False),
-    Column("turn_floor", BigInteger),  # copies up to here are from before the records were restored (law 15)
-    Column("unsettled", Integer),  # why its host's next report decides what it is: domain/server.py
-    Column("operation_id", Text),  # the live operation behind task_state
-    Column("vm_state", Text, nullable=False),
-    Column("task_state", Text),
-    Column("power_state", Integer, nullable=False),
-    Column("host", Text),
-    Column("copy", BigInteger),  # the current copy's number
-    Column("runner_host", Text),  # permission to run (law 3)
-    Column("runner_copy", BigInteger),
-    Column("runner_proof", Text),  # why it could be given: JSON
-    Column("image_ref", Text, nullable=False),
-    Column("flavor", Text, nullable=False),  # JSON
-    Column("claimed", Text),  # JSON: class → amount by provider's name; null: its flavor, on its host's own provider
-    Column("details", Text, nullable=False),  # JSON: domain/details.py; only the API writes it
-    Column("network_info", Text),  # JSON: its ports as last allocated or bound, by operations; see changed_ports
-    Column("volume_info", Text),  # JSON: domain/volume.py ServerVolume; null: it never had one
-    Column("recheck", Integer, nullable=False),  # its host came back meanwhile: look again when the operation ends
-    Column("hidden", Integer, nullable=False),  # on its way into this database or out of it: domain/server.py
-    Column("cell0_failure", Text),
-    Column("created_at", Float(53), nullable=False),
-    Column("updated_at", Float(53), nullable=False),
-    Column("launched_at", Float(53)),
-    Column("terminated_at", Float(53)),
-    Column("deleted", Integer, nullable=False),
-)
+servers = Table("servers", metadata, *columns_of(Server, "id"))
 Index("servers_host", servers.c.host, sqlite_where=servers.c.deleted == 0, postgresql_where=servers.c.deleted == 0)
 _SOFT_DELETED = servers.c.vm_state == "soft-delete"
 Index("servers_soft_deleted", servers.c.id, sqlite_where=_SOFT_DELETED, postgresql_where=_SOFT_DELETED)

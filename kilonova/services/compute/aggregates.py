@@ -14,6 +14,8 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_else
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json, to_json
+from kilonova.records.kinds import Kind
+from kilonova.records.query import find
 from kilonova.schema.tables.host_aggregates import aggregate_hosts, aggregate_version, host_aggregates
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -21,7 +23,7 @@ from kilonova.world import Clock, Ids, Row, Store, Tx
 
 ZONE = "availability_zone"  # the key of metadata that makes an aggregate a zone
 
-_ALL = Sql(select(host_aggregates).order_by(host_aggregates.c.id))
+AGGREGATE = Kind("aggregate", "aggregate", host_aggregates)
 _HOSTS = Sql(select(aggregate_hosts).order_by(aggregate_hosts.c.aggregate_id, aggregate_hosts.c.host))
 _SAME_NAME = Sql(select(host_aggregates.c.id).where(host_aggregates.c.name == bindparam("name")))
 _RAISE_VERSION = Sql(
@@ -150,7 +152,7 @@ async def read_all(tx: Tx) -> list[Aggregate]:
     hosts: dict[int, list[str]] = {}
     for row in await tx.all(_HOSTS):
         hosts.setdefault(row["aggregate_id"], []).append(row["host"])
-    return [_aggregate(row, hosts.get(row["id"], ())) for row in await tx.all(_ALL)]
+    return [_aggregate(row, hosts.get(row["id"], ())) for row in await find(tx, AGGREGATE, None)]
 
 
 async def forget_host(tx: Tx, host: str) -> None:

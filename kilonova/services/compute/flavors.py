@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import and_, bindparam, or_, select
+from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, from_json, to_json
+from kilonova.records.access import USABLE, AccessList, viewer_of
+from kilonova.records.kinds import Kind, Order
+from kilonova.records.query import ALL, Query, find, look_up
 from kilonova.schema.tables.flavors import flavor_projects, flavor_seeds, flavors
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -25,14 +28,18 @@ CLASSIC = (  # id, name, vcpus, memory_mb, disk_gb
     ("5", "m1.xlarge", 8, 16384, 160),
 )
 
-_GRANTED = and_(
-    flavor_projects.c.flavor_number == flavors.c.number, flavor_projects.c.project_id == bindparam("project_id")
+_ACCESS = AccessList(flavors, "number", flavor_projects, "flavor_number")
+FLAVOR = Kind(
+    "flavor",
+    "flavor",
+    flavors,
+    visible=_ACCESS.usable,
+    filters={USABLE: lambda _: _ACCESS.usable},
+    source=_ACCESS.source,
+    order=(Order("number"),),
+    follows=True,
+    lost=lambda marker: Refused("bad_request", f"marker [{marker[:255]}] not found"),
 )
-_WITH_GRANT = select(flavors, flavor_projects.c.project_id.label("granted")).select_from(
-    flavors.outerjoin(flavor_projects, _GRANTED)
-)
-_ALL = Sql(_WITH_GRANT)
-_ONE = Sql(_WITH_GRANT.where(flavors.c.id == bindparam("id")))
 _SAME = Sql(
     select(flavors.c.id, flavors.c.name).where(
         or_(flavors.c.id == bindparam("id"), flavors.c.name == bindparam("name"))
@@ -109,14 +116,13 @@ class Flavors:
 
         return await self._control.read(body, few=True)
 
-    async def all(self, *, caller: Caller) -> list[FlavorRecord]:
+    async def list_(self, caller: Caller, query: Query = ALL) -> list[FlavorRecord]:
         """Return the flavors that the caller may see; an administrator sees all."""
 
         async def body(tx: Tx) -> Sequence[Row]:
-            return await tx.all(_ALL, project_id=caller.project_id)
+            return await find(tx, FLAVOR, viewer_of(caller), query, project_id=caller.project_id)
 
-        found = [_flavor(row) for row in await self._control.read(body)]
-        return [flavor for flavor in found if _may_see(flavor, caller)]
+        return [_flavor(row) for row in await self._control.read(body)]
 
     async def create(self, new: NewFlavor) -> FlavorRecord:
         now = self._clock.now()
@@ -129,7 +135,7 @@ class Flavors:
                 raise Refused("exists", f"Flavor with name {new.name} already exists.")
             if not await rows.put(tx, flavors, unless_there=True, **_row(new, now)):
                 raise Refused("exists", f"Flavor with name {new.name} already exists.")  # made by another just now
-            row = await tx.one(_ONE, id=new.id, project_id="")
+            row = await look_up(tx, FLAVOR, None, new.id, project_id="")
             assert row is not None
             return _flavor(row)
 
@@ -150,33 +156,25 @@ class Flavors:
             row = await rows.fetch(tx, flavors, lock=True, id=flavor_id)
             if row is None:
                 raise _unknown(flavor_id)
-            await rows.remove(tx, flavor_projects, flavor_number=row["number"])
+            await _ACCESS.clear(tx, row["number"])
             await rows.remove(tx, flavors, number=row["number"])
 
         await self._control.write(body)
 
     # -- extra specs --------------------------------------------------------------------------------------------
 
-    async def add_specs(self, flavor_id: str, specs: Mapping[str, str], *, caller: Caller) -> None:
-        """Beside those it has."""
+    async def edit_specs(
+        self, flavor_id: str, edit: Callable[[dict[str, str]], dict[str, str]], *, caller: Caller
+    ) -> dict[str, str]:
         now = self._clock.now()
 
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> dict[str, str]:
             flavor = await _visible(tx, flavor_id, caller, lock=True)
-            await _set_specs(tx, flavor, {**flavor.extra_specs, **specs}, now)
+            specs = edit(flavor.extra_specs)
+            await rows.change(tx, flavors, {"extra_specs": to_json(specs), "updated_at": now}, number=flavor.number)
+            return specs
 
-        await self._control.write(body)
-
-    async def drop_spec(self, flavor_id: str, key: str, *, caller: Caller) -> None:
-        now = self._clock.now()
-
-        async def body(tx: Tx) -> None:
-            flavor = await _visible(tx, flavor_id, caller, lock=True)
-            if key not in flavor.extra_specs:
-                raise no_such_spec(flavor_id, key)
-            await _set_specs(tx, flavor, {k: v for k, v in flavor.extra_specs.items() if k != key}, now)
-
-        await self._control.write(body)
+        return await self._control.write(body)
 
     # -- who may use it -----------------------------------------------------------------------------------------
 
@@ -187,7 +185,7 @@ class Flavors:
             flavor = await _visible(tx, flavor_id, caller)
             if flavor.is_public:
                 raise Refused("not_found", "Access list not available for public flavors.")
-            return await _projects(tx, flavor)
+            return await _ACCESS.all(tx, flavor.number)
 
         return await self._control.read(body)
 
@@ -196,21 +194,19 @@ class Flavors:
             flavor = await _visible(tx, flavor_id, caller, lock=True)
             if only_private and flavor.is_public:
                 raise Refused("exists", "Can not add access to a public flavor.")
-            if not await rows.put(
-                tx, flavor_projects, unless_there=True, flavor_number=flavor.number, project_id=project
-            ):
+            if not await _ACCESS.add(tx, flavor.number, project):
                 text = f"Flavor access already exists for flavor {flavor_id} and project {project} combination."
                 raise Refused("exists", text)
-            return await _projects(tx, flavor)
+            return await _ACCESS.all(tx, flavor.number)
 
         return await self._control.write(body)
 
     async def withdraw(self, flavor_id: str, project: str, *, caller: Caller) -> list[str]:
         async def body(tx: Tx) -> list[str]:
             flavor = await _visible(tx, flavor_id, caller, lock=True)
-            if not await rows.remove(tx, flavor_projects, flavor_number=flavor.number, project_id=project):
+            if not await _ACCESS.remove(tx, flavor.number, project):
                 raise Refused("not_found", f"Flavor access not found for {flavor_id} / {project} combination.")
-            return await _projects(tx, flavor)
+            return await _ACCESS.all(tx, flavor.number)
 
         return await self._control.write(body)
 
@@ -218,23 +214,10 @@ class Flavors:
 async def _visible(tx: Tx, flavor_id: str, caller: Caller, *, lock: bool = False) -> FlavorRecord:
     if lock:
         await rows.fetch(tx, flavors, lock=True, id=flavor_id)
-    row = await tx.one(_ONE, id=flavor_id, project_id=caller.project_id)
-    flavor = _flavor(row) if row is not None else None
-    if flavor is None or not _may_see(flavor, caller):
+    row = await look_up(tx, FLAVOR, viewer_of(caller), flavor_id, project_id=caller.project_id)
+    if row is None:
         raise _unknown(flavor_id)
-    return flavor
-
-
-def _may_see(flavor: FlavorRecord, caller: Caller) -> bool:
-    return flavor.is_public or flavor.granted or caller.is_admin
-
-
-async def _projects(tx: Tx, flavor: FlavorRecord) -> list[str]:
-    return sorted(row["project_id"] for row in await rows.fetch_all(tx, flavor_projects, flavor_number=flavor.number))
-
-
-async def _set_specs(tx: Tx, flavor: FlavorRecord, specs: Mapping[str, str], now: float) -> None:
-    await rows.change(tx, flavors, {"extra_specs": to_json(specs), "updated_at": now}, number=flavor.number)
+    return _flavor(row)
 
 
 def _row(new: NewFlavor, now: float) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Integer, bindparam, func, select
+from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import VIEWER, Kind, Order
+from kilonova.records.query import ALL, Query, find
 from kilonova.schema.tables.keypairs import keypairs
 from kilonova.services.compute.keys import SSH, Pair, fingerprint_of, make_pair
 from kilonova.store import rows
@@ -18,13 +20,15 @@ from kilonova.threads import KEYS
 from kilonova.world import Clock, Row, Store, Tx
 
 _COUNT = Sql(select(func.count().label("number")).where(keypairs.c.user_id == bindparam("user_id")))
-_PAGE = Sql(
-    select(keypairs)
-    .where(keypairs.c.user_id == bindparam("user_id"), keypairs.c.name > bindparam("marker"))
-    .order_by(keypairs.c.name)
-    .limit(bindparam("limit", type_=Integer))
+KEYPAIR = Kind(
+    "keypair",
+    "key pair",
+    keypairs,
+    visible=keypairs.c.user_id == bindparam(VIEWER),
+    key="name",
+    order=(Order("name"),),
+    lost=lambda marker: Refused("bad_request", f"Marker {marker[:255]} could not be found."),
 )
-ALL = 1_000_000
 
 
 class Keypair(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,13 +90,11 @@ class Keypairs:
             raise _unknown(user_id, name)
         return _keypair(row)
 
-    async def list(self, user_id: str, *, marker: str | None = None, limit: int = ALL) -> Sequence[Keypair]:
-        """Return the key pairs by name; `marker` is the last one of the previous page."""
+    async def list(self, user_id: str, query: Query = ALL) -> Sequence[Keypair]:
+        """Return the key pairs by name; the marker is a name."""
 
         async def body(tx: Tx) -> Sequence[Row]:
-            if marker is not None and await rows.fetch(tx, keypairs, user_id=user_id, name=marker) is None:
-                raise Refused("bad_request", f"Marker {marker[:255]} could not be found.")
-            return await tx.all(_PAGE, user_id=user_id, marker=marker or "", limit=limit)
+            return await find(tx, KEYPAIR, user_id, query)
 
         return [_keypair(row) for row in await self._control.read(body)]
 

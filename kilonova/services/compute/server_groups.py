@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Integer, bindparam, delete, func, or_, select
+from sqlalchemy import bindparam, delete, func, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Kind, Order
+from kilonova.records.query import ALL, Query, find
 from kilonova.schema.tables.server_groups import server_group_members, server_groups
 from kilonova.store import rows
 from kilonova.store.quota_locks import lock_project_quota
@@ -16,7 +18,6 @@ from kilonova.world import Clock, Ids, Row, Store, Tx
 
 ANTI_AFFINITY = "anti-affinity"
 POLICIES = ("affinity", ANTI_AFFINITY, "soft-affinity", "soft-anti-affinity")
-ALL_PROJECTS = ""
 
 _COUNT = select(func.count().label("number"))
 _GROUPS_OF = Sql(_COUNT.select_from(server_groups).where(server_groups.c.project_id == bindparam("project_id")))
@@ -30,13 +31,7 @@ _MEMBERS_BY = Sql(
         server_group_members.c.group_id == bindparam("group_id"), server_group_members.c.user_id == bindparam("user_id")
     )
 )
-_PAGE = Sql(
-    select(server_groups)
-    .where(or_(bindparam("project") == ALL_PROJECTS, server_groups.c.project_id == bindparam("project")))
-    .order_by(server_groups.c.created_at, server_groups.c.id)
-    .limit(bindparam("limit", type_=Integer))
-    .offset(bindparam("offset", type_=Integer))
-)
+GROUP = Kind("server_group", "server group", server_groups, order=(Order("created_at"), Order("id")))
 _MEMBERS = Sql(
     select(server_group_members.c.group_id, server_group_members.c.server_id)
     .where(in_list(server_group_members.c.group_id, "groups"))
@@ -111,11 +106,11 @@ class ServerGroups:
 
         return await self._control.read(body, few=True)
 
-    async def list(self, project_id: str, *, limit: int, offset: int = 0) -> Sequence[ServerGroup]:
-        """List the groups, oldest first; `ALL_PROJECTS` for those of all projects."""
+    async def list(self, viewer: str | None, query: Query = ALL) -> Sequence[ServerGroup]:
+        """List the groups of a project, or of all, oldest first."""
 
         async def body(tx: Tx) -> Sequence[ServerGroup]:
-            return await _with_members(tx, await tx.all(_PAGE, project=project_id, limit=limit, offset=offset))
+            return await _with_members(tx, await find(tx, GROUP, viewer, query))
 
         return await self._control.read(body)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
 from sqlalchemy import Integer, bindparam, select
 
 from kilonova.domain.errors import Unreachable
-from kilonova.domain.server import from_json
+from kilonova.domain.server import Flavor
 from kilonova.schema.tables import cell, control
 from kilonova.store import rows
+from kilonova.store.server_records import ServerRecord, from_cell, from_request
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Stores, Tx
 
@@ -44,7 +44,7 @@ class ServerSummary(msgspec.Struct, frozen=True, kw_only=True):
     runner: tuple[str, int] | None  # who has permission to run it
     turn: int
     operation: str | None  # the live one
-    flavor: dict[str, Any]
+    flavor: Flavor
     image: str
     project_id: str
     created_at: float
@@ -77,11 +77,12 @@ async def list_servers(
     async def placed(tx: Tx) -> Sequence[Row]:
         return await tx.all(_filtered(tuple(sorted(wanted))), marker=marker, limit=limit, **wanted)
 
-    requests = map(_from_request, await stores.control.read(requested))
+    requests = [_summary(from_request(row)) for row in await stores.control.read(requested)]
     found = {one.id: one for one in requests if all(getattr(one, name) == wanted[name] for name in wanted)}
     for cell_name in stores.cells():
         with contextlib.suppress(Unreachable):  # `kilonova cell list` names it
-            found |= {row["id"]: _from_cell(cell_name, row) for row in await stores.cell(cell_name).read(placed)}
+            servers = [from_cell(cell_name, row) for row in await stores.cell(cell_name).read(placed)]
+            found |= {server.id: _summary(server) for server in servers}
     return sorted(found.values(), key=lambda server: server.id)[:limit]
 
 
@@ -94,7 +95,7 @@ async def find_server(stores: Stores, server_id: str) -> ServerSummary | None:
     if mapping is None:
         return None
     if mapping["cell"] is None:
-        return None if request is None else _from_request(request)
+        return None if request is None else _summary(from_request(request))
     return await _in_cell(stores, mapping["cell"], server_id)
 
 
@@ -105,47 +106,25 @@ async def _in_cell(stores: Stores, name: str, server_id: str) -> ServerSummary |
         return server, await tx.one(_FAULT, server_id=server_id) if failed else None
 
     server, fault = await stores.cell(name).read(body)
-    return None if server is None else _from_cell(name, server, fault)
+    return None if server is None else _summary(from_cell(name, server), fault)
 
 
-def _from_cell(name: str, row: Row, fault: Row | None = None) -> ServerSummary:
-    runs = row["runner_host"] is not None
+def _summary(server: ServerRecord, fault: Row | None = None) -> ServerSummary:
     return ServerSummary(
-        id=row["id"],
-        name=row["name"],
-        cell=name,
-        vm_state=row["vm_state"],
-        task_state=row["task_state"],
-        power_state=row["power_state"],
-        host=row["host"],
-        copy=row["copy"],
-        runner=(row["runner_host"], row["runner_copy"]) if runs else None,
-        turn=row["turn"],
-        operation=row["operation_id"],
-        flavor=from_json(row["flavor"], {}),
-        image=row["image_ref"],
-        project_id=row["project_id"],
-        created_at=row["created_at"],
+        id=server.id,
+        name=server.name,
+        cell=server.cell,
+        vm_state=server.vm_state,
+        task_state=server.task_state,
+        power_state=server.power_state,
+        host=server.host,
+        copy=server.copy,
+        runner=server.runner,
+        turn=server.turn,
+        operation=server.operation_id,
+        flavor=server.flavor,
+        image=server.image_ref,
+        project_id=server.project_id,
+        created_at=server.created_at,
         fault=None if fault is None else f"{fault['message']} {fault['details'] or ''}".strip(),
-    )
-
-
-def _from_request(row: Row) -> ServerSummary:
-    server = from_json(row["server"], {})
-    return ServerSummary(
-        id=row["server_id"],
-        name=server["name"],
-        cell=None,
-        vm_state=server["vm_state"],
-        task_state="scheduling",
-        power_state=0,
-        host=None,
-        copy=None,
-        runner=None,
-        turn=row["turn"],
-        operation=row["operation_id"],
-        flavor=server["flavor"],
-        image=server["image"],
-        project_id=server["project_id"],
-        created_at=row["created_at"],
     )

@@ -13,7 +13,7 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import projects, role_assignments, roles, user_group_members
 from kilonova.services.identity.groups import GROUP
 from kilonova.services.identity.projects import DOMAIN, PROJECT, fetch_as
-from kilonova.services.identity.records import IdentityRecords, Record, fetch, to_record
+from kilonova.services.identity.records import IdentityRecords, Record, fetch
 from kilonova.services.identity.roles import ROLE
 from kilonova.services.identity.snapshot import IdentitySnapshot
 from kilonova.services.identity.tokens import ALL, SYSTEM, Scope
@@ -110,7 +110,7 @@ class Assignments:
             await fetch_target(tx, target)
             return await tx.all(_ROLES, actor_id=actor_id, kind=target.kind, target_id=target.id)
 
-        return [to_record(ROLE, row) for row in await self._records.read(body)]
+        return [ROLE.view(row) for row in await self._records.read(body)]
 
     async def projects_of(self, user_id: str) -> list[Record]:
         """Return the projects in which the user has a role."""
@@ -118,13 +118,13 @@ class Assignments:
         async def body(tx: Tx) -> Sequence[Row]:
             return await tx.all(_PLACES, user_id=user_id, kind=ON_PROJECT)
 
-        return [to_record(PROJECT, row) for row in await self._records.read(body)]
+        return [PROJECT.view(row) for row in await self._records.read(body)]
 
     async def domains_of(self, user_id: str) -> list[Record]:
         async def body(tx: Tx) -> Sequence[Row]:
             return await tx.all(_PLACES, user_id=user_id, kind=ON_DOMAIN)
 
-        return [to_record(DOMAIN, row) for row in await self._records.read(body)]
+        return [DOMAIN.view(row) for row in await self._records.read(body)]
 
     async def is_on_system(self, user_id: str) -> bool:
         async def body(tx: Tx) -> bool:

@@ -12,7 +12,7 @@ from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.schema.tables.identity import credentials, policies
 from kilonova.services.identity.keys import Sealing
 from kilonova.services.identity.record_service import RecordService
-from kilonova.services.identity.records import IdentityRecords, Record, RecordKind
+from kilonova.services.identity.records import IdentityRecords, Record, kind_of
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.world import Tx
@@ -21,17 +21,17 @@ EC2 = "ec2"
 
 
 class Policies(RecordService):
-    kind = RecordKind("policy", policies, settable=frozenset({"type", "blob"}), filters=("type",))
+    kind = kind_of("policy", policies, settable=frozenset({"type", "blob"}), filterable=("type",))
 
 
 class Credentials(RecordService):
     """The credentials of users. The blob is a secret, so it is encrypted in the database."""
 
-    kind = RecordKind(
+    kind = kind_of(
         "credential",
         credentials,
         settable=frozenset({"user_id", "project_id", "type", "sealed"}),
-        filters=("user_id", "type"),
+        filterable=("user_id", "type"),
     )
     defaults = {"project_id": None}
 

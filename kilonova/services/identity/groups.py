@@ -13,23 +13,21 @@ from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
     IdentityRecords,
     Record,
-    RecordKind,
     extra_of,
     fetch,
+    kind_of,
     refuse_same_name,
-    to_columns,
-    to_record,
 )
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 
-GROUP = RecordKind(
+GROUP = kind_of(
     "group",
     user_groups,
     settable=frozenset({"name", "description"}),
-    filters=("domain_id", "name"),
+    filterable=("domain_id", "name"),
 )
 _members = user_group_members
 _USERS_IN = Sql(
@@ -57,11 +55,11 @@ class UserGroups:
             await fetch_as(tx, DOMAIN, domain_id)
             await refuse_same_name(tx, GROUP, wish["name"], domain_id)
             given = {name: value for name, value in wish.items() if value is not None}
-            values = {"description": "", **to_columns(GROUP, given)}
+            values = {"description": "", **GROUP.columns_of(given)}
             await rows.put(tx, user_groups, **values, id=new_id, domain_id=domain_id)
             return await fetch(tx, GROUP, new_id)
 
-        return to_record(GROUP, await self.records.write(body))
+        return GROUP.view(await self.records.write(body))
 
     async def change(self, group_id: str, change: Mapping[str, Any]) -> Record:
         async def body(tx: Tx) -> Row:
@@ -71,10 +69,10 @@ class UserGroups:
             if "name" in change:
                 await refuse_same_name(tx, GROUP, change["name"], row["domain_id"], group_id)
             given = {name: value if value is not None else "" for name, value in change.items()}
-            await rows.change(tx, user_groups, to_columns(GROUP, given, extra_of(row)), id=group_id)
+            await rows.change(tx, user_groups, GROUP.columns_of(given, extra_of(row)), id=group_id)
             return await fetch(tx, GROUP, group_id)
 
-        return to_record(GROUP, await self.records.write(body))
+        return GROUP.view(await self.records.write(body))
 
     async def delete(self, group_id: str) -> None:
         async def body(tx: Tx) -> None:
@@ -113,11 +111,11 @@ class UserGroups:
             await fetch(tx, GROUP, group_id)
             return await tx.all(_USERS_IN, group_id=group_id)
 
-        return [to_record(USER, row) for row in await self.records.read(body)]
+        return [USER.view(row) for row in await self.records.read(body)]
 
     async def groups_of(self, user_id: str) -> list[Record]:
         async def body(tx: Tx) -> Sequence[Row]:
             await fetch(tx, USER, user_id)
             return await tx.all(_GROUPS_OF, user_id=user_id)
 
-        return [to_record(GROUP, row) for row in await self.records.read(body)]
+        return [GROUP.view(row) for row in await self.records.read(body)]

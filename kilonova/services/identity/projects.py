@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import bindparam, delete, select
@@ -24,11 +24,10 @@ from kilonova.services.identity.records import (
     RecordKind,
     extra_of,
     fetch,
+    kind_of,
     refuse_immutable,
     refuse_same_name,
-    to_columns,
     to_json,
-    to_record,
 )
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -37,18 +36,18 @@ from kilonova.world import Row, Tx
 DEFAULT_DOMAIN = "default"
 DEEPEST = 5  # projects below each other, the domain counted, as Keystone's max_project_tree_depth
 
-PROJECT = RecordKind(
+PROJECT = kind_of(
     "project",
     projects,
     settable=frozenset({"name", "description", "enabled", "tags", "options"}),
-    filters=("domain_id", "enabled", "name", "parent_id", "is_domain"),
+    filterable=("domain_id", "enabled", "name", "parent_id", "is_domain"),
     hidden=frozenset({"tokens_from"}),
 )
-DOMAIN = RecordKind(
+DOMAIN = kind_of(
     "domain",
     projects,
     settable=PROJECT.settable,
-    filters=("enabled", "name"),
+    filterable=("enabled", "name"),
     hidden=frozenset({"tokens_from", "domain_id", "parent_id", "is_domain"}),
 )
 
@@ -73,33 +72,33 @@ class Projects:
                 parent_id, home = await _parent(tx, wish.get("parent_id") or domain_id, domain_id)
             await refuse_same_name(tx, kind, wish["name"], home)
             values: dict[str, Any] = {"description": "", "enabled": 1, "tags": "[]", "options": "{}", "extra": "{}"}
-            values |= to_columns(PROJECT, {name: value for name, value in wish.items() if value is not None})
+            values |= PROJECT.columns_of({name: value for name, value in wish.items() if value is not None})
             place = {"id": new_id, "domain_id": home, "parent_id": parent_id, "is_domain": int(is_domain)}
             await rows.put(tx, projects, **{**values, **place, "tokens_from": 0.0})
             return await fetch(tx, PROJECT, new_id)
 
-        return to_record(PROJECT, await self.records.write(body))
+        return PROJECT.view(await self.records.write(body))
 
     async def change(self, kind: RecordKind, project_id: str, change: Mapping[str, Any]) -> Record:
         async def body(tx: Tx) -> Row:
             row = await fetch_as(tx, kind, project_id)
-            refuse_immutable(kind.word, row, change)
+            refuse_immutable(kind.words, row, change)
             _refuse_move(row, change)
             if "name" in change:
                 await refuse_same_name(tx, kind, change["name"], row["domain_id"], project_id)
-            values = to_columns(PROJECT, _without_null_texts(change), extra_of(row))
+            values = PROJECT.columns_of(_without_null_texts(change), extra_of(row))
             if values.get("enabled") == 0 and row["enabled"]:
                 await _refuse_open_children(tx, row)
                 values["tokens_from"] = await tx.now()
             await rows.change(tx, projects, values, id=project_id)
             return await fetch(tx, PROJECT, project_id)
 
-        return to_record(kind, await self.records.write(body))
+        return kind.view(await self.records.write(body))
 
     async def delete(self, kind: RecordKind, project_id: str) -> None:
         async def body(tx: Tx) -> None:
             row = await fetch_as(tx, kind, project_id)
-            refuse_immutable(kind.word, row)
+            refuse_immutable(kind.words, row)
             if row["is_domain"]:
                 await _delete_domain(tx, row)
                 return
@@ -111,13 +110,15 @@ class Projects:
 
         await self.records.write(body)
 
-    async def set_tags(self, project_id: str, tags: list[str]) -> list[str]:
-        async def body(tx: Tx) -> None:
-            refuse_immutable("project", await fetch(tx, PROJECT, project_id))
+    async def edit_tags(self, project_id: str, edit: Callable[[list[str]], list[str]]) -> list[str]:
+        async def body(tx: Tx) -> list[str]:
+            row = await fetch(tx, PROJECT, project_id)
+            refuse_immutable("project", row)
+            tags = edit(PROJECT.view(row)["tags"])
             await rows.change(tx, projects, {"tags": to_json(tags)}, id=project_id)
+            return tags
 
-        await self.records.write(body)
-        return tags
+        return await self.records.write(body)
 
 
 async def fetch_as(tx: Tx, kind: RecordKind, project_id: str) -> Row:

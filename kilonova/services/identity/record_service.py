@@ -11,8 +11,6 @@ from kilonova.services.identity.records import (
     RecordKind,
     extra_of,
     fetch,
-    to_columns,
-    to_record,
 )
 from kilonova.store import rows
 from kilonova.world import Row, Tx
@@ -37,19 +35,19 @@ class RecordService:
 
         async def body(tx: Tx) -> Row:
             checked = await self.check(tx, new_id, wish, True)
-            await rows.put(tx, self.kind.table, **{**self.defaults, **to_columns(self.kind, checked), "id": new_id})
+            await rows.put(tx, self.kind.table, **{**self.defaults, **self.kind.columns_of(checked), "id": new_id})
             return await fetch(tx, self.kind, new_id)
 
-        return to_record(self.kind, await self.records.write(body))
+        return self.kind.view(await self.records.write(body))
 
     async def change(self, record_id: str, change: Mapping[str, Any]) -> Record:
         async def body(tx: Tx) -> Row:
             row = await fetch(tx, self.kind, record_id)
             checked = await self.check(tx, record_id, change, False)
-            await rows.change(tx, self.kind.table, to_columns(self.kind, checked, extra_of(row)), id=record_id)
+            await rows.change(tx, self.kind.table, self.kind.columns_of(checked, extra_of(row)), id=record_id)
             return await fetch(tx, self.kind, record_id)
 
-        return to_record(self.kind, await self.records.write(body))
+        return self.kind.view(await self.records.write(body))
 
     async def delete(self, record_id: str) -> None:
         async def body(tx: Tx) -> None:

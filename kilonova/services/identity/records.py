@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Integer, Table, Text, bindparam, select, update
+from sqlalchemy import Table, select, update
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import FLAG, JSON, Form, Kind
+from kilonova.records.query import ALL, EQUAL, Condition, Query, find
 from kilonova.schema.tables.identity import identity_state
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -23,29 +24,42 @@ from kilonova.world import Body, Ids, Row, Store, Tx
 T = TypeVar("T")
 Record = dict[str, Any]
 FLAGS = frozenset({"enabled", "is_domain"})
-JSON = frozenset({"tags", "options"})
+FORMS = {**dict.fromkeys(FLAGS, FLAG), "tags": JSON, "options": JSON}
 LINKS = "links"  # what a client read here and sends back
-MOST = 2**31 - 1  # rows of a list without a limit
 
 _RAISE = Sql(update(identity_state).where(identity_state.c.id == 1).values(version=identity_state.c.version + 1))
 _VERSION = Sql(select(identity_state.c.version).where(identity_state.c.id == 1))
 
 
-@dataclass(frozen=True)
-class RecordKind:
-    word: str  # "user": as it is called in bodies and sentences
-    table: Table
-    settable: frozenset[str]  # columns that a client may set
-    filters: tuple[str, ...] = ()  # columns that a list may be asked for
-    hidden: frozenset[str] = frozenset()  # columns that no record shows
+@dataclass(frozen=True, eq=False)
+class RecordKind(Kind):
+    """A kind whose records keep what a client adds beyond the columns."""
+
+    settable: frozenset[str] = frozenset()  # columns that a client may set
+    filterable: tuple[str, ...] = ()  # columns that a list may be asked for
+
+    def view(self, row: Row) -> Record:
+        return {**extra_of(row), **super().view(row)}
+
+    def columns_of(self, request: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return a client's attributes as columns; `extra`: the attributes stored beside them before. A column that
+        clients may not set (an id, say) is ignored."""
+        known = {name: value for name, value in request.items() if name in self.settable}
+        beside = {name: value for name, value in request.items() if name not in self.table.c and name != LINKS}
+        return {**super().columns_of(known), "extra": to_json({**(extra or {}), **beside})}
 
 
-@dataclass(frozen=True)
-class PageRequest:
-    """A page of a list; ids grow."""
-
-    marker: str = ""
-    limit: int = MOST
+def kind_of(
+    word: str,
+    table: Table,
+    settable: frozenset[str],
+    filterable: tuple[str, ...] = (),
+    hidden: frozenset[str] = frozenset(),
+) -> RecordKind:
+    """Return the kind of a table. `word`: as it is called in bodies and sentences; `hidden`: columns not shown."""
+    shown = [column.name for column in table.columns if column.name not in {"extra", *hidden}]
+    attributes = {name: (name, FORMS.get(name, Form())) for name in shown}
+    return RecordKind(word, word, table, attributes, settable=settable, filterable=filterable)
 
 
 class IdentityRecords:
@@ -82,29 +96,23 @@ class IdentityRecords:
             return await rows.fetch(tx, kind.table, id=record_id)
 
         row = await self.read(body)
-        return None if row is None else to_record(kind, row)
+        return None if row is None else kind.view(row)
 
-    async def page(self, kind: RecordKind, by: Mapping[str, Any], page: PageRequest = PageRequest()) -> list[Record]:  # noqa: B008
-        """Records with these values, in the order of their ids."""
+    async def page(self, kind: RecordKind, by: Mapping[str, Any], page: Query = ALL) -> list[Record]:
+        """Return the records with these values, sorted by id."""
+        conditions = tuple(Condition(name, EQUAL, value) for name, value in by.items())
 
         async def body(tx: Tx) -> Sequence[Row]:
-            return await tx.all(_page(kind.table, tuple(sorted(by))), **by, marker_=page.marker, limit_=page.limit)
+            return await find(tx, kind, None, page._replace(conditions=(*conditions, *page.conditions)))
 
-        return [to_record(kind, row) for row in await self.read(body)]
-
-
-@cache
-def _page(table: Table, by: tuple[str, ...]) -> Sql:
-    where = [table.c[name] == bindparam(name) for name in by]
-    after = table.c.id > bindparam("marker_", type_=Text)
-    return Sql(select(table).where(*where, after).order_by(table.c.id).limit(bindparam("limit_", type_=Integer)))
+        return [kind.view(row) for row in await self.read(body)]
 
 
 async def fetch(tx: Tx, kind: RecordKind, record_id: str) -> Row:
     """Raises `Refused` when there is none."""
     row = await rows.fetch(tx, kind.table, id=record_id)
     if row is None:
-        raise missing(kind.word, record_id)
+        raise missing(kind.words, record_id)
     return row
 
 
@@ -116,30 +124,7 @@ async def refuse_same_name(tx: Tx, kind: RecordKind, name: str, domain_id: str, 
     row = await rows.fetch(tx, kind.table, name=name, domain_id=domain_id)
     if row is not None and row["id"] != own_id:
         where = f" in domain {domain_id}" if domain_id else ""
-        raise Refused("exists", f"There is already a {kind.word} {name}{where}.")
-
-
-def to_record(kind: RecordKind, row: Row) -> Record:
-    record: Record = {}
-    for name in kind.table.c.keys():  # noqa: SIM118 - the names; iterating gives columns
-        value = row[name]
-        if name == "extra":
-            record = {**msgspec.json.decode(value), **record}
-        elif name not in kind.hidden:
-            record[name] = bool(value) if name in FLAGS else msgspec.json.decode(value) if name in JSON else value
-    return record
-
-
-def to_columns(kind: RecordKind, record: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a client's attributes as columns; `extra`: the attributes stored beside them before. A column that clients
-    may not set (an id, say) is ignored."""
-    known, beside = {}, dict(extra or {})
-    for name, value in record.items():
-        if name in kind.settable:
-            known[name] = int(value) if name in FLAGS else to_json(value) if name in JSON else value
-        elif name not in kind.table.c and name != LINKS:
-            beside[name] = value
-    return {**known, "extra": to_json(beside)}
+        raise Refused("exists", f"There is already a {kind.words} {name}{where}.")
 
 
 def to_json(value: Any) -> str:

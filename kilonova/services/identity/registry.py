@@ -10,7 +10,7 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import catalog_endpoints, catalog_regions, catalog_services
 from kilonova.services.identity.catalog import REGION, own_endpoints, own_regions, own_services
 from kilonova.services.identity.record_service import RecordService
-from kilonova.services.identity.records import Record, RecordKind, missing
+from kilonova.services.identity.records import Record, kind_of, missing
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
@@ -40,16 +40,16 @@ class CatalogRecords(RecordService, ABC):
 
     def _refuse_own(self, record_id: str) -> None:
         if any(one["id"] == record_id for one in self.own("")):
-            text = f"This {self.kind.word} is Kilonova's own: it follows from --public-url and cannot be changed."
+            text = f"This {self.kind.words} is Kilonova's own: it follows from --public-url and cannot be changed."
             raise Refused("forbidden", text)
 
 
 class CatalogServices(CatalogRecords):
-    kind = RecordKind(
+    kind = kind_of(
         "service",
         catalog_services,
         settable=frozenset({"type", "name", "description", "enabled"}),
-        filters=("type", "name"),
+        filterable=("type", "name"),
     )
     defaults = {"name": "", "description": "", "enabled": 1}
 
@@ -64,11 +64,11 @@ class CatalogServices(CatalogRecords):
 
 
 class Endpoints(CatalogRecords):
-    kind = RecordKind(
+    kind = kind_of(
         "endpoint",
         catalog_endpoints,
         settable=frozenset({"service_id", "interface", "region_id", "url", "enabled"}),
-        filters=("interface", "service_id", "region_id"),
+        filterable=("interface", "service_id", "region_id"),
     )
     defaults = {"region_id": None, "enabled": 1}
 
@@ -85,11 +85,11 @@ class Endpoints(CatalogRecords):
 
 
 class Regions(CatalogRecords):
-    kind = RecordKind(
+    kind = kind_of(
         "region",
         catalog_regions,
         settable=frozenset({"description", "parent_region_id"}),
-        filters=("parent_region_id",),
+        filterable=("parent_region_id",),
     )
     defaults = {"description": "", "parent_region_id": None}
 

@@ -11,19 +11,17 @@ from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
     IdentityRecords,
     Record,
-    RecordKind,
     extra_of,
     fetch,
+    kind_of,
     refuse_immutable,
     refuse_same_name,
-    to_columns,
-    to_record,
 )
 from kilonova.services.identity.snapshot import reach
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
-ROLE = RecordKind("role", roles, settable=frozenset({"name", "description", "options"}), filters=("name", "domain_id"))
+ROLE = kind_of("role", roles, settable=frozenset({"name", "description", "options"}), filterable=("name", "domain_id"))
 ADMIN, MANAGER, MEMBER, READER, SERVICE = "admin", "manager", "member", "reader", "service"
 
 
@@ -38,11 +36,11 @@ class Roles:
             if domain_id:
                 await fetch_as(tx, DOMAIN, domain_id)
             await refuse_same_name(tx, ROLE, wish["name"], domain_id)
-            values = {"description": None, "options": "{}", **to_columns(ROLE, wish)}
+            values = {"description": None, "options": "{}", **ROLE.columns_of(wish)}
             await rows.put(tx, roles, **values, id=new_id, domain_id=domain_id)
             return await fetch(tx, ROLE, new_id)
 
-        return to_record(ROLE, await self.records.write(body))
+        return ROLE.view(await self.records.write(body))
 
     async def change(self, role_id: str, change: Mapping[str, Any]) -> Record:
         async def body(tx: Tx) -> Row:
@@ -52,10 +50,10 @@ class Roles:
                 raise Refused("bad_request", "The domain_id of a role cannot be changed.")
             if "name" in change:
                 await refuse_same_name(tx, ROLE, change["name"], row["domain_id"], role_id)
-            await rows.change(tx, roles, to_columns(ROLE, change, extra_of(row)), id=role_id)
+            await rows.change(tx, roles, ROLE.columns_of(change, extra_of(row)), id=role_id)
             return await fetch(tx, ROLE, role_id)
 
-        return to_record(ROLE, await self.records.write(body))
+        return ROLE.view(await self.records.write(body))
 
     async def delete(self, role_id: str) -> None:
         async def body(tx: Tx) -> None:
@@ -101,7 +99,7 @@ class Roles:
             return await rows.fetch_all(tx, roles), await rows.fetch_all(tx, implied_roles)
 
         known, steps = await self.records.read(body)
-        by_id = {row["id"]: to_record(ROLE, row) for row in known}
+        by_id = {row["id"]: ROLE.view(row) for row in known}
         found: dict[str, list[Record]] = {prior_id: []} if prior_id else {}
         for row in steps:
             if not prior_id or row["prior_id"] == prior_id:

@@ -13,21 +13,19 @@ from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
     IdentityRecords,
     Record,
-    RecordKind,
     extra_of,
     fetch,
+    kind_of,
     refuse_same_name,
-    to_columns,
-    to_record,
 )
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
-USER = RecordKind(
+USER = kind_of(
     "user",
     users,
     settable=frozenset({"name", "description", "enabled", "default_project_id", "options"}),
-    filters=("domain_id", "enabled", "name"),
+    filterable=("domain_id", "enabled", "name"),
     hidden=frozenset({"password", "tokens_from"}),
 )
 PASSWORD = "password"
@@ -45,11 +43,11 @@ class Users:
             await refuse_same_name(tx, USER, wish["name"], domain_id)
             await _refuse_domain_as_project(tx, wish.get("default_project_id"))
             values: dict[str, Any] = {"description": None, "enabled": 1, "default_project_id": None, "options": "{}"}
-            values |= to_columns(USER, wish)
+            values |= USER.columns_of(wish)
             await rows.put(tx, users, **values, id=new_id, domain_id=domain_id, password=hashed, tokens_from=0.0)
             return await fetch(tx, USER, new_id)
 
-        return to_record(USER, await self.records.write(body))
+        return USER.view(await self.records.write(body))
 
     async def change(self, user_id: str, change: Mapping[str, Any]) -> Record:
         """Change a user as an administrator: a new password needs no old one. Either voids the user's tokens."""
@@ -62,7 +60,7 @@ class Users:
             if "name" in change:
                 await refuse_same_name(tx, USER, change["name"], row["domain_id"], user_id)
             await _refuse_domain_as_project(tx, change.get("default_project_id"))
-            values = to_columns(USER, change, extra_of(row))
+            values = USER.columns_of(change, extra_of(row))
             if PASSWORD in change:
                 values[PASSWORD] = hashed
             if PASSWORD in change or (values.get("enabled") == 0 and row["enabled"]):
@@ -70,7 +68,7 @@ class Users:
             await rows.change(tx, users, values, id=user_id)
             return await fetch(tx, USER, user_id)
 
-        return to_record(USER, await self.records.write(body))
+        return USER.view(await self.records.write(body))
 
     async def change_own_password(self, user_id: str, old: str, new: str, address: str = "") -> None:
         """Change the user's own password; the old password is the proof."""

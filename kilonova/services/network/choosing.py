@@ -9,13 +9,13 @@ from sqlalchemy import bindparam, or_, select
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
+from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, networks, security_groups
 from kilonova.services.network.addresses import address_of, hosts_of, net_of
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import subnets_of, taken_by
 from kilonova.services.network.groups import DEFAULT, SecurityGroups
 from kilonova.services.network.kinds import NETWORK, PORT
-from kilonova.services.network.listing import find_one
-from kilonova.services.network.nouns import NetworkContext
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Tx

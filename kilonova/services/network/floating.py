@@ -8,15 +8,16 @@ from typing import Any
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.nouns import Noun, Wish
+from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, free_ranges, ports, routers, subnets
 from kilonova.services.network.addresses import address_of
 from kilonova.services.network.changed import mark_ports
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import taken_by
 from kilonova.services.network.kinds import FLOATING_IP, NETWORK, PORT
-from kilonova.services.network.listing import find_one
 from kilonova.services.network.locks import lock_networks
 from kilonova.services.network.making import NewPort, drop_ports, make_port
-from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import FLOATING_IP as OWNER
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.store import rows
@@ -50,7 +51,7 @@ _SUBNETS_V4 = Sql(
 )
 
 
-class FloatingIps(Noun):
+class FloatingIps(Noun[NetworkContext]):
     kind = FLOATING_IP
 
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Thing
+from kilonova.records.nouns import Noun, Wish, put_tags_on
 from kilonova.schema.tables.network import port_groups, projects, security_group_rules, security_groups, tags
 from kilonova.services.network.changed import mark_group
-from kilonova.services.network.kinds import GROUP, RULE, Thing
+from kilonova.services.network.context import NetworkContext
+from kilonova.services.network.kinds import GROUP, RULE
 from kilonova.services.network.locks import lock_project
-from kilonova.services.network.nouns import Noun, Wish, put_tags_on
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.world import Row, Tx
@@ -36,14 +38,14 @@ class NoDefaultGroup(Exception):
     """A project needs its default group, which is not there yet: make it, then begin again."""
 
 
-class SecurityGroups(Noun):
+class SecurityGroups(Noun[NetworkContext]):
     kind = GROUP
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
         by_group: dict[str, list[Thing]] = {thing["id"]: [] for thing in things}
         for row in await tx.all(_RULES, ids=list(by_group)):
             by_group[row["group_id"]].append(RULE.view(row))
-        await put_tags_on(tx, [rule for rules in by_group.values() for rule in rules])
+        await put_tags_on(tx, RULE, [rule for rules in by_group.values() for rule in rules])
         for thing in things:
             thing["security_group_rules"] = by_group[thing["id"]]
 

@@ -20,7 +20,7 @@ from kilonova.schema.tables.network import (
     subnets,
 )
 from kilonova.services.network.addresses import covering
-from kilonova.services.network.nouns import NetworkContext
+from kilonova.services.network.context import NetworkContext
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 

@@ -22,8 +22,8 @@ from kilonova.schema.tables.network import (
     subnets,
 )
 from kilonova.services.network.addresses import covering
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.guest_ports import GuestPorts, read_members
-from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list

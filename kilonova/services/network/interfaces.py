@@ -9,14 +9,15 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Thing
+from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, ports
 from kilonova.services.network.addresses import address_of, net_of
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import subnet_of, take_away, taken_by
-from kilonova.services.network.kinds import PORT, SUBNET, Thing
-from kilonova.services.network.listing import find_one
+from kilonova.services.network.kinds import PORT, SUBNET
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import NewPort, drop_ports, make_port
-from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.services.network.routers import Routers, connected
 from kilonova.store import rows

@@ -2,60 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-from sqlalchemy import Table, bindparam, or_, select
+from sqlalchemy import Integer, Table, bindparam, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from kilonova.domain.errors import Refused
+from kilonova.records.kinds import FLAG, JSON, MAYBE, MAYBE_NUMBER, NUMBER, TEXT, TIME, VIEWER, Filter, Form, Kind
 from kilonova.schema.tables import network as tables
-from kilonova.world import Row
-
-Thing = dict[str, Any]  # one of them, by the names of its attributes
-VIEWER = "viewer"  # the parameter that holds the project that looks
-
-
-def iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _flag(text: str) -> int:
-    if text.lower() not in ("true", "false", "1", "0"):
-        raise ValueError(text)
-    return int(text.lower() in ("true", "1"))
-
-
-def _number(text: str) -> int:
-    if re.fullmatch("-?[0-9]{1,10}", text) is None or abs(int(text)) >= 2**31:
-        raise ValueError(text)
-    return int(text)
-
-
-@dataclass(frozen=True)
-class Form:
-    """The conversions of a column's value: to show it, and to read it from a filter. None: no filter is possible."""
-
-    show: Callable[[Any], Any] | None = None  # None: as it is
-    read: Callable[[str], Any] | None = str
-    store: Callable[[Any], Any] | None = None
-
-
-TEXT = Form(store=lambda value: "" if value is None else value)
-MAYBE = Form(show=lambda value: value or None, store=lambda value: value or "")
-FLAG = Form(show=bool, read=_flag, store=int)
-NUMBER = Form(read=_number)
-MAYBE_NUMBER = Form(
-    show=lambda value: None if value == -1 else value,
-    read=_number,
-    store=lambda value: -1 if value is None else value,
-)
-JSON = Form(show=msgspec.json.decode, read=None, store=lambda value: msgspec.json.encode(value).decode())
-TIME = Form(show=iso, read=None)
+from kilonova.store.statements import in_list
 
 STANDARD: dict[str, tuple[str, Form]] = {
     "id": ("id", TEXT),
@@ -66,57 +20,56 @@ STANDARD: dict[str, tuple[str, Form]] = {
     "created_at": ("created_at", TIME),
     "updated_at": ("updated_at", TIME),
 }
+TAG_FILTERS = ("tags", "tags-any", "not-tags", "not-tags-any")
 NAMED = {**STANDARD, "name": ("name", TEXT)}
 
 
-def _own(table: Table) -> ColumnElement[bool]:
-    return table.c.project_id == bindparam(VIEWER)
+def _kind(
+    name: str,
+    words: str,
+    table: Table,
+    attributes: dict[str, tuple[str, Form]],
+    *,
+    also_visible: ColumnElement[bool] | None = None,
+    more: frozenset[str] = frozenset(),
+    filters: dict[str, Filter] | None = None,
+) -> Kind:
+    """`also_visible`: what of others a project sees, beside its own."""
+    own = table.c.project_id == bindparam(VIEWER)
+    return Kind(
+        name,
+        words,
+        table,
+        attributes,
+        visible=own if also_visible is None else or_(own, also_visible),
+        more=more | {"tags"},
+        filters={**{name: _tagged(table, name) for name in TAG_FILTERS}, **(filters or {})},
+        tags=tables.tags,
+    )
 
 
-@dataclass(frozen=True)
-class Kind:
-    name: str  # "security_group"; with an s its collection
-    words: str  # "security group", for sentences
-    table: Table
-    attributes: Mapping[str, tuple[str, Form]]
-    also_visible: ColumnElement[bool] | None = None  # what of others a project sees, beside its own
-    more: frozenset[str] = field(default_factory=frozenset)  # attributes from other tables
+def _tagged(table: Table, name: str) -> Filter:
+    """`tags`: all of the given ones, `tags-any`: one of them, `not-…`: the opposite."""
 
-    @property
-    def plural(self) -> str:
-        return f"{self.name}s"
+    def condition(param: str) -> ColumnElement[bool]:
+        ids = tables.tags.c.thing_id
+        tagged = select(ids).where(in_list(tables.tags.c.tag, f"{param}_0"))
+        if not name.endswith("-any"):
+            tagged = tagged.group_by(ids).having(func.count() == bindparam(f"{param}_1", type_=Integer))
+        return table.c.id.not_in(tagged) if name.startswith("not-") else table.c.id.in_(tagged)
 
-    @property
-    def not_found(self) -> str:
-        return f"{self.words.replace(' ', '_')}_not_found"
+    return condition
 
-    def missing(self, thing_id: str) -> Refused:
-        return Refused(self.not_found, f"{self.words.capitalize()} {thing_id[:80]} could not be found.")
 
-    def visible(self) -> ColumnElement[bool]:
-        own = _own(self.table)
-        return own if self.also_visible is None else or_(own, self.also_visible)
-
-    def view(self, row: Row) -> Thing:
-        return {
-            name: row[column] if form.show is None else form.show(row[column])
-            for name, (column, form) in self.attributes.items()
-        }
-
-    def columns_of(self, wish: Mapping[str, Any]) -> dict[str, Any]:
-        """The wished attributes as this table's columns; those of other tables are left out."""
-        found = {}
-        for name, value in wish.items():
-            if name in self.attributes:
-                column, form = self.attributes[name]
-                found[column] = value if form.store is None else form.store(value)
-        return found
+def _of_port(column: Any) -> Filter:
+    """Ports with one of the given values in another table."""
+    return lambda param: _P.c.id.in_(select(column.table.c.port_id).where(in_list(column, param)))
 
 
 _N, _S, _P = tables.networks, tables.subnets, tables.ports
 _OWN_NETWORKS = select(_N.c.id).where(_N.c.project_id == bindparam(VIEWER))
 
-NETWORK = Kind(
+NETWORK = _kind(
     "network",
     "network",
     _N,
@@ -135,9 +88,9 @@ NETWORK = Kind(
         "provider:segmentation_id": ("segmentation_id", MAYBE_NUMBER),
     },
     also_visible=or_(_N.c.shared == 1, _N.c.external == 1),
-    more=frozenset({"subnets", "availability_zones", "tags"}),
+    more=frozenset({"subnets", "availability_zones"}),
 )
-SUBNET = Kind(
+SUBNET = _kind(
     "subnet",
     "subnet",
     _S,
@@ -159,9 +112,8 @@ SUBNET = Kind(
         _S.c.network_id.in_(select(_N.c.id).where(_N.c.shared == 1)),
         _S.c.network_id.in_(_OWN_NETWORKS),
     ),
-    more=frozenset({"tags"}),
 )
-PORT = Kind(
+PORT = _kind(
     "port",
     "port",
     _P,
@@ -183,16 +135,21 @@ PORT = Kind(
         "binding:vif_details": ("vif_details", JSON),
     },
     also_visible=_P.c.network_id.in_(_OWN_NETWORKS),
-    more=frozenset({"fixed_ips", "security_groups", "dns_assignment", "tags"}),
+    more=frozenset({"fixed_ips", "security_groups", "dns_assignment"}),
+    filters={
+        "fixed_ips.ip_address": _of_port(tables.fixed_ips.c.address),
+        "fixed_ips.subnet_id": _of_port(tables.fixed_ips.c.subnet_id),
+        "security_groups": _of_port(tables.port_groups.c.group_id),
+    },
 )
-GROUP = Kind(
+GROUP = _kind(
     "security_group",
     "security group",
     tables.security_groups,
     {**NAMED, "stateful": ("stateful", FLAG)},
-    more=frozenset({"security_group_rules", "tags"}),
+    more=frozenset({"security_group_rules"}),
 )
-RULE = Kind(
+RULE = _kind(
     "security_group_rule",
     "security group rule",
     tables.security_group_rules,
@@ -207,9 +164,8 @@ RULE = Kind(
         "remote_ip_prefix": ("remote_ip_prefix", MAYBE),
         "remote_group_id": ("remote_group_id", MAYBE),
     },
-    more=frozenset({"tags"}),
 )
-ROUTER = Kind(
+ROUTER = _kind(
     "router",
     "router",
     tables.routers,
@@ -220,9 +176,9 @@ ROUTER = Kind(
         "routes": ("routes", JSON),
         "availability_zone_hints": ("zone_hints", JSON),
     },
-    more=frozenset({"external_gateway_info", "availability_zones", "tags"}),
+    more=frozenset({"external_gateway_info", "availability_zones"}),
 )
-FLOATING_IP = Kind(
+FLOATING_IP = _kind(
     "floatingip",
     "floating ip",
     tables.floating_ips,
@@ -237,7 +193,6 @@ FLOATING_IP = Kind(
         "dns_name": ("dns_name", TEXT),
         "dns_domain": ("dns_domain", TEXT),
     },
-    more=frozenset({"tags"}),
 )
 
 KINDS = {kind.name: kind for kind in (NETWORK, SUBNET, PORT, GROUP, RULE, ROUTER, FLOATING_IP)}

@@ -8,13 +8,15 @@ from typing import Any
 from sqlalchemy import bindparam, exists, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Thing
+from kilonova.records.nouns import Noun, Wish
 from kilonova.schema.tables.network import floating_ips, free_ranges, networks, ports, routers, subnets, tags
 from kilonova.services.network.addresses import invalid
 from kilonova.services.network.changed import mark_network
-from kilonova.services.network.kinds import NETWORK, Thing
+from kilonova.services.network.context import NetworkContext
+from kilonova.services.network.kinds import NETWORK
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import drop_ports
-from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import DHCP, FLOATING_IP
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -60,7 +62,7 @@ _OF_OTHERS = Sql(
 )
 
 
-class NetworkRecords(Noun):
+class NetworkRecords(Noun[NetworkContext]):
     kind = NETWORK
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:

@@ -8,13 +8,16 @@ from typing import Any
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Thing
+from kilonova.records.nouns import Noun, Wish
+from kilonova.records.query import find_one
 from kilonova.schema.tables.network import port_groups, ports
 from kilonova.services.network.addresses import address_of, invalid, mac_of, net_of
 from kilonova.services.network.changed import mark_ports
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import addresses_of
 from kilonova.services.network.groups import NoDefaultGroup, SecurityGroups, groups_of
-from kilonova.services.network.kinds import NETWORK, PORT, Thing
-from kilonova.services.network.listing import find_one
+from kilonova.services.network.kinds import NETWORK, PORT
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import (
     NewPort,
@@ -25,7 +28,6 @@ from kilonova.services.network.making import (
     replace_addresses,
     replace_groups,
 )
-from kilonova.services.network.nouns import NetworkContext, Noun, Wish
 from kilonova.services.network.owners import OF_ROUTERS, OF_THE_NETWORK, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -35,7 +37,7 @@ DOMAIN = "openstacklocal."
 _GROUPS = Sql(select(port_groups).where(in_list(port_groups.c.port_id, "ids")).order_by(port_groups.c.group_id))
 
 
-class Ports(Noun):
+class Ports(Noun[NetworkContext]):
     kind = PORT
 
     def __init__(self, context: NetworkContext, groups: SecurityGroups) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from sqlalchemy import Integer, bindparam, func, literal, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.quotas import LimitRows, Limits, ServiceQuotas
 from kilonova.schema.tables.network import limits
 from kilonova.services.network.kinds import KINDS
 from kilonova.services.network.locks import lock_project
@@ -36,10 +37,10 @@ def _counted(kind: str, bounded: bool) -> Sql:
     return Sql(select(func.count().label("used")).select_from(inner.subquery()))
 
 
-class NetworkQuotas:
+class NetworkQuotas(ServiceQuotas):
     def __init__(self, control: Store, defaults: Mapping[str, int] | None = None) -> None:
-        self._control = control
-        self.defaults = {**DEFAULTS, **(defaults or {})}
+        super().__init__(control, LimitRows(limits), {**DEFAULTS, **(defaults or {})})
+        self.configured: Limits = self._configured
 
     async def charge(self, tx: Tx, project_id: str, kind: str, count: int = 1) -> None:
         """Raises `Refused` when `count` more would be too many. The project's row is locked by the caller."""
@@ -53,8 +54,7 @@ class NetworkQuotas:
         return most if limit < 0 else min(most, max(0, limit - await self._counted(tx, project_id, kind, limit)))
 
     async def _limit(self, tx: Tx, project_id: str, kind: str) -> int:
-        row = await rows.fetch(tx, limits, project_id=project_id, resource=kind)
-        return self.defaults[kind] if row is None else int(row["hard_limit"])
+        return (await self._limits.given(tx, project_id, self._configured)).of_project(kind)
 
     async def _fits(self, tx: Tx, project_id: str, kind: str, count: int, limit: int) -> bool:
         return limit < 0 or await self._counted(tx, project_id, kind, limit) + count <= limit
@@ -65,10 +65,10 @@ class NetworkQuotas:
         return 0 if found is None else int(found["used"])
 
     async def show(self, project_id: str) -> dict[str, int]:
-        async def body(tx: Tx) -> Sequence[Row]:
-            return await rows.fetch_all(tx, limits, project_id=project_id)
+        async def body(tx: Tx) -> dict[str, int]:
+            return (await self._limits.given(tx, project_id, self._configured)).all()
 
-        return self.defaults | {row["resource"]: row["hard_limit"] for row in await self._control.read(body)}
+        return await self._control.read(body)
 
     async def all(self) -> dict[str, dict[str, int]]:
         """Return the limits that an administrator has set, by project."""
@@ -78,12 +78,12 @@ class NetworkQuotas:
 
         found: dict[str, dict[str, int]] = {}
         for row in await self._control.read(body):
-            found.setdefault(row["project_id"], dict(self.defaults))[row["resource"]] = row["hard_limit"]
+            found.setdefault(row["project_id"], dict(self._configured))[row["resource"]] = row["hard_limit"]
         return found
 
     async def usage(self, project_id: str) -> dict[str, int]:
         async def body(tx: Tx) -> dict[str, int]:
-            return {kind: await self._used(tx, project_id, kind) for kind in self.defaults}
+            return {kind: await self._used(tx, project_id, kind) for kind in self._configured}
 
         return await self._control.read(body)
 
@@ -95,14 +95,7 @@ class NetworkQuotas:
             for kind, limit in wanted.items():
                 if check and 0 <= limit < (used := await self._used(tx, project_id, kind)):
                     raise Refused("invalid_quota", f"Quota limit {limit} of {kind} is below the {used} in use.")
-                if not await rows.change(tx, limits, {"hard_limit": limit}, project_id=project_id, resource=kind):
-                    await rows.put(tx, limits, project_id=project_id, resource=kind, hard_limit=limit)
-
-        await self._control.write(body)
-
-    async def reset(self, project_id: str) -> None:
-        async def body(tx: Tx) -> None:
-            await rows.remove(tx, limits, project_id=project_id)
+                await self._limits.put(tx, project_id, kind, limit)
 
         await self._control.write(body)
 

@@ -9,15 +9,17 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Thing
+from kilonova.records.nouns import Noun, Wish
+from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, ports, routers, subnets
 from kilonova.services.network.addresses import address_of, net_of
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import addresses_of
-from kilonova.services.network.kinds import NETWORK, ROUTER, Thing
-from kilonova.services.network.listing import find_one
+from kilonova.services.network.kinds import NETWORK, ROUTER
 from kilonova.services.network.locks import lock_network
 from kilonova.services.network.making import NewPort, binding, drop_ports, make_port, replace_addresses
 from kilonova.services.network.networks import ZONE
-from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import ROUTER_GATEWAY, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -48,7 +50,7 @@ async def connected(tx: Tx, router_id: str) -> list[Row]:
     return [row for row in found if row["device_owner"] in (ROUTER_INTERFACE, ROUTER_GATEWAY)]
 
 
-class Routers(Noun):
+class Routers(Noun[NetworkContext]):
     kind = ROUTER
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.records.nouns import Noun, Wish
+from kilonova.records.query import find_one
 from kilonova.schema.tables.network import security_group_rules
 from kilonova.services.network.addresses import net_of, shown
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.groups import groups_of, rule_row
 from kilonova.services.network.kinds import GROUP, RULE
-from kilonova.services.network.listing import find_one
 from kilonova.services.network.locks import lock_project
-from kilonova.services.network.nouns import Noun, Wish
 from kilonova.store import rows
 from kilonova.world import Tx
 
@@ -23,7 +24,7 @@ NAMES = OTHERS | ONLY_IPV6 | {name for name in WITH_PORTS | ICMP if not name.isd
 SAME = ("direction", "ethertype", "protocol", "port_range_min", "port_range_max", "remote_ip_prefix", "remote_group_id")
 
 
-class Rules(Noun):
+class Rules(Noun[NetworkContext]):
     kind = RULE
 
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.schema.tables.network import seeds
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.networks import NetworkRecords
-from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.subnets import Subnets
 from kilonova.store import rows
 from kilonova.world import Tx

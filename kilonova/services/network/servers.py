@@ -20,11 +20,11 @@ from kilonova.schema.tables.network import (
     security_groups,
 )
 from kilonova.services.network.changed import marked_among, unmark
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.groups import NoDefaultGroup, SecurityGroups, groups_of
 from kilonova.services.network.kinds import NETWORK, PORT
 from kilonova.services.network.locks import lock_networks, lock_project
 from kilonova.services.network.making import UNBOUND, NewPort, binding, drop_ports, make_port
-from kilonova.services.network.nouns import NetworkContext
 from kilonova.services.network.owners import of_a_server
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control

@@ -8,15 +8,16 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.host_network import NetworkDocument
 from kilonova.domain.network import Vif, WantedPort
+from kilonova.records.nouns import Noun
 from kilonova.services.network.changed import marked_among
 from kilonova.services.network.choosing import PortChooser
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.floating import FloatingIps
 from kilonova.services.network.groups import SecurityGroups
 from kilonova.services.network.guest_ports import GuestPorts
 from kilonova.services.network.host_documents import HostDocuments
 from kilonova.services.network.interfaces import Interfaces
 from kilonova.services.network.networks import NetworkRecords
-from kilonova.services.network.nouns import NetworkContext, Noun
 from kilonova.services.network.ports import Ports
 from kilonova.services.network.quotas import NetworkQuotas
 from kilonova.services.network.routers import Routers
@@ -48,7 +49,7 @@ class Networks:
         self.routers = Routers(self._context)
         self.interfaces = Interfaces(self._context, self.routers)
         self.floating_ips = FloatingIps(self._context)
-        every: Sequence[Noun] = (self.networks, self.subnets, self.ports, self.groups, self.rules)
+        every: Sequence[Noun[NetworkContext]] = (self.networks, self.subnets, self.ports, self.groups, self.rules)
         self.nouns = {noun.kind.name: noun for noun in (*every, self.routers, self.floating_ips)}
         self._servers = ServerPorts(self._context, self.groups)
         self._guests = GuestPorts(self._context)

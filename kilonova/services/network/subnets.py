@@ -9,6 +9,8 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.nouns import Noun, Wish
+from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, free_ranges, ports, subnets
 from kilonova.services.network import ranges
 from kilonova.services.network.addresses import (
@@ -27,13 +29,12 @@ from kilonova.services.network.addresses import (
     same_version,
 )
 from kilonova.services.network.changed import mark_ports
+from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import AUTOMATIC, is_automatic, subnets_of, take_away
 from kilonova.services.network.kinds import NETWORK, SUBNET
-from kilonova.services.network.listing import find_one
 from kilonova.services.network.locks import lock_network
 from kilonova.services.network.making import drop_ports
 from kilonova.services.network.networks import LEAST_MTU
-from kilonova.services.network.nouns import Noun, Wish
 from kilonova.services.network.owners import DHCP, OF_ROUTERS, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -48,7 +49,7 @@ _HOLDERS = Sql(
 )
 
 
-class Subnets(Noun):
+class Subnets(Noun[NetworkContext]):
     kind = SUBNET
 
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.records.query import Query, find
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
-from kilonova.services.volume import attaching, listing
+from kilonova.services.volume import attaching
 from kilonova.services.volume.context import VolumeContext, change_volume, visible_volume
+from kilonova.services.volume.listing import ATTACHMENT
 from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
 from kilonova.services.volume.volume import (
     ATTACHED,
@@ -43,9 +45,9 @@ class Attachments:
 
         return await self._context.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.VolumeQuery) -> list[Both]:
+    async def list_(self, viewer: str | None, wanted: Query) -> list[Both]:
         async def body(tx: Tx) -> list[Both]:
-            found = [attachment_of(row) for row in (await listing.find(tx, "attachment", wanted)).rows]
+            found = [attachment_of(row) for row in await find(tx, ATTACHMENT, viewer, wanted)]
             of = await fetch_volumes(tx, (one.volume_id for one in found))
             return [(of[one.volume_id], one) for one in found]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert as insert_or_add  # both engines understand its text
 
 from kilonova.domain.errors import Refused
+from kilonova.records.quotas import DEFAULT_CLASS, UNLIMITED, LimitRows, Limits, Quota, ServiceQuotas
 from kilonova.schema.tables.volume import volume_class_limits, volume_limits, volume_types, volume_usage
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -25,8 +25,6 @@ PER_VOLUME = "per_volume_gigabytes"
 ABSENT = ("backups", "backup_gigabytes", "groups")
 DEFAULTS = {VOLUMES: 10, PER_VOLUME: -1, SNAPSHOTS: 10, GIGABYTES: 1000, "backups": 10, "backup_gigabytes": 1000}
 DEFAULTS |= {"groups": 10}
-DEFAULT_CLASS = "default"
-UNLIMITED = -1
 
 Delta = Mapping[str, int]  # by resource
 
@@ -48,20 +46,14 @@ _USE = Sql(
 _TYPE_NAMES = Sql(select(volume_types.c.id, volume_types.c.name))
 
 
-class VolumeQuota(msgspec.Struct, frozen=True):
-    limit: int
-    in_use: int = 0
-
-
-class VolumeQuotas:
+class VolumeQuotas(ServiceQuotas):
     def __init__(self, control: Store, defaults: Mapping[str, int] | None = None) -> None:
-        self._control = control
-        self._configured = {**DEFAULTS, **(defaults or {})}
+        super().__init__(control, LimitRows(volume_limits, volume_class_limits), {**DEFAULTS, **(defaults or {})})
 
     async def charge(self, tx: Tx, project_id: str, type_id: str, delta: Delta) -> None:
         """Raises `Refused` where more is taken than allowed; what is given back is never refused. Rows are taken in one
         order, so that two of these never wait for each other."""
-        limits = await self._limits(tx, project_id) if any(more > 0 for more in delta.values()) else {}
+        limits = await self._limits_of(tx, project_id) if any(more > 0 for more in delta.values()) else {}
         name = await _name_of(tx, type_id) if limits else ""
         for resource in COUNTED:
             more = delta.get(resource, 0)
@@ -73,85 +65,56 @@ class VolumeQuotas:
 
     async def check_size(self, tx: Tx, project_id: str, size: int) -> None:
         """Check the size of one volume."""
-        limit = (await self._limits(tx, project_id))[PER_VOLUME]
+        limit = (await self._limits_of(tx, project_id))[PER_VOLUME]
         if 0 <= limit < size:
             text = f"Requested volume size {size}G is larger than maximum allowed limit {limit}G."
             raise Refused("volume_too_large", text)
 
-    async def show(self, project_id: str) -> dict[str, VolumeQuota]:
+    async def show(self, project_id: str) -> dict[str, Quota]:
         """Return the quotas by resource, with those of each type."""
 
-        async def body(tx: Tx) -> dict[str, VolumeQuota]:
-            limits = await self._limits(tx, project_id)
-            types = {row["id"]: row["name"] for row in await tx.all(_TYPE_NAMES)}
-            used: dict[str, int] = {}
-            for row in await rows.fetch_all(tx, volume_usage, project_id=project_id):
-                of_type = row["type_id"]
-                if not of_type or of_type in types:
-                    used[f"{row['resource']}_{types[of_type]}" if of_type else row["resource"]] = row["used"]
-            every = [*DEFAULTS, *(f"{resource}_{name}" for name in types.values() for resource in COUNTED)]
-            return {name: VolumeQuota(limits.get(name, UNLIMITED), used.get(name, 0)) for name in every}
+        async def body(tx: Tx) -> dict[str, Quota]:
+            return await self._show(tx, project_id)
 
         return await self._control.read(body)
 
-    async def defaults(self) -> dict[str, int]:
-        async def body(tx: Tx) -> dict[str, int]:
-            types = [row["name"] for row in await tx.all(_TYPE_NAMES)]
-            per_type = {f"{resource}_{name}": UNLIMITED for name in types for resource in COUNTED}
-            return {**self._configured, **per_type, **await _of_class(tx, DEFAULT_CLASS)}
+    async def _show(self, tx: Tx, project_id: str) -> dict[str, Quota]:
+        limits = await self._limits_of(tx, project_id)
+        types = {row["id"]: row["name"] for row in await tx.all(_TYPE_NAMES)}
+        used: dict[str, int] = {}
+        for row in await rows.fetch_all(tx, volume_usage, project_id=project_id):
+            of_type = row["type_id"]
+            if not of_type or of_type in types:
+                used[f"{row['resource']}_{types[of_type]}" if of_type else row["resource"]] = row["used"]
+        every = [*DEFAULTS, *(f"{resource}_{name}" for name in types.values() for resource in COUNTED)]
+        return {name: Quota(limits.get(name, UNLIMITED), used.get(name, 0)) for name in every}
 
-        return await self._control.read(body)
+    async def known(self, tx: Tx) -> dict[str, int]:
+        types = [row["name"] for row in await tx.all(_TYPE_NAMES)]
+        per_type = {f"{resource}_{name}": UNLIMITED for name in types for resource in COUNTED}
+        return {**self._configured, **per_type, **await self._limits.of_class(tx, DEFAULT_CLASS)}
 
     async def set(self, project_id: str, wanted: Mapping[str, int]) -> None:
         """Set all limits or none: one below the usage is refused."""
-        known = await self.show(project_id)
-        _check_known(wanted, known)
 
         async def body(tx: Tx) -> None:
+            known = await self._show(tx, project_id)
+            _check_known(wanted, known)
             for resource, limit in wanted.items():
                 in_use = known[resource].in_use
                 if 0 <= limit < in_use:
                     text = f"Quota {resource} limit must be equal or greater than existing resources. Current usage is"
                     raise Refused("bad_request", f"{text} {in_use} and the requested limit is {limit}.")
-                values = {"project_id": project_id, "resource": resource, "hard_limit": limit}
-                await rows.put_or_change(tx, volume_limits, ("hard_limit",), **values)
+                await self._limits.put(tx, project_id, resource, limit)
 
         await self._control.write(body)
 
-    async def reset(self, project_id: str) -> None:
-        async def body(tx: Tx) -> None:
-            await rows.remove(tx, volume_limits, project_id=project_id)
+    async def set_class(self, name: str, limits: Limits) -> None:
+        _check_known(limits, await self.defaults())
+        await super().set_class(name, limits)
 
-        await self._control.write(body)
-
-    async def of_class(self, name: str) -> dict[str, int]:
-        async def body(tx: Tx) -> dict[str, int]:
-            return await _of_class(tx, name)
-
-        return {**await self.defaults(), **await self._control.read(body)}
-
-    async def set_class(self, name: str, wanted: Mapping[str, int]) -> None:
-        _check_known(wanted, await self.defaults())
-
-        async def body(tx: Tx) -> None:
-            for resource, limit in wanted.items():
-                values = {"class_name": name, "resource": resource, "hard_limit": limit}
-                await rows.put_or_change(tx, volume_class_limits, ("hard_limit",), **values)
-
-        await self._control.write(body)
-
-    async def _limits(self, tx: Tx, project_id: str) -> dict[str, int]:
-        """Return the project's own limits, else the default class's, else the configuration's."""
-        own = {
-            row["resource"]: row["hard_limit"] for row in await rows.fetch_all(tx, volume_limits, project_id=project_id)
-        }
-        return {**self._configured, **await _of_class(tx, DEFAULT_CLASS), **own}
-
-
-async def _of_class(tx: Tx, name: str) -> dict[str, int]:
-    return {
-        row["resource"]: row["hard_limit"] for row in await rows.fetch_all(tx, volume_class_limits, class_name=name)
-    }
+    async def _limits_of(self, tx: Tx, project_id: str) -> dict[str, int]:
+        return (await self._limits.given(tx, project_id, self._configured)).all()
 
 
 async def _use(tx: Tx, project_id: str, resource: str, type_id: str, more: int) -> int:

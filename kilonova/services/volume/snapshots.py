@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller
+from kilonova.records.query import Query, count, find
 from kilonova.schema.tables.volume import snapshots
-from kilonova.services.volume import listing
 from kilonova.services.volume.context import (
     VolumeContext,
     change_snapshot,
@@ -15,6 +15,7 @@ from kilonova.services.volume.context import (
     visible_snapshot,
     visible_volume,
 )
+from kilonova.services.volume.listing import SNAPSHOT
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
 from kilonova.services.volume.records import fetch_snapshot, insert, is_being_copied, set_metadata, whole_snapshots
 from kilonova.services.volume.volume import (
@@ -44,10 +45,12 @@ class Snapshots:
 
         return await self._context.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.VolumeQuery, *, counted: bool = False) -> tuple[list[Snapshot], int]:
+    async def list_(self, viewer: str | None, wanted: Query, *, counted: bool = False) -> tuple[list[Snapshot], int]:
+        """Do as `VolumeRecords.list_`."""
+
         async def body(tx: Tx) -> tuple[list[Snapshot], int]:
-            found = await listing.find(tx, "snapshot", wanted, counted=counted)
-            return await whole_snapshots(tx, found.rows), found.total
+            found = await find(tx, SNAPSHOT, viewer, wanted)
+            return await whole_snapshots(tx, found), await count(tx, SNAPSHOT, viewer, wanted) if counted else 0
 
         return await self._context.control.read(body)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import and_, bindparam, func, or_, select
+from sqlalchemy import bindparam, func, or_, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.records.access import USABLE, AccessList, viewer_of
+from kilonova.records.kinds import Kind
+from kilonova.records.query import Query, find
 from kilonova.schema.tables.volume import (
     volume_default_types,
     volume_seeds,
@@ -17,20 +20,26 @@ from kilonova.schema.tables.volume import (
     volume_types,
     volumes,
 )
+from kilonova.services.volume.listing import NEWEST
 from kilonova.services.volume.volume import DEFAULT_TYPE, IS_TRUE, VolumeType, no_such_type
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
-_GRANTED = and_(
-    volume_type_projects.c.type_id == volume_types.c.id, volume_type_projects.c.project_id == bindparam("project_id")
-)
-_WITH_GRANT = select(volume_types, volume_type_projects.c.project_id.label("granted")).select_from(
-    volume_types.outerjoin(volume_type_projects, _GRANTED)
-)
-_ALL = Sql(_WITH_GRANT)
+_ACCESS = AccessList(volume_types, "id", volume_type_projects, "type_id")
 _WORD: Any = bindparam("word")
-_ONE = Sql(_WITH_GRANT.where(or_(volume_types.c.id == _WORD, volume_types.c.name == _WORD)))
+_ONE = Sql(_ACCESS.source.where(or_(volume_types.c.id == _WORD, volume_types.c.name == _WORD)))
+TYPE = Kind(
+    "volume_type",
+    "volume type",
+    volume_types,
+    visible=_ACCESS.usable,
+    filters={USABLE: lambda _: _ACCESS.usable},
+    source=_ACCESS.source,
+    order=NEWEST,
+    follows=True,
+    lost=no_such_type,
+)
 _USED = Sql(select(func.count().label("used")).where(volumes.c.type_id == bindparam("type_id")))
 
 
@@ -82,13 +91,14 @@ class Types:
             raise Refused("default_type_missing", text)
         return _type(found[0])
 
-    async def all(self, caller: Caller) -> list[VolumeType]:
+    async def list_(self, caller: Caller, wanted: Query) -> list[VolumeType]:
         """Return the types that the caller may see."""
 
         async def body(tx: Tx) -> list[VolumeType]:
-            return [_type(row) for row in await tx.all(_ALL, project_id=caller.project_id)]
+            found = await find(tx, TYPE, viewer_of(caller), wanted, project_id=caller.project_id)
+            return [_type(row) for row in found]
 
-        return [one for one in await self._control.read(body) if one.is_visible_to(caller)]
+        return await self._control.read(body)
 
     async def create(self, new: VolumeType) -> VolumeType:
         _check_specs(new.extra_specs)
@@ -124,30 +134,24 @@ class Types:
                 raise Refused("type_in_use", "Target volume type is still in use.")
             if found.name == self._default or await rows.fetch_all(tx, volume_default_types, type_id=found.id):
                 raise Refused("type_in_use", f"The volume type {found.name} is a default and cannot be deleted.")
-            await rows.remove(tx, volume_type_projects, type_id=found.id)
+            await _ACCESS.clear(tx, found.id)
             await rows.remove(tx, volume_types, id=found.id)
 
         await self._control.write(body)
 
     # -- extra specs ----------------------------------------------------------------------------------------------
 
-    async def add_specs(self, caller: Caller, type_id: str, specs: Mapping[str, str]) -> VolumeType:
-        """Beside those it has; not while volumes have it, since they were made by the old ones."""
-        return await self._change_specs(caller, type_id, specs, "")
-
-    async def drop_spec(self, caller: Caller, type_id: str, key: str) -> VolumeType:
-        return await self._change_specs(caller, type_id, {}, key)
-
-    async def _change_specs(self, caller: Caller, type_id: str, more: Mapping[str, str], drop: str) -> VolumeType:
+    async def edit_specs(
+        self, caller: Caller, type_id: str, edit: Callable[[dict[str, str]], dict[str, str]]
+    ) -> VolumeType:
+        """Change the extra specs; not while volumes have the type, since they were made by the old ones."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> VolumeType:
             old = await self._locked(tx, caller, type_id)
-            if drop and drop not in old.extra_specs:
-                raise no_such_spec(type_id, drop)
+            specs = edit(old.extra_specs)
             if await _used(tx, old.id):
                 raise Refused("type_in_use", "Volume Type is currently in use.")
-            specs = {**{name: value for name, value in old.extra_specs.items() if name != drop}, **more}
             _check_specs(specs)
             new = msgspec.structs.replace(old, extra_specs=specs, updated_at=now)
             await rows.change(tx, volume_types, _columns(new), id=old.id)
@@ -162,15 +166,14 @@ class Types:
             found = await self.visible(tx, caller, type_id)
             if found.is_public:
                 raise Refused("type_access_not_found", "Access list not available for public volume types.")
-            return sorted(row["project_id"] for row in await rows.fetch_all(tx, volume_type_projects, type_id=found.id))
+            return await _ACCESS.all(tx, found.id)
 
         return await self._control.read(body)
 
     async def grant(self, caller: Caller, type_id: str, project_id: str) -> None:
         async def body(tx: Tx) -> None:
             found = await self._private(tx, caller, type_id)
-            values = {"type_id": found.id, "project_id": project_id}
-            if not await rows.put(tx, volume_type_projects, unless_there=True, **values):
+            if not await _ACCESS.add(tx, found.id, project_id):
                 text = f"Volume type access for {type_id} / {project_id} combination already exists."
                 raise Refused("type_access_exists", text)
 
@@ -179,7 +182,7 @@ class Types:
     async def withdraw(self, caller: Caller, type_id: str, project_id: str) -> None:
         async def body(tx: Tx) -> None:
             found = await self._private(tx, caller, type_id)
-            if not await rows.remove(tx, volume_type_projects, type_id=found.id, project_id=project_id):
+            if not await _ACCESS.remove(tx, found.id, project_id):
                 text = f"Volume type access not found for {type_id} / {project_id} combination."
                 raise Refused("type_access_not_found", text)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller
+from kilonova.records.query import Query, count, find
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
 from kilonova.services.volume.context import VolumeContext, change_volume, snapshot_work, visible_volume
@@ -45,10 +46,12 @@ class VolumeRecords:
 
         return await self._context.control.read(body, few=True)
 
-    async def list_(self, wanted: listing.VolumeQuery, *, counted: bool = False) -> tuple[list[Volume], int]:
+    async def list_(self, viewer: str | None, wanted: Query, *, counted: bool = False) -> tuple[list[Volume], int]:
+        """Return a page, and the number on all pages if it is `counted`. `viewer`: a project; None: of all."""
+
         async def body(tx: Tx) -> tuple[list[Volume], int]:
-            found = await listing.find(tx, "volume", wanted, counted=counted)
-            return await whole_volumes(tx, found.rows), found.total
+            found = await find(tx, listing.VOLUME, viewer, wanted)
+            return await whole_volumes(tx, found), await count(tx, listing.VOLUME, viewer, wanted) if counted else 0
 
         return await self._context.control.read(body)
 

@@ -16,10 +16,10 @@ from kilonova.roles.serve import embedded
 from kilonova.services.identity.login import Login, Which
 from kilonova.settings import load
 from kilonova.store.directory import DataDirectory, read_secret
+from tests.support.creates import NEWEST, create_body, flavor_body
 
-FLAVOR = {"vcpus": 1, "memory_mb": 512, "disk_gb": 1}
 URL = "http://cloud"
-QUICK = ("DEFAULT.report_interval=0.2", "DEFAULT.service_down_time=1", "conductor.poll_seconds=0.1")
+QUICK = ("DEFAULT.report_interval=0.2", "DEFAULT.service_down_time=5", "conductor.poll_seconds=0.1")
 
 
 async def login(service: Service, user: str, password: str, project: str = "") -> str:
@@ -63,7 +63,14 @@ class Api:
         return await self.post("/operations", {"operation": operation, **params})
 
     async def create(self, name: str = "web", **params: Any) -> Any:
-        return await self.submit("create", name=name, image="cirros", **{"flavor": FLAVOR, **params})
+        """`params`: as in tests/support/creates.py."""
+        return await self.post("/operations", create_body(name, **params), **NEWEST)
+
+    async def new_flavor(self, name: str, vcpus: int, ram: int = 512, disk: int = 1) -> str:
+        """The id of a flavor of that size."""
+        answer = await self.client.post("/compute/v2.1/flavors", json=flavor_body(name, vcpus, ram, disk))
+        assert answer.status_code == 200, answer.text
+        return name
 
     async def ended(self, operation_id: str, state: str = "done") -> Any:
         async with asyncio.timeout(60):

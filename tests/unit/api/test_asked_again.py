@@ -53,6 +53,7 @@ def _other(body: dict[str, Any]) -> dict[str, Any]:
     return {"reason": "another"} if "reason" in body else {"deadline": 7.0} if "hosts" in body else {}
 
 
+@pytest.mark.slow
 def test_an_evacuation_is_asked_again_when_its_host_is_back_and_when_it_is_gone() -> None:
     async def story(api: Api) -> None:
         await api.created(host="host1")
@@ -72,6 +73,7 @@ def test_an_evacuation_is_asked_again_when_its_host_is_back_and_when_it_is_gone(
     run(story, *HOSTS)
 
 
+@pytest.mark.slow
 def test_a_drain_and_a_return_are_asked_again_when_their_host_is_down() -> None:
     async def story(api: Api) -> None:
         await api.created(host="host1")
@@ -88,6 +90,7 @@ def test_a_drain_and_a_return_are_asked_again_when_their_host_is_down() -> None:
     run(story, *HOSTS)
 
 
+@pytest.mark.slow
 def test_an_evacuation_that_runs_is_joined_also_when_its_host_is_back() -> None:
     async def story(api: Api) -> None:
         server = await api.created(host="host1")
@@ -148,7 +151,7 @@ def test_an_action_of_compute_is_asked_again_when_the_server_is_gone() -> None:
         first = [await act(*one) for one in asked[:2]]
         for _, operation in first:
             await api.ended(operation or "")
-        await down(api, "host1")
+        await api.post("/simulated/hosts/host1", {"power": "off"}, 200)
         await api.post("/hosts/host1", {"forced_down": True}, 200)
         first.append(await act(*asked[2]))
         assert [status for status, _ in first] == [202, 202, 200]

@@ -19,6 +19,8 @@ from kilonova.api.connections import Connections
 from kilonova.api.web import serve_web
 from kilonova.settings import HttpOptions
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"header_timeout": 0.3, "client_socket_timeout": 0.3}
 PATIENT = {"header_timeout": 60.0, "client_socket_timeout": 60.0}
 PATIENCE = 60.0  # of the tests; far more than any of the limits

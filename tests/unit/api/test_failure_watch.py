@@ -11,6 +11,8 @@ from kilonova.roles.wiring import make_fence
 from kilonova.settings import load
 from tests.unit.api.embedded import Api, run
 
+pytestmark = pytest.mark.slow
+
 # A machine that stands still for half of service_down_time has not listened: then a dead host is unknown for a while.
 FOUR = ("simulated.hosts=4", "DEFAULT.service_down_time=3", "DEFAULT.report_interval=0.1")
 AUTOMATIC = (*FOUR, "ha.automatic=true", "conductor.poll_seconds=0.1")

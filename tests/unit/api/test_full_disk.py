@@ -14,6 +14,7 @@ from kilonova.domain.errors import Refused
 from kilonova.roles import serve, simulated_hosts, wiring
 from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
 from kilonova.world import World
+from tests.support.creates import NEWEST, create_body
 from tests.unit.api.embedded import Api, run
 
 _make_world = wiring.make_world
@@ -101,13 +102,12 @@ def test_own_rest_writes_only_what_helps(monkeypatch: pytest.MonkeyPatch) -> Non
                 path = re.sub(r"{[a-z]+}", "x", route.path)
                 told = await api.ask(route.method, path, {})
                 assert (told.status_code == 507) == (route.path not in OPEN), (route.path, told.text)
-        flavor = {"name": "f", "vcpus": 1, "memory_mb": 1, "disk_gb": 1}
         for wish in (
-            {"operation": "create", "name": "n", "flavor": flavor, "image": "i"},
+            create_body(),
             {"operation": "migrate", "server": server},
             {"operation": "evacuate_host", "host": "host1"},
         ):
-            told = await api.ask("POST", "/operations", wish)
+            told = await api.ask("POST", "/operations", wish, **NEWEST)
             assert told.status_code == 507 and "are kept for deletes" in told.text, (wish, told.text)
         assert (await api.ask("POST", "/operations", {"operation": "delete", "server": server})).status_code == 202
 

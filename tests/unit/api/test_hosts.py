@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.support.creates import IMAGE
 from tests.unit.api.embedded import Api, run
 
 
@@ -106,7 +107,7 @@ def test_what_a_guest_writes_is_on_its_console_after_the_next_boot() -> None:
         server = await api.created(name="web", host="host1")
         path = f"/simulated/servers/{server}"
         assert (await api.ask("GET", f"{path}/console")).text == (
-            "KILONOVA-GUEST name=web boot=1 root=image:cirros volumes=\n"
+            f"KILONOVA-GUEST name=web boot=1 root=image:{IMAGE} volumes=\n"
         )
         await api.post(f"{path}/write", {"disk": "root", "text": "note"}, 200)
         for text in ("", "two words"):
@@ -118,10 +119,10 @@ def test_what_a_guest_writes_is_on_its_console_after_the_next_boot() -> None:
         moving = await api.submit("migrate", server=server)
         await api.ended(moving["operation"])
         lines = (await api.ask("GET", f"{path}/console")).text.splitlines()
-        assert lines[-1] == "KILONOVA-GUEST name=web boot=1 root=image:cirros+note volumes="
+        assert lines[-1] == f"KILONOVA-GUEST name=web boot=1 root=image:{IMAGE}+note volumes="
 
         await api.post("/simulated/hosts/host1", {"power": "off"}, 200)
-        nowhere = await api.create(flavor={"vcpus": 1000, "memory_mb": 1, "disk_gb": 0})
+        nowhere = await api.create(flavor=await api.new_flavor("huge", 1000))
         await api.ended(nowhere["operation"], "undone")
         assert (await api.refused("GET", f"/simulated/servers/{nowhere['server']}/console"))[:2] == (409, "not_running")
 
@@ -145,6 +146,7 @@ def test_power_comes_back_with_an_agent_of_its_own() -> None:
     run(story, "simulated.hosts=1")
 
 
+@pytest.mark.slow
 def test_a_crashing_agent_is_started_again_and_completes_its_work() -> None:
     async def story(api: Api) -> None:
         for verb in ("ensure_disk", "ensure_defined", "ensure_power"):
@@ -154,6 +156,7 @@ def test_a_crashing_agent_is_started_again_and_completes_its_work() -> None:
     run(story, "simulated.hosts=1")
 
 
+@pytest.mark.slow
 def test_a_silent_host_stays_down_while_nobody_is_left_to_be_heard() -> None:
     """It was called unknown every other half second: the observer wrote less often than the judge looked."""
 

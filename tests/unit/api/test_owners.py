@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import httpx
+import pytest
 
 from kilonova.domain.cause import Cause
 from kilonova.engine.accept import Ask
@@ -120,6 +121,7 @@ def test_other_projects_find_nothing() -> None:
     run(story, hosts=1)
 
 
+@pytest.mark.slow
 def test_owners_cancel_what_their_project_asked_for_and_read_what_it_waits_for() -> None:
     async def story(cloud: Cloud) -> None:
         server = await made(cloud)
@@ -176,6 +178,7 @@ def test_what_was_created_and_deleted_is_still_its_owners_to_read() -> None:
     run(story, hosts=1)
 
 
+@pytest.mark.slow
 def test_owners_read_what_a_new_server_waits_for() -> None:
     async def story(cloud: Cloud) -> None:
         await cut(cloud, "host1", "cut")

@@ -28,6 +28,7 @@ def test_a_host_is_disabled_and_enabled(run: CommandLine) -> None:
     run.cloud.until(lambda: run("host", "show", "host4", "-f", "json").json["state"] == "up", "host4 is up")
 
 
+@pytest.mark.slow
 def test_a_dead_host_is_evacuated_and_what_is_wrong_is_told_by_the_doctor(run: CommandLine) -> None:
     server = run.create("survivor", host="host4")
     count = len(run("server", "list", "--host", "host4").lines) - 1  # other tests left some

@@ -11,15 +11,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from kilonova.cli.main import run_command
 from kilonova.cli.rest import OURS
+from kilonova.schema.tables.cell import servers
+from kilonova.store import rows
 from kilonova.store.clouds import write_clouds
-from tests.support.command_line import FLAVOR, CommandLine, Ended
+from kilonova.world import Tx
+from tests.support.command_line import CommandLine, Ended
+from tests.support.embedded import Embedded
 
 NASTY = "ti\x1b]0;owned\x07\x1b[2J\x9b31m\u202eeltit\r\n\u2028row"
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -42,17 +45,27 @@ HOST_ON, REASON = {"disabled": False}, {"disabled": True, "reason": NASTY}
 
 
 @pytest.fixture(scope="module")
-def server(embedded: Any) -> Iterator[str]:
+def server(embedded: Embedded) -> Iterator[str]:
     """One that runs, one that found no host, and words of administrators: all with the same hostile text."""
     run = CommandLine(embedded)
-    run.create(NASTY, host="host1")
-    unplaced = run.create(NASTY + "2", host="nowhere")
-    run.ask("POST", "/ha", {"action": "disarm", "seconds": 600, "reason": NASTY})
+    embedded.wait(rename(embedded, "cell1", run.create("plain", host="host1"), NASTY))
     run.ask("POST", "/hosts/host1", REASON)
+    unplaced = run.create("plain", host="host1")
+    embedded.wait(rename(embedded, "cell0", unplaced, NASTY + "2"))
+    run.ask("POST", "/ha", {"action": "disarm", "seconds": 600, "reason": NASTY})
     yield NASTY
     run.ask("POST", "/hosts/host1", HOST_ON)
     run.ask("POST", "/ha", {"action": "arm"})
     run.ended(run.ask("POST", "/operations", {"operation": "delete", "server": unplaced})["operation"])
+
+
+async def rename(cloud: Embedded, cell: str, server: str, name: str) -> None:
+    """Give a server a name that the API would refuse; one from elsewhere may have it."""
+
+    async def body(tx: Tx) -> None:
+        assert await rows.change(tx, servers, {"name": name}, id=server) == 1
+
+    await cloud.service.engine.world.db.cell(cell).write(body)
 
 
 def typed(run: CommandLine, command: str, name: str, *more: str) -> Ended:
@@ -82,9 +95,7 @@ def test_errors_do_not_steer_the_terminal_either(run: CommandLine) -> None:
 
 
 def test_several_operations_are_followed_in_every_form(run: CommandLine) -> None:
-    made = [
-        run.ask("POST", "/operations", {"operation": "create", "name": f"both-{n}", "flavor": FLAVOR}) for n in (1, 2)
-    ]
+    made = [run.submit_create(f"both-{n}") for n in (1, 2)]
     ids = [one["operation"] for one in made]
     found = {form: run("op", "watch", *ids, "-f", form) for form in ("json", "yaml", "csv")}
     assert {done.code for done in found.values()} == {0}

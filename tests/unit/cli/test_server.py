@@ -84,7 +84,7 @@ def test_a_move_is_followed_until_it_ends_and_confirmed_or_reverted(run: Command
     operation = accepted.out.split()[-1]
     watched = run("op", "watch", operation)
     assert watched.code == 0 and "revert_resize of server" in watched.lines[-1]
-    resized = run("server", "resize", "one", "--flavor", "m1.tiny", "--wait", "-f", "json")
+    resized = run("server", "resize", "one", "--flavor", "m1.small", "--wait", "-f", "json")
     assert resized.code == 0 and resized.json["state"] == "done", resized.err
     assert "finish_resize" in resized.err, "progress does not mix with the answer"
     confirmed = run("server", "confirm", "one", "--wait")

@@ -87,6 +87,7 @@ def test_an_image_is_fetched_once_for_all_who_need_it(bases: Path) -> None:
     assert made.path(IMAGE).read_bytes() == BYTES
 
 
+@pytest.mark.slow
 def test_a_cut_answer_is_gone_on_with(bases: Path) -> None:
     service = Service(120_000, ConnectionResetError("cut"), 50_000)
     assert ensure(bases, service) == BYTES

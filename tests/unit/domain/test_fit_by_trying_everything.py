@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ def wishes(draw: st.DrawFn) -> HardwareRequest:
     return HardwareRequest(cells=tuple(cells), rules=rules, emulator_threads=emulator, devices=wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(host_cells(), devices(), st.lists(wishes(), min_size=1, max_size=4))
 def test_it_fits_where_trying_everything_finds_a_place(

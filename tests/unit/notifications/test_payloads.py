@@ -38,7 +38,7 @@ DETAILS = Details(
 )
 
 
-def row(**columns):
+def server(**columns):
     params = {
         "project_id": "p",
         "user_id": "u",
@@ -52,9 +52,11 @@ def row(**columns):
     address = VifAddress(address="192.0.2.3", version=4, subnet_id="s")
     vif = Vif(port_id="ce531f90-199f-48c0", network_id="n", network_name="private", mac="fa:16:3e:4c:2c:30")
     volume = ServerVolume(id="1", volume_id="v", device="/dev/vdb", is_root=True)
-    made |= {"network_info": to_json([msgspec.structs.replace(vif, addresses=[address])])}
-    made |= {"volume_info": to_json([volume]), "host": "host1", "power_state": 1}
-    return {**made, **columns}
+    documents = {
+        "network_info": to_json([msgspec.structs.replace(vif, addresses=[address])]),
+        "volume_info": to_json([volume]),
+    }
+    return made.changed({**documents, "host": "host1", "power_state": 1, **columns})
 
 
 def test_every_event_of_the_registry_is_published_and_every_published_one_is_sent():
@@ -80,10 +82,10 @@ def test_versions():
 
 def test_servers():
     inner = {"FlavorPayload", "IpPayload", "BlockDevicePayload"}
-    assert check_objects(instance_payload(row(), CAUSE, "delete", None)) == {"InstanceActionPayload", *inner}
-    rebuilt = instance_payload(row(), CAUSE, "rebuild", PROBLEM)
+    assert check_objects(instance_payload(server(), CAUSE, "delete", None)) == {"InstanceActionPayload", *inner}
+    rebuilt = instance_payload(server(), CAUSE, "rebuild", PROBLEM)
     assert check_objects(rebuilt) == {"InstanceActionRebuildPayload", "ExceptionPayload", *inner}
-    created = instance_payload(row(), CAUSE, "create", None)
+    created = instance_payload(server(), CAUSE, "create", None)
     assert check_objects(created) == {"InstanceCreatePayload", "KeypairPayload", *inner}
     data = created["nova_object.data"]
     assert (data["created_at"], data["power_state"], data["locked"]) == ("2012-10-29T13:42:11Z", "running", False)
@@ -92,14 +94,14 @@ def test_servers():
 
 
 def test_a_deleted_server_has_no_addresses_and_no_devices():
-    gone = row(deleted=1, terminated_at=1351518131.0, vm_state="deleted")
+    gone = server(deleted=1, terminated_at=1351518131.0, vm_state="deleted")
     data = instance_payload(gone, CAUSE, "delete", None)["nova_object.data"]
     assert (data["ip_addresses"], data["block_devices"]) == ([], [])
     assert data["deleted_at"] == data["terminated_at"] == "2012-10-29T13:42:11Z"
 
 
 def test_tasks_and_services():
-    task = compute_task_payload(row(), PROBLEM)
+    task = compute_task_payload(server(), PROBLEM)
     images = {"ImageMetaPayload", "ImageMetaPropsPayload"}
     assert check_objects(task) == {
         "ComputeTaskPayload",
@@ -117,11 +119,11 @@ def test_tasks_and_services():
 
 def test_nothing_that_is_sealed_is_in_them():
     for name in ("create", "rebuild", "delete"):
-        assert "SEALED" not in json.dumps(instance_payload(row(), CAUSE, name, PROBLEM))
-    assert "SEALED" not in json.dumps(compute_task_payload(row(), PROBLEM))
+        assert "SEALED" not in json.dumps(instance_payload(server(), CAUSE, name, PROBLEM))
+    assert "SEALED" not in json.dumps(compute_task_payload(server(), PROBLEM))
 
 
 def test_a_periodic_task_has_no_initiator():
     nobody = Cause(user_id="", project_id="", through="periodic", request_id="req-1")
-    data = instance_payload(row(), nobody, "delete", None)["nova_object.data"]
+    data = instance_payload(server(), nobody, "delete", None)["nova_object.data"]
     assert (data["request_id"], data["action_initiator_user"], data["action_initiator_project"]) == (None, None, None)

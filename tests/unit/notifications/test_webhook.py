@@ -219,6 +219,7 @@ def test_a_bus_that_is_away_has_not_accepted_it() -> None:
     assert bus.told == []
 
 
+@pytest.mark.slow
 def test_a_whole_cloud_tells_a_receiver_that_hangs_and_fails_first(tmp_path) -> None:
     """Operations do not wait for it, and all arrive in order, signed."""
     (tmp_path / "secret").write_text("key")

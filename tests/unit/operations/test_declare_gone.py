@@ -18,8 +18,8 @@ from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.world import Tx
+from tests.unit.hosts.test_forget_host import copy_of_a_busy_server, engine_of, left, moving, step_there
 from tests.unit.operations.cloud_rows import add_host, add_row, add_server
-from tests.unit.operations.test_forget_host import copy_of_a_busy_server, engine_of, left, moving, step_there
 
 Run = Callable[[Any], None]
 CAUSE = Cause(user_id="admin", project_id="p", through="test", request_id="r")

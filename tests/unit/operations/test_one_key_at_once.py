@@ -18,8 +18,8 @@ from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.schema.tables.journal import operations
 from kilonova.store.statements import Sql
+from tests.unit.hosts.test_forget_host import engine_of
 from tests.unit.operations.cloud_rows import add_host, add_mapping, add_server
-from tests.unit.operations.test_forget_host import engine_of
 
 Run = Callable[[Any], None]
 CAUSE = Cause(user_id="bob", project_id="lab", request_id="req-1", through="api")

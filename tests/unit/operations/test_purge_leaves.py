@@ -32,6 +32,8 @@ from tests.support.people import administrator
 from tests.unit.operations.test_retention import DAYS, age, cloud, make, run_purge, stores_of
 from tests.unit.operations.test_user_data import delete_all
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["cloud"]  # the fixture
 
 Held = tuple[str, Store, Table, dict[str, Any]]

@@ -26,6 +26,8 @@ from tests.support.stage import databases
 from tests.unit.operations.test_burial import HUGE, shown
 from tests.unit.operations.test_user_data import SERVERS, VERSION, ask, delete_all, is_quiet
 
+pytestmark = pytest.mark.slow
+
 DAYS = 86400.0
 AGED = {
     name: Sql(update(table).values({one: table.c[one] - bindparam("seconds") for one in columns}))

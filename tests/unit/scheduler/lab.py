@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from kilonova.settings import Settings
 from kilonova.store import rows
 from kilonova.store.open import OpenStores, open_stores
 from kilonova.world import Tx
+from tests.support.schemas import empty_schema
 from tests.unit.scheduler.worlds import FLAVOR, asked
 
 SMALL = asked(flavor=FLAVOR.__class__(name="s", vcpus=1, memory_mb=128, disk_gb=1))
@@ -62,15 +62,14 @@ class Lab:
 Story = Callable[[Lab], Awaitable[None]]
 Run = Callable[..., None]
 NAMES = ("control", "placement", "cell0", "cell1")
-NUMBERS = itertools.count()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in NAMES}
     if request.param == "postgres":
-        base = request.getfixturevalue("fast_postgres").create_database(f"scheduler_{next(NUMBERS)}")
-        urls = {name: f"{base}?schema={name}" for name in NAMES}
+        base = request.getfixturevalue("control_database")
+        urls = {name: empty_schema(base, name) for name in NAMES}
 
     async def whole(story: Story, settings: Settings) -> None:
         stores = await open_stores(urls, clock=SystemClock(), upgrading=True)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +106,7 @@ def one_by_one(
     return found
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(names, some_host, min_size=1),
     some_requests,

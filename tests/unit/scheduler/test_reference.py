@@ -88,6 +88,7 @@ members = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(some_hosts, some_request, some_aggregates, members, st.integers(1, 4), st.integers(0, 3), st.integers(0, 9))
 def test_agrees_with_the_plain_one(
     hosts: dict[str, Host],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.api.compute.schemas.types import HOST_NAME, NAME, UNPRINTABLE, UUID, Schema, closed, wrapped
 from kilonova.api.forms import Forms
 
@@ -19,5 +17,5 @@ UPDATE = Forms(wrapped("aggregate", closed({"name": NAME, "availability_zone": Z
 ADD_HOST = Forms(wrapped("add_host", closed({"host": HOST_NAME}, "host")))
 REMOVE_HOST = Forms(wrapped("remove_host", closed({"host": HOST_NAME}, "host")))
 SET_METADATA = Forms(wrapped("set_metadata", closed({"metadata": METADATA}, "metadata")))
-_IMAGES: dict[str, Any] = {"type": "array", "minItems": 1, "items": closed({"id": UUID}, "id")}
+_IMAGES: Schema = {"type": "array", "minItems": 1, "items": closed({"id": UUID}, "id")}
 CACHE = Forms(closed({"cache": _IMAGES}, "cache"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.api.compute.schemas.queries import PAGE, query
 from kilonova.api.compute.schemas.types import (
     BOOLEAN,
@@ -31,12 +29,13 @@ SIZE: Schema = {
     "minimum": 0,
     "maximum": MAX_INT,
 }
+LARGEST_RATIO = 3.40282e38
 RATIO: Schema = {
     "type": ["number", "string"],
     "pattern": r"^[0-9]+(\.[0-9]+)?$",
     "maxLength": 255,
     "exclusiveMinimum": 0,
-    "maximum": 3.40282e38,
+    "maximum": LARGEST_RATIO,
 }
 DESCRIPTION: Schema = {
     "type": ["string", "null"],
@@ -46,7 +45,7 @@ DESCRIPTION: Schema = {
 
 
 def _create(version: Version) -> Schema:
-    properties: dict[str, Any] = {
+    properties: Schema = {
         "name": NAME,
         "id": ID,
         "ram": SIZE | {"minimum": 1},
@@ -87,7 +86,7 @@ SORT_KEYS = {  # the API's words for our columns; nothing is ever disabled or we
 
 def _list(version: Version) -> Schema:
     keys = [key for key in SORT_KEYS if key != "rxtx_factor" or version < (2, 102)]
-    properties: dict[str, Any] = {
+    properties: Schema = {
         **PAGE,
         "is_public": texts(),
         "minRam": texts(),

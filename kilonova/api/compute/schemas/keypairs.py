@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.api.compute.schemas.queries import PAGE, query
 from kilonova.api.compute.schemas.types import Schema, closed, texts, wrapped
 from kilonova.api.forms import Forms
@@ -18,7 +16,7 @@ def _name(version: Version) -> Schema:
 
 
 def _create(version: Version) -> Schema:
-    properties: dict[str, Any] = {"name": _name(version), "public_key": {"type": "string"}}
+    properties: Schema = {"name": _name(version), "public_key": {"type": "string"}}
     if version >= (2, 2):
         properties["type"] = {"type": "string", "enum": ["ssh", "x509"]}
     if version >= (2, 10):

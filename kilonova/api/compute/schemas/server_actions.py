@@ -9,14 +9,20 @@ from kilonova.api.compute.schemas.types import (
     HOST_NAME,
     METADATA,
     NAME,
+    Schema,
     closed,
     nothing,
     wrapped,
 )
 from kilonova.api.forms import Forms
 
-REBOOT_TYPE = {"type": "string", "enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}
-LENGTH = {"type": ["integer", "string", "null"], "pattern": "^-1$|^[0-9]{1,9}$", "minimum": -1, "maximum": 10**9}
+REBOOT_TYPE: Schema = {"type": "string", "enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}
+LENGTH: Schema = {
+    "type": ["integer", "string", "null"],
+    "pattern": "^-1$|^[0-9]{1,9}$",
+    "minimum": -1,
+    "maximum": 10**9,
+}
 
 START = Forms(nothing("os-start"))
 STOP = Forms(nothing("os-stop"))
@@ -43,7 +49,7 @@ FORCE_COMPLETE = Forms(wrapped("force_complete", {"type": "null"}))
 
 RESIZE = Forms(wrapped("resize", closed({"flavorRef": FLAVOR_REF, "OS-DCF:diskConfig": DISK_CONFIG}, "flavorRef")))
 
-_TARGET = {"host": HOST_NAME, "adminPass": {"type": "string"}}
+_TARGET: Schema = {"host": HOST_NAME, "adminPass": {"type": "string"}}
 EVACUATE = Forms(
     {
         (2, 1): wrapped("evacuate", closed({**_TARGET, "onSharedStorage": BOOLEAN}, "onSharedStorage")),

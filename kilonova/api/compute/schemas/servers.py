@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.api.compute.patterns import is_pattern
 from kilonova.api.compute.schemas.server_devices import LEGACY_DEVICE, device
 from kilonova.api.compute.schemas.types import (
@@ -75,7 +73,7 @@ PERSONALITY: Schema = {
 
 
 def _port(version: Version) -> Schema:
-    properties: dict[str, Any] = {
+    properties: Schema = {
         "fixed_ip": FIXED_IP,
         "port": {"oneOf": [UUID, {"type": "null"}]},
         "uuid": UUID if version >= (2, 37) else {"type": "string"},
@@ -91,7 +89,7 @@ def _networks(version: Version) -> Schema:
 
 
 def _create(version: Version) -> Schema:
-    properties: dict[str, Any] = {
+    properties: Schema = {
         "name": NAME,
         "imageRef": {"oneOf": [UUID, {"type": "string", "maxLength": 0}]},
         "flavorRef": FLAVOR_REF,
@@ -112,7 +110,7 @@ def _create(version: Version) -> Schema:
         "security_groups": {"type": "array", "items": closed({"name": NAME})},
         "user_data": USER_DATA,
     }
-    later: dict[Version, dict[str, Any]] = {
+    later: dict[Version, Schema] = {
         (2, 19): {"description": DESCRIPTION},
         (2, 52): {"tags": TAGS},
         (2, 63): {"trusted_image_certificates": CERTIFICATES},
@@ -135,7 +133,7 @@ CREATE = Forms({version: _create(version) for version in _CREATE_CHANGES})
 
 
 def _update(version: Version) -> Schema:
-    properties: dict[str, Any] = {
+    properties: Schema = {
         "name": NAME,
         "OS-DCF:diskConfig": DISK_CONFIG,
         "accessIPv4": {"oneOf": [IPV4, {"type": "null"}]},
@@ -154,7 +152,7 @@ UPDATE = Forms({version: _update(version) for version in [(2, 1), (2, 19), (2, 9
 
 
 def _rebuild(version: Version) -> Schema:
-    properties: dict[str, Any] = {
+    properties: Schema = {
         "imageRef": UUID,
         "name": NAME,
         "adminPass": {"type": "string"},
@@ -164,7 +162,7 @@ def _rebuild(version: Version) -> Schema:
         "accessIPv4": IPV4,
         "accessIPv6": IPV6,
     }
-    later: dict[Version, dict[str, Any]] = {
+    later: dict[Version, Schema] = {
         (2, 19): {"description": DESCRIPTION},
         (2, 54): {"key_name": {"type": ["string", "null"], "minLength": 1, "maxLength": 255}},
         (2, 57): {"user_data": {**USER_DATA, "type": ["string", "null"]}},
@@ -208,7 +206,7 @@ class ServerQueryForms(Forms):
 def _list(version: Version) -> Schema:
     keys = [*SORT_KEYS, "locked"] if version >= (2, 73) else SORT_KEYS
     patterns = [*PATTERNS, *TAG_PATTERNS] if version >= (2, 26) else PATTERNS
-    properties: dict[str, Any] = {name: texts() for name in FILTERS}
+    properties: Schema = {name: texts() for name in FILTERS}
     properties |= {name: texts({"type": "string", "format": "regex"}) for name in patterns}
     properties |= {
         "limit": texts(NON_NEGATIVE),

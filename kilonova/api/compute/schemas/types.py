@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from kilonova.domain.json import Json, JsonObject
 
-Schema = dict[str, Any]
+Schema = dict[str, Json]
 
 MAX_INT = 0x7FFFFFFF
 UUID: Schema = {"type": "string", "pattern": "^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"}
@@ -65,7 +65,7 @@ FLAVOR_REF: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength"
 DISK_CONFIG: Schema = {"type": "string", "enum": ["AUTO", "MANUAL"]}
 
 
-def closed(properties: Schema, *required: str) -> Schema:
+def closed(properties: JsonObject, *required: str) -> Schema:
     """An object that has these keys and no others."""
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.unit.api.compute.cloud import LATEST, Cloud, run
 
 AGGREGATES = "/os-aggregates"
@@ -56,6 +58,7 @@ async def of_provider(cloud: Cloud, provider: str, what: str) -> Any:
     return answer.json()[what]
 
 
+@pytest.mark.slow
 def test_a_zone_is_made_by_an_aggregate_and_its_hosts() -> None:
     async def story(cloud: Cloud) -> None:
         assert await zones(cloud) == {"nova": None}

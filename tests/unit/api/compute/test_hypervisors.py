@@ -14,7 +14,6 @@ NUMBERS = {
     *("free_disk_gb", "disk_available_least", "current_workload", "running_vms"),
 }
 DETAIL = BRIEF | {"hypervisor_type", "hypervisor_version", "host_ip", "service"}
-FLAVOR = {"vcpus": 2, "memory_mb": 512, "disk_gb": 3}
 
 
 async def listed(cloud: Cloud, more: str = "", *, at: str = "2.1") -> list[dict[str, Any]]:
@@ -28,7 +27,8 @@ def names(found: list[dict[str, Any]]) -> list[str]:
 
 async def make_server(cloud: Cloud, host: str) -> str:
     cloud.api.client.headers["X-Auth-Token"] = "admin"
-    return str(await cloud.api.created(flavor=FLAVOR, host=host))
+    flavor = await cloud.api.new_flavor(f"f-{host}", 2, disk=3)
+    return str(await cloud.api.created(flavor=flavor, host=host))
 
 
 def test_each_version_shows_its_fields_and_no_others() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from kilonova.policy.enforcer import Policy
 from tests.unit.api.compute.cloud import Cloud, run
@@ -129,6 +130,7 @@ def test_delete_while_the_source_is_down() -> None:
     run(story, hosts=2)
 
 
+@pytest.mark.slow
 def test_a_forgotten_move_is_confirmed_and_not_while_its_host_is_down() -> None:
     """Z10"""
 
@@ -166,6 +168,7 @@ def test_the_destination_dies_before_it_is_confirmed() -> None:
     run(story, hosts=2)
 
 
+@pytest.mark.slow
 def test_the_destination_is_cut_off_after_it_was_powered_on() -> None:
     """Z16"""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.creates import NEWEST, create_body
 from tests.unit.api.compute.cloud import LATEST, Cloud, run
 
 BASIC = {"cores", "instances", "key_pairs", "metadata_items", "ram", "server_group_members", "server_groups"}
@@ -178,7 +179,7 @@ def test_servers_are_counted_and_refused() -> None:
     async def story(cloud: Cloud) -> None:
         api, admins = cloud.api, cloud.projects["mine"]
         api.client.headers["X-Auth-Token"] = "admin"
-        flavor = {"vcpus": 2, "memory_mb": 512, "disk_gb": 1}
+        flavor = await api.new_flavor("two", 2)
         for _ in range(2):
             await api.created(flavor=flavor)
         detail = await shown(cloud, "/detail", who="admin")
@@ -187,9 +188,7 @@ def test_servers_are_counted_and_refused() -> None:
         assert (absolute["totalInstancesUsed"], absolute["totalCoresUsed"], absolute["totalRAMUsed"]) == (2, 4, 1024)
         said = await cloud.refuses("admin", "PUT", f"/os-quota-sets/{admins}", {"quota_set": {"cores": 3}})
         assert said == "Quota limit 3 for cores must be greater than or equal to already used and reserved 4."
-        answer = await api.ask(
-            "POST", "/operations", {"operation": "create", "name": "x", "flavor": flavor, "image": "i"}
-        )
+        answer = await api.ask("POST", "/operations", create_body(flavor=flavor), **NEWEST)
         assert answer.status_code == 403 and "cores: requested 2, used 4 of 5" in answer.text
         await set_(cloud, {"cores": 6})
         await api.created(flavor=flavor)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.unit.api.compute.cloud import LATEST, Cloud, run
 
 SERVICES = "/os-services"
@@ -159,6 +161,7 @@ def test_a_host_that_owes_something_is_not_declared_up() -> None:
     run(story, hosts=2)
 
 
+@pytest.mark.slow
 def test_a_host_is_deleted_when_it_is_empty_and_silent() -> None:
     async def story(cloud: Cloud) -> None:
         api = cloud.api

@@ -15,6 +15,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.program import Cloud, Http, until
 
+pytestmark = pytest.mark.slow
+
 NEW = {"OpenStack-API-Version": "compute 2.37"}
 TOKEN_SECONDS = 20
 OPTIONS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.schemas import empty_schema
 from tests.unit.api.image import asking
 
-NUMBERS = itertools.count()
 Run = Callable[..., None]
 
 
@@ -31,5 +30,5 @@ def image_database(fast_postgres: Any) -> str:
 def run_on_each(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     url = ""
     if request.param == "postgres":
-        url = f"{request.getfixturevalue('image_database')}?schema=s{next(NUMBERS)}"
+        url = empty_schema(request.getfixturevalue("image_database"), "images")
     return partial(asking.run, folder=tmp_path, url=url)

@@ -20,6 +20,7 @@ from tests.unit.api.placement.asked import Asked, run
 ONE = "/allocation_candidates?resources=VCPU:2"
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from([10, 12, 17, 27, 29, 34, 39]))
 def test_the_text_is_what_was_found(chance: random.Random, version: int) -> None:

@@ -28,6 +28,8 @@ from kilonova.settings import HttpOptions
 from tests.support.flushing import Flushes
 from tests.unit.compute.transfer.cutter import Cutter
 
+pytestmark = pytest.mark.slow
+
 MIB = 1024**2
 TOKEN, SERVER, COPY = "the token of a move", "5e7e0000-0000-4000-8000-00000000000a", 7
 MOST = {"disk": 64 * MIB, "base": 64 * MIB, "ephemeral0": MIB}

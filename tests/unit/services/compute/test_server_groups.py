@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
+from kilonova.records.query import Query
 from kilonova.services.compute.server_groups import (
-    ALL_PROJECTS,
     ServerGroups,
     check_room,
     group_named,
@@ -86,9 +86,9 @@ def test_lists_are_of_one_project_or_of_all(control: Run) -> None:
         groups = made(store)
         for project in ("lab", "office", "lab"):
             await new(groups, project)
-        assert [one.id for one in await groups.list("lab", limit=9)] == ["group-1", "group-3"]
-        assert [one.id for one in await groups.list("lab", limit=1, offset=1)] == ["group-3"]
-        assert len(await groups.list(ALL_PROJECTS, limit=9)) == 3
+        assert [one.id for one in await groups.list("lab", Query(limit=9))] == ["group-1", "group-3"]
+        assert [one.id for one in await groups.list("lab", Query(limit=1, offset=1))] == ["group-3"]
+        assert len(await groups.list(None)) == 3
 
     control(story)
 
@@ -118,7 +118,7 @@ def test_many_at_once_get_no_more_than_the_limit(control: Run, most: tuple[int, 
         groups = made(store)
         told = await asyncio.gather(*(new(groups, most=most) for _ in range(20)), return_exceptions=True)
         assert [error.code for error in told if isinstance(error, Refused)] == ["quota_exceeded"] * 15
-        assert len(await groups.list("lab", limit=50)) == 5
+        assert len(await groups.list("lab")) == 5
 
     control(story)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.support.schemas import empty_schema
 from tests.unit.services.identity.home import Story, at_home
-
-NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +24,7 @@ def anywhere(request: pytest.FixtureRequest) -> Callable[..., None]:
     def run(story: Story, **options: Any) -> None:
         url = ""
         if request.param == "postgres":
-            url = f"{request.getfixturevalue('identity_database')}?schema=i{next(NUMBERS)}"
+            url = empty_schema(request.getfixturevalue("identity_database"), "identity")
         at_home(story, url, **options)
 
     return run

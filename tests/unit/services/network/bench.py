@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
-from kilonova.services.network.kinds import Thing
+from kilonova.records.kinds import Thing
 from kilonova.services.network.service import Networks
 from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.store.postgres import PostgresStore
@@ -23,7 +22,6 @@ from tests.support.mappings import map_servers
 
 PROJECT, OTHER = "project-a", "project-b"
 ADMINS = "project-admins"
-NUMBERS = itertools.count()
 Story = Callable[["Bench"], Awaitable[None]]
 
 

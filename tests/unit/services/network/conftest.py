@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.services.network.bench import NUMBERS, Kind
+from tests.support.schemas import empty_schema
+from tests.unit.services.network.bench import Kind
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +29,7 @@ def sqlite_kind(tmp_path: Path) -> Kind:
 
 @pytest.fixture
 def postgres_kind(network_database: str) -> Kind:
-    return Kind(f"{network_database}?schema=n{next(NUMBERS)}")
+    return Kind(empty_schema(network_database, "network"))
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.host_network import FloatingAddress, NetworkDocument, pack, unpack, version_of, with_members
 from kilonova.domain.network import WantedPort
@@ -88,6 +90,7 @@ def test_the_last_declared_node_has_the_routers(both: Kind) -> None:
     both.run(story)
 
 
+@pytest.mark.slow
 def test_hosts_are_woken_that_know_what_has_changed(both: Kind) -> None:
     async def story(bench: Bench) -> None:
         bus, woken = MemoryBus(MemoryHub(), "test"), list[str]()

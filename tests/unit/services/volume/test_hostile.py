@@ -104,6 +104,7 @@ def test_an_enemy_is_refused_when_it_is_uploaded(control: Control, tmp_path: Pat
     control(story)
 
 
+@pytest.mark.slow
 def test_conversions_run_elsewhere_and_end_when_the_service_does(control: Control, tmp_path: Path) -> None:
     """Four at work leave this process its time: a request costs what it costs on an idle cloud."""
 

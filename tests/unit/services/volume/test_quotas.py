@@ -85,7 +85,7 @@ def test_types_are_for_all_or_for_some(control: Control, tmp_path: Path) -> None
             await types.set_default(ADMIN, PROJECT, "gold")
             assert (await here.new()).type_id == made.id
             assert await refusal(types.delete(ADMIN, made.id)) == "type_in_use"
-            assert await refusal(types.add_specs(ADMIN, made.id, {"a": "b"})) == "type_in_use"
+            assert await refusal(types.edit_specs(ADMIN, made.id, lambda old: {"a": "b"})) == "type_in_use"
             await types.drop_default(PROJECT)
             assert (await here.new()).type_name == "__DEFAULT__"
             renamed = await types.update(ADMIN, made.id, {"name": "silver"})

@@ -1,4 +1,4 @@
-"""/plans of create: what a POST /servers would do, told in its own words, with nothing changed."""
+"""A create through our own REST: its dry run (/plans) changes nothing, and both are refused as POST /servers is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.embedded import Embedded
 from tests.support.people import Person, administrator, new_person
 
-PLANS, SERVERS = "/kilonova/v1/plans", "/compute/v2.1/servers"
+PLANS, OPERATIONS, SERVERS = "/kilonova/v1/plans", "/kilonova/v1/operations", "/compute/v2.1/servers"
 LATEST = {"openstack-api-version": "compute 2.104"}
 MISSING = "11111111-2222-4333-8444-555555555555"
 GIB = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}
@@ -46,7 +46,7 @@ class Place:
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
     options = ("simulated.hosts=3", "quota.instances=5", "quota.server_group_members=2")
-    with tempfile.TemporaryDirectory(prefix="kilonova-plan-") as path, Embedded(Path(path) / "var", *options) as cloud:
+    with tempfile.TemporaryDirectory(prefix="kilonova-plan-") as path, Embedded(_data(path), *options) as cloud:
         admin = administrator(cloud)
         member = new_person(admin, "ann", "first", "member")
         yield Place(
@@ -58,6 +58,14 @@ def place() -> Iterator[Place]:
             group=_group(member),
             volume=_volume(member),
         )
+
+
+def _data(path: str) -> Path:
+    """A data directory whose policy lets members ask for operations: one person can use all three ways."""
+    data = Path(path) / "var"
+    data.mkdir(mode=0o700)
+    (data / "policy.yaml").write_text('"kilonova:operations": "rule:project_member_or_admin"\n')
+    return data
 
 
 def _network(admin: Person) -> str:
@@ -161,13 +169,18 @@ REFUSED: dict[str, dict[str, Any]] = {
     "quota": {"min_count": 6},
     "security group": {"security_groups": [{"name": "none"}]},
     "user data": {"user_data": "*"},
+    "tags": {"tags": ["a/b"]},
+    "host name of several": {"hostname": "web", "min_count": 2},
+    "certificates": {"trusted_image_certificates": ["x"], "imageRef": MISSING},
+    "devices": {"block_device_mapping_v2": [{"boot_index": 0, "uuid": "IMAGE", "source_type": "image"}]},
+    "size": {"user_data": "x" * 120_000},
     "metadata": {"metadata": {str(n): "x" for n in range(129)}},
     "volume": {"block_device_mapping_v2": [{"boot_index": 0, "uuid": MISSING, "source_type": "volume"}]},
 }
 
 
 @pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_as_the_request_would_be(place: Place, change: dict[str, Any]) -> None:
+def test_a_create_and_its_dry_run_are_refused_as_by_compute(place: Place, change: dict[str, Any]) -> None:
     _refused_alike(place, place.body(**change))
 
 
@@ -187,9 +200,11 @@ def _refused_alike(place: Place, body: dict[str, Any], version: dict[str, str] =
     before = place.cloud.records()
     real = place.member.ask("POST", SERVERS, body, version)
     dry = place.member.ask("POST", PLANS, {"operation": "create", **body}, version)
+    own = place.member.ask("POST", OPERATIONS, {"operation": "create", **body}, version)
     (fault,) = real.json.values()
-    assert real.status in (400, 403, 404, 409), real.text
-    assert (dry.status, dry.json["error"]["message"]) == (real.status, fault["message"])
+    assert real.status in (400, 403, 404, 409, 413), real.text
+    for answer in (dry, own):
+        assert (answer.status, answer.json["error"]["message"]) == (real.status, fault["message"])
     assert place.cloud.records() == before
 
 
@@ -197,13 +212,27 @@ def test_the_microversion_is_that_of_the_request(place: Place) -> None:
     files = [{"path": "/etc/motd", "contents": base64.b64encode(b"hello").decode()}]
     asked = {"operation": "create", **place.body(personality=files)}
     assert place.member.ask("POST", PLANS, asked, {"openstack-api-version": "compute 2.56"}).status == 200
-    assert place.member.ask("POST", PLANS, asked, {"openstack-api-version": "compute 2.57"}).status == 400
-    assert place.member.ask("POST", PLANS, asked, {"openstack-api-version": "compute 9.9"}).status == 406
+    for path in (PLANS, OPERATIONS):
+        assert place.member.ask("POST", path, asked, {"openstack-api-version": "compute 2.57"}).status == 400
+        assert place.member.ask("POST", path, asked, {"openstack-api-version": "compute 9.9"}).status == 406
 
 
-def test_who_may_not_create_may_not_plan_it_either(place: Place) -> None:
+def test_several_servers_are_created_with_all_that_a_body_can_say(place: Place) -> None:
+    body = {"operation": "create", **place.body(min_count=2, metadata={"a": "b"}, adminPass="sesame")}
+    made = place.member.done("POST", OPERATIONS, body, LATEST)
+    assert (len(made["servers"]), made["server"], made["adminPass"]) == (2, made["servers"][0], "sesame")
+    for number, server in enumerate(made["servers"], 1):
+        shown = place.member.done("GET", f"{SERVERS}/{server}", headers=LATEST)["server"]
+        assert (shown["name"], shown["metadata"]) == (f"web-{number}", {"a": "b"})
+        assert place.member.ask("DELETE", f"{SERVERS}/{server}").status == 204
+    gone = "the servers are gone"
+    place.cloud.until(lambda: place.member.done("GET", SERVERS)["servers"] == [], gone)
+
+
+def test_nobody_creates_or_plans_who_may_not(place: Place) -> None:
     reader = new_person(place.admin, "eve", "first", "reader")
-    refused = reader.ask("POST", PLANS, {"operation": "create", **place.body()}, LATEST)
-    assert (refused.status, refused.json["error"]["code"]) == (403, "forbidden")
+    for path in (PLANS, OPERATIONS):
+        refused = reader.ask("POST", path, {"operation": "create", **place.body()}, LATEST)
+        assert (refused.status, refused.json["error"]["code"]) == (403, "forbidden")
     other = place.member.ask("POST", PLANS, {"operation": "delete", "server": MISSING})
     assert other.status == 403, "the other plans are the administrator's"

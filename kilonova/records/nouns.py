@@ -1,58 +1,56 @@
-"""The common verbs of all nouns: list, show, create, update; each noun defines what a create or a change means."""
+"""The common verbs of all nouns: list, show, create, update, delete, tags; each noun defines what they mean for it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Generic, Protocol, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import Table, select
 
-from kilonova.schema.tables.network import tags
-from kilonova.services.network.kinds import Kind, Thing
-from kilonova.services.network.listing import ALL, Search, find, find_by_ids, find_one
-from kilonova.services.network.locks import lock_project
-from kilonova.services.network.quotas import NetworkQuotas
-from kilonova.services.network.wakeups import Wakeups
+from kilonova.records.kinds import Kind, Thing
+from kilonova.records.query import ALL, Query, find, find_by_ids, find_one
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 Wish = Mapping[str, Any]  # attributes by name, of the right types
 
-_TAGS = Sql(select(tags).where(in_list(tags.c.thing_id, "ids")).order_by(tags.c.tag))
-_ADD_TAG = Sql(insert_row(tags))
 
+class RecordContext(Protocol):
+    @property
+    def control(self) -> Store: ...
 
-@dataclass(frozen=True)
-class NetworkContext:
-    control: Store
-    clock: Clock
-    ids: Ids
-    quotas: NetworkQuotas
-    wakeups: Wakeups | None = None
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def ids(self) -> Ids: ...
+
+    async def charge(self, tx: Tx, project_id: str, kind: str, count: int) -> None:
+        """Raises `Refused` when `count` more would be too many for the project."""
 
     def touched(self, kind: str, things: Iterable[Mapping[str, Any]]) -> None:
-        """Wake the hosts that these changes concern, after the commit."""
-        if self.wakeups is not None:
-            for thing in things:
-                self.wakeups.touch_thing(kind, thing)
+        """Called with changed records after the commit."""
 
 
-class Noun(ABC):
+C = TypeVar("C", bound=RecordContext)
+
+
+class Noun(ABC, Generic[C]):
     kind: Kind
 
-    def __init__(self, context: NetworkContext) -> None:
+    def __init__(self, context: C) -> None:
         self.context = context
         self.control = context.control
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def all(self, viewer: str | None, search: Search = ALL) -> list[Thing]:
+    async def all(self, viewer: str | None, query: Query = ALL) -> list[Thing]:
         async def body(tx: Tx) -> list[Thing]:
-            return await self.told(tx, await find(tx, self.kind, viewer, search))
+            return await self.told(tx, await find(tx, self.kind, viewer, query))
 
         return await self.control.read(body)
 
@@ -65,11 +63,11 @@ class Noun(ABC):
     async def told(self, tx: Tx, found: Sequence[Row]) -> list[Thing]:
         things = [self.kind.view(row) for row in found]
         if things:
-            await put_tags_on(tx, things)
+            await put_tags_on(tx, self.kind, things)
             await self.dress(tx, things, found)
         return things
 
-    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:  # noqa: B027 - may be nothing
+    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
         """Add what lies in other tables, with few statements for all."""
 
     # -- changing -----------------------------------------------------------------------------------------------------
@@ -80,11 +78,10 @@ class Noun(ABC):
 
         async def body(tx: Tx) -> Sequence[Thing]:
             for project_id, count in sorted(Counter(wish["project_id"] for wish in wishes).items()):
-                await lock_project(tx, project_id)
-                await self.context.quotas.charge(tx, project_id, self.kind.name, count)
+                await self.context.charge(tx, project_id, self.kind.name, count)
             for thing_id, wish in zip(ids, wishes, strict=True):
                 await self.insert(tx, viewer, thing_id, wish, now)
-                await add_tags(tx, thing_id, wish.get("tags", ()))
+                await add_tags(tx, self.kind, thing_id, wish.get("tags", ()))
             return await self.told(tx, await find_by_ids(tx, self.kind, ids))
 
         things = await self.control.write(body)
@@ -137,67 +134,65 @@ class Noun(ABC):
         async def body(tx: Tx) -> dict[str, Any]:
             row = await self.locked(tx, thing_id)
             await self.remove(tx, viewer, row)
-            await rows.remove(tx, tags, thing_id=thing_id)
+            await remove_tags(tx, self.kind, thing_id)
             await rows.remove(tx, self.kind.table, id=thing_id)
             return {name: row[name] for name in row.keys()}  # noqa: SIM118 - a row is no dictionary
 
         self.context.touched(self.kind.name, [await self.control.write(body)])
 
-    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:  # noqa: B027 - may be nothing
+    async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         """Check that it may go, and take along what goes with it."""
 
     # -- tags ---------------------------------------------------------------------------------------------------------
 
-    async def set_tags(self, thing_id: str, wanted: Sequence[str]) -> Sequence[str]:
+    async def edit_tags(self, thing_id: str, edit: Callable[[list[str]], list[str]]) -> list[str]:
+        """Change the tags. `edit` returns the new ones, or its argument to change nothing, or raises."""
         now = self.context.clock.now()
 
-        async def body(tx: Tx) -> None:
-            await self.save(tx, await self.locked(tx, thing_id), {}, now)
-            await rows.remove(tx, tags, thing_id=thing_id)
-            await add_tags(tx, thing_id, wanted)
-
-        await self.control.write(body)
-        return sorted(set(wanted))
-
-    async def add_tag(self, thing_id: str, tag: str, most: int) -> bool:
-        """Add a tag. False: there would be more than `most`."""
-        now = self.context.clock.now()
-
-        async def body(tx: Tx) -> bool:
+        async def body(tx: Tx) -> list[str]:
             row = await self.locked(tx, thing_id)
-            there = {each["tag"] for each in await rows.fetch_all(tx, tags, thing_id=thing_id)}
-            if tag in there:
-                return True
-            if len(there) >= most:
-                return False
-            await self.save(tx, row, {}, now)
-            await add_tags(tx, thing_id, [tag])
-            return True
-
-        return await self.control.write(body)
-
-    async def remove_tag(self, thing_id: str, tag: str) -> bool:
-        """Remove a tag. False: it does not exist."""
-        now = self.context.clock.now()
-
-        async def body(tx: Tx) -> bool:
-            row = await self.locked(tx, thing_id)
-            if not await rows.remove(tx, tags, thing_id=thing_id, tag=tag):
-                return False
-            await self.save(tx, row, {}, now)
-            return True
+            old = (await tags_of(tx, self.kind, [thing_id]))[thing_id]
+            new = edit(old)
+            if new is not old:
+                await self.save(tx, row, {}, now)
+                await remove_tags(tx, self.kind, thing_id)
+                await add_tags(tx, self.kind, thing_id, new)
+            return sorted(set(new))
 
         return await self.control.write(body)
 
 
-async def put_tags_on(tx: Tx, things: Sequence[Thing]) -> None:
-    tagged: dict[str, list[str]] = {thing["id"]: [] for thing in things}
-    for row in await tx.all(_TAGS, ids=list(tagged)):
+# -- rows of tags -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def _select(table: Table) -> Sql:
+    return Sql(select(table).where(in_list(table.c.thing_id, "ids")).order_by(table.c.tag))
+
+
+@cache
+def _insert(table: Table) -> Sql:
+    return Sql(insert_row(table))
+
+
+async def tags_of(tx: Tx, kind: Kind, ids: Sequence[str]) -> dict[str, list[str]]:
+    tagged: dict[str, list[str]] = {thing_id: [] for thing_id in ids}
+    for row in await tx.all(_select(kind.tags), ids=list(ids)) if kind.tags is not None else ():
         tagged[row["thing_id"]].append(row["tag"])
+    return tagged
+
+
+async def put_tags_on(tx: Tx, kind: Kind, things: Sequence[Thing]) -> None:
+    tagged = await tags_of(tx, kind, [thing["id"] for thing in things])
     for thing in things:
         thing["tags"] = tagged[thing["id"]]
 
 
-async def add_tags(tx: Tx, thing_id: str, wanted: Sequence[str]) -> None:
-    if wanted:
-        await tx.many(_ADD_TAG, [{"thing_id": thing_id, "tag": tag} for tag in sorted(set(wanted))])
+async def add_tags(tx: Tx, kind: Kind, thing_id: str, wanted: Sequence[str]) -> None:
+    if wanted and kind.tags is not None:
+        await tx.many(_insert(kind.tags), [{"thing_id": thing_id, "tag": tag} for tag in sorted(set(wanted))])
+
+
+async def remove_tags(tx: Tx, kind: Kind, thing_id: str) -> None:
+    if kind.tags is not None:
+        await rows.remove(tx, kind.tags, thing_id=thing_id)

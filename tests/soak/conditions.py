@@ -1,0 +1,264 @@
+"""The conditions of the package: of its SQL statements and of its functions, and how each of them is lost.
+
+A lost condition does not decide any more: one of several joined by AND counts as true, one of several joined by OR as
+false, a guard that would leave the function never holds, a key of a call of store/rows.py is left out. The loss is made
+in the running process, so that a forked process needs no start of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import false, true
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql.elements import BooleanClauseList, ClauseElement
+
+from kilonova.store.statements import Sql
+
+ROOT = Path(__file__).resolve().parents[2]
+_READABLE = sqlite.dialect(paramstyle="named")
+OF_KEYS = ("change", "fetch", "fetch_all", "remove")  # of store/rows.py: their keywords are the keys
+COMPILED = ("lists", "postgres", "postgres_constants", "sqlite", "sqlite_constants")
+
+
+class CannotBeLost(Exception):
+    """The changed function does not fit its closure."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    where: str  # kilonova/engine/take.py:_DUE
+    text: str
+    used_by: object  # the key under which tests are recorded: a statement's site and text, or a code object
+    lose: Callable[[], None]
+    is_key: bool = True  # of a statement: it selects rows
+
+    def __str__(self) -> str:
+        return f"{self.where} | {self.text}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a statement was made. A module's own has its name, one that a function makes has the function's."""
+
+    path: str
+    function: str
+    line: int
+
+
+class Statements:
+    """Every statement of the process, and the one whose condition is lost."""
+
+    def __init__(self) -> None:
+        self.sites: dict[int, tuple[Sql, Site]] = {}
+        self.lost: tuple[Site, str, int] | None = None
+        make, compile_ = Sql.__init__, Sql._compile
+
+        def remember(sql: Sql, element: Any) -> None:
+            make(sql, element)
+            frame = inspect.currentframe()
+            assert frame is not None and frame.f_back is not None
+            code = frame.f_back.f_code
+            self.sites[id(sql)] = (sql, Site(code.co_filename, code.co_qualname, frame.f_back.f_lineno))
+
+        def compile_without(sql: Sql, dialect: Any) -> Any:
+            compiled = compile_(sql, dialect)
+            if self.lost is None or self.sites[id(sql)][1] != self.lost[0] or str(compiled) != self.lost[1]:
+                return compiled
+            sql.element = without(sql.element, self.lost[2])
+            return compile_(sql, dialect)
+
+        Sql.__init__ = remember  # type: ignore[method-assign]
+        Sql._compile = compile_without  # type: ignore[method-assign]
+
+    def key(self, sql: Sql) -> tuple[Site, str]:
+        return self.sites[id(sql)][1], sql.sqlite[0]
+
+    def conditions(self) -> Iterator[Condition]:
+        """Of the statements that were made until now."""
+        names = {id(value): name for module in _modules() for name, value in vars(module).items()}
+        seen = set()
+        for sql, site in list(self.sites.values()):
+            if not site.path.startswith(f"{ROOT}/kilonova/") or site.path.endswith("store/rows.py"):
+                continue  # the keys of rows.py are conditions of its callers
+            if (key := self.key(sql)) in seen:
+                continue
+            seen.add(key)
+            name = names.get(id(sql), site.function)
+            for number, (condition, _) in enumerate(parts(sql.element)):
+                text = " ".join(str(condition.compile(dialect=_READABLE)).split())
+                yield Condition(f"{_relative(site.path)}:{name}", text, key, self._loser(key, number))
+
+    def _loser(self, key: tuple[Site, str], number: int) -> Callable[[], None]:
+        def lose() -> None:
+            for sql, site in list(self.sites.values()):
+                if site == key[0] and _is_compiled(sql) and sql.sqlite[0] == key[1]:
+                    for slot in COMPILED:
+                        _empty(sql, slot)
+            self.lost = (*key, number)
+
+        return lose
+
+
+def parts(element: Any) -> list[tuple[ClauseElement, bool]]:
+    """Each condition of a statement, with what it counts as when it is lost."""
+    found: list[tuple[ClauseElement, bool]] = []
+    for node in visitors.iterate(element):
+        if isinstance(node, BooleanClauseList):
+            found += [(clause, node.operator is operators.and_) for clause in node.clauses]
+        for condition in getattr(node, "_where_criteria", ()):
+            if not (isinstance(condition, BooleanClauseList) and condition.operator is operators.and_):
+                found.append((condition, True))
+    return list({id(condition): (condition, value) for condition, value in found}.values())
+
+
+def without(element: Any, number: int) -> Any:
+    lost, value = parts(element)[number]
+
+    def replace(node: Any, **_: Any) -> Any:
+        return (true() if value else false()) if node is lost else None
+
+    return visitors.replacement_traverse(element, {}, replace)
+
+
+def _is_compiled(sql: Sql) -> bool:
+    try:
+        object.__getattribute__(sql, "sqlite")
+    except AttributeError:
+        return False
+    return True
+
+
+def _empty(sql: Sql, slot: str) -> None:
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(sql, slot)
+
+
+def _modules() -> list[types.ModuleType]:
+    return [module for name, module in list(sys.modules.items()) if name.startswith("kilonova")]
+
+
+def _relative(path: str) -> str:
+    return str(Path(path).relative_to(ROOT))
+
+
+def of_functions(path: Path) -> Iterator[Condition]:
+    """Conditions of the functions of a file, as its source has them."""
+    source = path.read_text()
+    for number, (function, node, _) in enumerate(_losses(ast.parse(source))):
+        text = " ".join((ast.get_source_segment(source, node) or "").split())
+        where = f"{path.relative_to(ROOT)}:{function}"
+        is_key = isinstance(node, ast.keyword) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        yield Condition(where, text, (str(path), function), partial(_lose_in_code, path, number), is_key)
+
+
+def _losses(tree: ast.Module) -> list[tuple[str, ast.AST, Callable[[], None]]]:
+    """(outermost function, condition, what takes it out of the tree), in the order of the source."""
+    found: list[tuple[str, ast.AST, Callable[[], None]]] = []
+
+    def look(node: ast.AST, function: str, owner: str, keys: frozenset[str]) -> None:
+        if isinstance(node, ast.ClassDef):
+            owner = f"{owner}{node.name}."
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not function:
+            function, keys = f"{owner}{node.name}", _names_of_keys(node)
+        if function:
+            found.extend((function, condition, lose) for condition, lose in _conditions_of(node, keys))
+        for child in ast.iter_child_nodes(node):
+            look(child, function, owner, keys)
+
+    look(tree, "", "", frozenset())
+    return found
+
+
+def _names_of_keys(function: ast.AST) -> frozenset[str]:
+    """Return the variables that give a call of store/rows.py its keys: `rows.change(…, **these)`."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and _is_of_keys(node)]
+    values = [keyword.value for call in calls for keyword in call.keywords if keyword.arg is None]
+    return frozenset(value.id for value in values if isinstance(value, ast.Name))
+
+
+def _is_of_keys(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Name("rows"), attr=verb):
+            return verb in OF_KEYS
+    return False
+
+
+def _conditions_of(node: ast.AST, keys: Set[str]) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            deciding = [value for value in values if not isinstance(value, ast.Constant)]
+            yield from ((value, _replacing(values, value, isinstance(op, ast.And))) for value in deciding)
+        case ast.comprehension(ifs=tests):
+            alone = [test for test in tests if not isinstance(test, ast.BoolOp)]
+            yield from ((test, _replacing(tests, test, True)) for test in alone)
+        case ast.If(test=test, body=body) if not isinstance(test, ast.BoolOp):
+            leaves = isinstance(body[-1], ast.Raise | ast.Return | ast.Continue | ast.Break)
+            yield test, lambda: setattr(node, "test", _constant(test, not leaves))
+        case ast.Call(keywords=keywords) if _is_of_keys(node):
+            yield from ((keyword, partial(keywords.remove, keyword)) for keyword in keywords if _is_key(keyword))
+        case ast.Assign(targets=[ast.Name(name)], value=ast.Dict() as given) if name in keys:
+            yield from _entries(given)
+        case ast.AnnAssign(target=ast.Name(name), value=ast.Dict() as given) if name in keys:
+            yield from _entries(given)
+
+
+def _is_key(keyword: ast.keyword) -> bool:
+    return keyword.arg not in (None, "lock", "stamped")
+
+
+def _entries(given: ast.Dict) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
+    for key, value in zip(given.keys, given.values, strict=True):
+
+        def lose(key: ast.expr | None = key, value: ast.expr = value) -> None:
+            given.keys.remove(key)
+            given.values.remove(value)
+
+        if key is not None:
+            yield key, lose
+
+
+def _replacing(conditions: list[ast.expr], lost: ast.expr, value: bool) -> Callable[[], None]:
+    def replace() -> None:
+        conditions[conditions.index(lost)] = _constant(lost, value)
+
+    return replace
+
+
+def _constant(lost: ast.expr, value: bool) -> ast.expr:
+    return ast.copy_location(ast.Constant(value), lost)
+
+
+def _lose_in_code(path: Path, number: int) -> None:
+    tree = ast.parse(path.read_text())
+    function, _, lose = _losses(tree)[number]
+    lose()
+    changed = compile(tree, str(path), "exec", dont_inherit=True)
+    codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(changed)}
+    live = [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]
+    live = [one for one in live if one.__code__.co_filename == str(path) and one.__code__.co_qualname == function]
+    if not live:
+        raise CannotBeLost(f"{function} is not there")
+    for one in live:
+        try:
+            one.__code__ = codes[function, one.__code__.co_firstlineno]
+        except (KeyError, ValueError) as error:
+            raise CannotBeLost(str(error)) from error
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield const
+            yield from _codes(const)

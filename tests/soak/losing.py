@@ -1,0 +1,205 @@
+"""A pytest plugin: run the chosen tests once, then again without one condition of the code at a time.
+
+    python -m pytest -p tests.soak.losing --lose kilonova/hosts tests/engine tests/stories
+
+The first run records which tests use which statement and which function. After it each condition is lost in a forked
+process that runs the tests which use it, the quickest first, until one fails. A condition that nothing misses is
+printed, unless equivalent.txt names it with the reason why its loss changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.soak.conditions import ROOT, CannotBeLost, Condition, Statements, of_functions
+
+EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+SURVIVES, NOTICED, IMPOSSIBLE, UNUSED = 0, 1, 2, 3
+JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
+STATEMENTS = Statements()  # before the modules are loaded that make some
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("losing conditions")
+    group.addoption("--lose", action="append", default=[], help="only conditions whose place begins so")
+    group.addoption("--lose-keys", action="store_true", help="only conditions of statements, and keys of rows")
+    group.addoption("--lose-seconds", type=float, default=30.0, help="CPU time for the tests of one condition")
+    group.addoption("--lose-record", type=Path, help="keep there which tests use what, or read it from there")
+    group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Losing(config), "losing-conditions")
+
+
+class Losing:
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.statements = STATEMENTS
+        self.users: defaultdict[object, set[pytest.Item]] = defaultdict(set)
+        self.seconds: dict[pytest.Item, float] = {}
+        self.now: set[Any] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed or session.config.option.collectonly:
+            return False
+        with tempfile.TemporaryDirectory() as scratch:
+            record = self.config.option.lose_record or Path(scratch) / "record"
+            if not record.exists():
+                self._record_in_child(session, record)
+            self._load(record, {item.nodeid: item for item in session.items})
+        session.testsfailed = self._lose_all()
+        return True
+
+    def _record_in_child(self, session: pytest.Session, record: Path) -> None:
+        """Here no test has run: threads that one began would be missing in every process that is forked later."""
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            self._record(session)
+            self._save(record)
+        finally:
+            os._exit(0)
+
+    def _save(self, record: Path) -> None:
+        users = {used: {item.nodeid for item in items} for used, items in self.users.items()}
+        record.write_bytes(pickle.dumps((users, {item.nodeid: cost for item, cost in self.seconds.items()})))
+
+    def _load(self, record: Path, items: dict[str, pytest.Item]) -> None:
+        users, seconds = pickle.loads(record.read_bytes())
+        for used, names in users.items():
+            self.users[used] = {items[name] for name in names if name in items}
+        self.seconds = {items[name]: cost for name, cost in seconds.items() if name in items}
+
+    def _record(self, session: pytest.Session) -> None:
+        self._watch_statements()
+        for at, item in enumerate(session.items):
+            following = session.items[at + 1] if at + 1 < len(session.items) else None
+            self.now, began = set(), time.process_time()
+            sys.settrace(self._trace)
+            threading.settrace(self._trace)
+            reports = runtestprotocol(item, log=False, nextitem=following)
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
+            if any(report.failed for report in reports):
+                print(f"fails unchanged: {item.nodeid}", flush=True)
+                continue
+            self.seconds[item] = time.process_time() - began
+            recorded, self.now = self.now, set()  # threads may still be at work
+            for used in recorded:
+                self.users[used].add(item)
+
+    def _watch_statements(self) -> None:
+        from kilonova.store.sqlite_transactions import SqliteTx
+
+        start, many = SqliteTx.start, SqliteTx.many
+
+        def started(tx: Any, statement: Any, params: Any) -> Any:
+            self.now.add(self.statements.key(statement))
+            return start(tx, statement, params)
+
+        async def of_many(tx: Any, statement: Any, rows: Any, /) -> None:
+            self.now.add(self.statements.key(statement))
+            await many(tx, statement, rows)
+
+        SqliteTx.start = started  # type: ignore[method-assign]
+        SqliteTx.many = of_many  # type: ignore[method-assign]
+
+    def _trace(self, frame: Any, event: str, arg: Any) -> None:
+        code = frame.f_code
+        self.now.add((code.co_filename, code.co_qualname))
+
+    def _conditions(self) -> Iterator[Condition]:
+        option = self.config.option
+        yield from self.statements.conditions()
+        for path in sorted((ROOT / "kilonova").rglob("*.py")):
+            if _is_chosen(str(path.relative_to(ROOT)), option.lose):
+                yield from (one for one in of_functions(path) if one.is_key or not option.lose_keys)
+
+    def _lose_all(self) -> int:
+        """Return how many conditions nothing misses."""
+        option = self.config.option
+        known = {line.partition("  #")[0].strip() for line in EQUIVALENT.read_text().splitlines()}
+        chosen = [one for one in self._conditions() if _is_chosen(one.where, option.lose) and str(one) not in known]
+        tried = random.Random(1).sample(chosen, round(option.lose_share * len(chosen)))
+        count = {NOTICED: 0, IMPOSSIBLE: 0, SURVIVES: 0, UNUSED: 0}
+        for condition, verdict in self._attempts(sorted(tried, key=str)):
+            count[verdict] += 1
+            if verdict in (SURVIVES, UNUSED):
+                used = len(self.users.get(condition.used_by, ()))
+                print(f"{'SURVIVES' if used else 'UNUSED  '}  {condition}  ({used} tests use it)", flush=True)
+        print(
+            f"\n{len(tried)} conditions: {count[NOTICED]} noticed, {count[SURVIVES]} survive, {count[UNUSED]} in code "
+            f"that no test uses, {count[IMPOSSIBLE]} cannot be lost"
+        )
+        return count[SURVIVES] + count[UNUSED]
+
+    def _attempts(self, conditions: Sequence[Condition]) -> Iterator[tuple[Condition, int]]:
+        running: dict[int, Condition] = {}
+        for condition in conditions:
+            items = sorted(self.users.get(condition.used_by, ()), key=lambda item: self.seconds[item])
+            if not items:
+                yield condition, UNUSED
+                continue
+            if len(running) >= JOBS:
+                yield _ended(running)
+            running[self._fork(condition, items)] = condition
+        while running:
+            yield _ended(running)
+
+    def _fork(self, condition: Condition, items: Sequence[pytest.Item]) -> int:
+        child = os.fork()
+        if child:
+            return child
+        try:
+            os._exit(self._run_without(condition, items))
+        except BaseException:
+            os._exit(NOTICED)
+
+    def _run_without(self, condition: Condition, items: Sequence[pytest.Item]) -> int:
+        limit = self.config.option.lose_seconds
+        signal.signal(signal.SIGXCPU, lambda *_: os._exit(NOTICED))  # it does not end any more
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(NOTICED))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(2 * limit) + 10, resource.RLIM_INFINITY))
+        signal.alarm(int(8 * limit))
+        try:
+            condition.lose()
+        except CannotBeLost:
+            return IMPOSSIBLE
+        began = time.process_time()
+        for item in items:
+            if time.process_time() - began > limit:
+                break
+            if hasattr(item, "_initrequest"):
+                item._initrequest()
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
+                return NOTICED
+        return SURVIVES
+
+
+def _is_chosen(where: str, chosen: Sequence[str]) -> bool:
+    """A file is chosen by its folder, by itself, and by one of its functions."""
+    return not chosen or any(where.startswith(one) or one.startswith(f"{where}:") for one in chosen)
+
+
+def _ended(running: dict[int, Condition]) -> tuple[Condition, int]:
+    child, status = os.waitpid(-1, 0)
+    return running.pop(child), os.waitstatus_to_exitcode(status)

@@ -1,0 +1,1 @@
+from tests.engine.conftest import cloud as cloud

@@ -1,0 +1,2 @@
+from tests.unit.control import control as control
+from tests.unit.control import control_database as control_database
