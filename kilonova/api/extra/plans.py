@@ -30,7 +30,7 @@ from kilonova.api.reading import decode, read_body
 from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.json import Json
+from kilonova.domain.json import JsonObject
 from kilonova.domain.plans import PLANS
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
@@ -100,9 +100,7 @@ async def _rebuild(call: Call, wish: RebuildBody) -> Rehearsal | RetryRehearsal:
     return await _of_server(call.engine, kind, wish.server, params, call.cause)
 
 
-async def _asked(
-    call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody
-) -> tuple[str, dict[str, Json]]:
+async def _asked(call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody) -> tuple[str, JsonObject]:
     """Operation and parameters, as the real request has them after its checks."""
     if isinstance(wish, ServerBody | EvacuateBody):
         return wish.operation, wish.params()
@@ -111,7 +109,7 @@ async def _asked(
     return wish.operation, await resize_params(call, await server_named(call, wish.server), wish.flavor)
 
 
-async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, Json], cause: Cause) -> Rehearsal:
+async def _of_server(engine: Engine, kind: str, server: str, params: JsonObject, cause: Cause) -> Rehearsal:
     mapping = await find_mapping(engine, server)
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {server} is being built; wait until it has a host")
