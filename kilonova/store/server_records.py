@@ -84,10 +84,10 @@ def from_cell(name: str, row: Iterable[Any]) -> ServerRecord:
 
 
 def from_request(row: Row) -> ServerRecord:
-    server = from_json(row["server"], {})
-    made = new_server(row["server_id"], row["turn"], {**server, "created_at": row["created_at"]})
-    state = {"operation_id": row["operation_id"], "vm_state": server["vm_state"], "task_state": SCHEDULING}
-    return ServerRecord.from_row(msgspec.structs.astuple(made.changed(state)))
+    request = from_json(row["server"], {})
+    server = new_server(row["server_id"], row["turn"], {**request, "created_at": row["created_at"]})
+    state = {"operation_id": row["operation_id"], "vm_state": request["vm_state"], "task_state": SCHEDULING}
+    return ServerRecord.from_row(msgspec.structs.astuple(server.changed(state)))
 
 
 async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
