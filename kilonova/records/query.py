@@ -121,7 +121,7 @@ async def _place(
     if row is None:
         raise kind.missing(marker) if kind.lost is None else kind.lost(marker)
     values = [(column, row[column]) for column, _ in order]
-    return keyset.place([_least(kind, column) if value is None else value for column, value in values])
+    return keyset.marker_parameters([_least(kind, column) if value is None else value for column, value in values])
 
 
 def _least(kind: Kind, column: str) -> Any:

@@ -29,8 +29,8 @@ def _ordered(key: By) -> Any:
 
 
 def after(keys: Sequence[By], nulls: Sequence[bool] = ()) -> Any:
-    """Further in the first key; or equal there and further in the second; and so on. The marker's values are given as
-    `place` names them; `nulls` says which of them are NULL, none when it is left out."""
+    """Further in the first key; or equal there and further in the second; and so on. The marker's values are
+    given by `marker_parameters`; `nulls`: which of them are NULL, none when it is left out."""
     choices: list[Any] = []
     equal: list[Any] = []
     for number, key in enumerate(keys):
@@ -49,6 +49,6 @@ def _further(key: By, last: Any, is_null: bool) -> Any:
     return or_(key.column < last, key.column.is_(None)) if key.nullable else key.column < last
 
 
-def place(values: Sequence[Any]) -> dict[str, Any]:
-    """The parameters of `after`."""
+def marker_parameters(values: Sequence[Any]) -> dict[str, Any]:
+    """Return the parameters of `after` for the marker's values."""
     return {f"last{number}": value for number, value in enumerate(values) if value is not None}

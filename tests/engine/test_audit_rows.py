@@ -13,7 +13,7 @@ import pytest
 from kilonova.audit.findings import Report
 from kilonova.audit.reading import Reading, _ask_ledger, read_all
 from kilonova.audit.repair import _DROP_FENCE
-from kilonova.audit.run import MOST_KEPT, keep
+from kilonova.audit.run import MOST_REPORTS, keep
 from kilonova.audit.surroundings import _read, find_differences
 from kilonova.domain.server import ACTIVE, SOFT_DELETED, to_json
 from kilonova.domain.volume import ServerVolume
@@ -242,12 +242,12 @@ def test_a_server_that_boots_from_a_volume_needs_no_disk_of_its_own(run: Run, is
 def test_the_newest_hundred_reports_are_kept(run: Run) -> None:
     async def story(stores: Any) -> None:
         empty: dict[str, Any] = {"findings": [], "unbalanced": [], "miscounted": [], "unknown": [], "unreachable": {}}
-        for number in range(MOST_KEPT + 3):
+        for number in range(MOST_REPORTS + 3):
             await keep(stores, Report(float(number), 0.0, consumers=0, busy=0, foreign=[], **empty))
 
         async def find(tx: Tx) -> list[float]:
             return sorted(row["began"] for row in await rows.fetch_all(tx, audits))
 
-        assert await stores.control.read(find) == [float(number) for number in range(3, MOST_KEPT + 3)]
+        assert await stores.control.read(find) == [float(number) for number in range(3, MOST_REPORTS + 3)]
 
     run(story)

@@ -181,7 +181,7 @@ def _chunk(wanted: ServerQuery, order: ServerOrder, place: Sequence[Any] | None,
     statement = order.chunk(tuple(keys), tuple(bounds), place)
 
     async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(statement, size=size, **keys, **bounds, **keyset.place(place or ()))
+        return await tx.all(statement, size=size, **keys, **bounds, **keyset.marker_parameters(place or ()))
 
     return body
 

@@ -34,7 +34,7 @@ def changed(struct: Any, **values: Any) -> Any:
 
 
 def test_a_dead_host_with_servers_is_acted_on() -> None:
-    assert decide(DEAD, USED, CLEAR, RULES, 60.0).word == ACTS
+    assert decide(DEAD, USED, CLEAR, RULES, 60.0).outcome == ACTS
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_dead_host_with_servers_is_acted_on() -> None:
 def test_each_reason_holds_by_itself(given: dict[str, Any], word: str, text: str) -> None:
     asked = {"host": DEAD, "use": USED, "sight": CLEAR, "rules": RULES, "down_after": 60.0} | given
     decision = decide(**asked)
-    assert decision.word == word and text in decision.sentence
+    assert decision.outcome == word and text in decision.sentence
 
 
 @pytest.mark.parametrize(
