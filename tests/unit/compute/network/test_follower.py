@@ -12,6 +12,7 @@ from kilonova.compute.network.follower import Declared, NetworkFollower
 from kilonova.domain.host_network import NetworkAnswer, NetworkDocument, NetworkQuestion, pack, version_of
 
 AGENT = {"host": "host1", "session": "s"}
+INTERVAL = 4.0
 
 
 class Network:
@@ -54,6 +55,13 @@ def play(story, *, epoch=1, interval=60.0):
     asyncio.run(body())
 
 
+async def until_applied(it, number):
+    async with asyncio.timeout(20):
+        while len(it.network.applied) < number:  # noqa: ASYNC110 - there is nothing to wait on
+            await asyncio.sleep(0.01)
+    assert len(it.network.applied) == number
+
+
 def test_a_document_is_applied_once():
     async def story(it):
         assert await it.follower.look() and await it.follower.look()
@@ -86,17 +94,17 @@ def test_a_host_that_is_not_registered_does_not_ask():
 def test_a_wake_up_is_enough_and_none_is_needed():
     async def story(it):
         await it.follower.start()
-        await asyncio.sleep(0.2)
+        await until_applied(it, 1)
         it.conductor.document = NetworkDocument()
         await it.bus.cast("host.host1.network", b"")
-        await asyncio.sleep(0.2)
+        await until_applied(it, 2)
         assert [document for document, _ in it.network.applied][1:] == [NetworkDocument()]
 
     async def without(it):
         await it.follower.start()
-        await asyncio.sleep(0.2)
+        await until_applied(it, 1)
         it.conductor.document = NetworkDocument()
-        await asyncio.sleep(0.6)
+        await until_applied(it, 2)
         assert [document for document, _ in it.network.applied][1:] == [NetworkDocument()]
 
     play(story)
@@ -112,8 +120,9 @@ def test_a_document_that_cannot_be_applied_is_tried_again():
             raise OSError("no such device")
 
         it.network.update = fails
+        began = asyncio.get_running_loop().time()
         await it.follower.start()
-        await asyncio.sleep(0.6)
-        assert len(it.network.applied) == 1
+        await until_applied(it, 1)
+        assert asyncio.get_running_loop().time() - began < INTERVAL, "earlier than the next interval"
 
-    play(story, interval=1.0)
+    play(story, interval=INTERVAL)
