@@ -4,6 +4,7 @@ there, whoever has the step that is being done."""
 import asyncio
 
 from kilonova.engine.model import CONTROL, Step
+from kilonova.hosts.states import declare_down, declare_up
 from kilonova.operations import REGISTRY
 from kilonova.operations.start import Start
 from kilonova.sim.invariants.invariants import check
@@ -34,3 +35,23 @@ def test_during_the_last_step_of_a_conductor(cloud, monkeypatch):
     assert cloud.operation(operation)["state"] == "done"
     assert cloud.hardware.running(server) == [("host1", 1)]
     assert check(cloud) == []
+
+
+def test_a_host_answers_since_its_agent_was_started(cloud):
+    """Not since it registered last: it does that again whenever the records have something to tell it."""
+    cloud = cloud(hosts=1)
+
+    def standing():
+        (row,) = cloud.records().table("hosts")
+        return row["session"], row["session_since"], row["epoch"]
+
+    session, since, epoch = standing()
+    cloud.do(lambda engine: declare_down(engine, "host1"))
+    cloud.do(lambda engine: declare_up(engine, "host1"))
+    cloud.loop.run_for(60.0)
+    assert standing()[:2] == (session, since) and standing()[2] > epoch
+    cloud.hardware.switch_power("host1", False)
+    cloud.loop.run_for(5.0)
+    cloud.hardware.switch_power("host1", True)
+    cloud.loop.run_for(30.0)
+    assert standing()[0] != session and standing()[1] > since

@@ -250,6 +250,24 @@ def test_what_is_held_and_used_is_told(run: Run) -> None:
     run(story)
 
 
+def test_a_consumer_that_keeps_an_evacuations_share_stays_whose_and_what_it_was(run: Run) -> None:
+    """Its own allocations are gone; usages count the rest under the same project, user and type."""
+
+    async def story(books: Books) -> None:
+        await books.hosts("a", "b", "c")
+        await books.claim("s1", "a")
+        await books.claim_evacuation("s1", "e1", "b")
+        await write(books, AllocationRequest("s1", {provider_of("c"): {"VCPU": 2}}, "p", "u", ANY, "SERVER"))
+        before, _ = await reading.of_consumer(books.store, "s1")
+        assert await writing.drop(books.store, "s1", "alice")
+        assert await books.held() == {"s1": {("a", "e1"): SMALL}}
+        after, _ = await reading.of_consumer(books.store, "s1")
+        assert before is not None and after is not None and after.type_name == "SERVER"
+        assert (after.project_id, after.user_id) == (before.project_id, before.user_id) == ("p", "u")
+
+    run(story)
+
+
 def test_names_are_listed(run: Run) -> None:
     async def story(books: Books) -> None:
         await books.host("a")

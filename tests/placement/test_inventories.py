@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from kilonova.domain.errors import Conflict
-from kilonova.placement import inventories
+from kilonova.placement import inventories, providers, traits
 from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.placement.refusals import NoSuchProvider
 from kilonova.schema.tables import placement as tables
@@ -164,5 +164,29 @@ def test_unknown_providers_are_named(run: Run) -> None:
             await books.accept("a", True)
         with pytest.raises(NoSuchProvider):
             await inventories.set_inventory(books.store, provider_of("a"), {name: (1, 0, 1.0) for name in SMALL})
+
+    run(story)
+
+
+def test_a_host_is_disabled_and_enabled_again(run: Run) -> None:
+    """By a trait of its provider alone; each change raises the generation, the same word again does not."""
+
+    async def traits_of(books: Books, host: str) -> set[str]:
+        async def body(tx: Tx) -> set[str]:
+            provider = await providers.find(tx, provider_of(host))
+            return {row["name"] for row in await tx.all(traits.READ_OF_PROVIDER, provider=provider.id)}
+
+        return await books.store.read(body)
+
+    async def story(books: Books) -> None:
+        await books.host("a")
+        await books.host("b")
+        before, beside = await books.generation("a"), await books.generation("b")
+        for disabled, raised in ((False, 0), (True, 1), (True, 1), (False, 2), (False, 2), (True, 3)):
+            await traits.set_disabled(books.store, provider_of("a"), disabled)
+            assert (traits.DISABLED in await traits_of(books, "a")) is disabled
+            assert await books.generation("a") == before + raised
+        assert await traits_of(books, "b") == set() and await books.generation("b") == beside
+        await traits.set_disabled(books.store, "no such provider", True)
 
     run(story)

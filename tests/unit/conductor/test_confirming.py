@@ -1,0 +1,89 @@
+"""Which finished moves are confirmed by themselves: by the database's clock, and none that anything else is about."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kilonova.conductor import confirming
+from kilonova.domain.server import ACTIVE, RESIZED
+from kilonova.schema.tables import cell
+from kilonova.store import rows
+from kilonova.store.open import open_store
+from kilonova.world import Tx
+from tests.engine.test_restored import server
+from tests.support.neighbours import zeros
+
+NOW, WINDOW = 10_000.0, 600.0
+MOVE = {"id": "m", "server_id": "s", "status": "finished", "open": 1, "dest_copy": 3, "finished_seen_at": NOW - WINDOW}
+
+
+class StandingClock:
+    def __init__(self, ahead: float = 0.0) -> None:
+        self.ahead = ahead
+
+    def now(self) -> float:
+        return NOW + self.ahead
+
+
+def confirmed(path: Path, monkeypatch: pytest.MonkeyPatch, of: Any, move: Any, ahead: float = 0.0) -> list[str]:
+    asked: list[str] = []
+
+    async def submit(engine: Any, ask: Any) -> None:
+        asked.append(ask.server_id)
+
+    async def story() -> None:
+        store = await open_store("cell1", f"sqlite:///{path}/cell1.db", clock=StandingClock())
+
+        async def put(tx: Tx) -> None:
+            row = {"vm_state": RESIZED, "operation_id": None, "turn_floor": None, **of}
+            await rows.put(tx, cell.servers, **server(**row))
+            await rows.put(tx, cell.migrations, **zeros(cell.migrations, **{**MOVE, **move}))
+
+        world = SimpleNamespace(clock=StandingClock(ahead), ids=SimpleNamespace(uuid=lambda: "id"))
+        limits = SimpleNamespace(resize_confirm_window=WINDOW)
+        engine: Any = SimpleNamespace(world=world, limits=limits, write=lambda journal, body: journal.write(body))
+        try:
+            await store.write(put)
+            await confirming.confirm_forgotten(engine, store)
+        finally:
+            await store.close()
+
+    monkeypatch.setattr(confirming, "submit", submit)
+    asyncio.run(story())
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("of", "move", "is_confirmed"),
+    [
+        ({}, {}, True),
+        ({}, {"finished_seen_at": NOW - WINDOW + 1}, False),
+        ({}, {"finished_seen_at": None}, False),
+        ({}, {"finished_seen_at": NOW + 1}, False),
+        ({}, {"status": "reverting"}, False),
+        ({}, {"open": 0}, False),
+        ({"vm_state": ACTIVE}, {}, False),
+        ({"operation_id": "o"}, {}, False),
+        ({"turn_floor": 3}, {}, False),
+        ({"turn_floor": 2}, {}, True),
+    ],
+)
+def test_a_move_that_its_owner_has_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: Any, move: Any, is_confirmed: bool
+) -> None:
+    assert confirmed(tmp_path, monkeypatch, of, move) == ["s"] * is_confirmed
+
+
+@pytest.mark.parametrize("ahead", [-1e6, 1e6])
+@pytest.mark.parametrize(("seen_at", "is_confirmed"), [(NOW - WINDOW, True), (NOW - WINDOW + 1, False)])
+def test_the_clock_of_the_conductor_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, seen_at: float, is_confirmed: bool
+) -> None:
+    """Law 16: what the database wrote is compared by the database's clock."""
+    move = {"finished_seen_at": seen_at}
+    assert confirmed(tmp_path, monkeypatch, {}, move, ahead) == ["s"] * is_confirmed
