@@ -35,7 +35,7 @@ class GroupCollection(IdentityCollection):
         request = call.body["group"]
         home = request.get("domain_id") or home_of(call)
         require(call, self.writes, PolicyTarget(domain_id=home))
-        return await self.service(call).create(request, home)
+        return await self.service(call).create(request, domain_id=home)
 
 
 GROUPS = GroupCollection()

@@ -34,7 +34,7 @@ class UserCollection(IdentityCollection):
         request = call.body["user"]
         home = request.get("domain_id") or home_of(call)
         require(call, self.writes, PolicyTarget(domain_id=home))
-        return await self.service(call).create(request, home)
+        return await self.service(call).create(request, domain_id=home)
 
     def view(self, call: Call, record: Record) -> Record:
         return view.user(call, record)

@@ -15,7 +15,7 @@ from kilonova.services.identity.record_service import RecordService
 from kilonova.services.identity.records import IdentityRecords, Record, kind_of
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
-from kilonova.world import Tx
+from kilonova.world import Row, Tx
 
 EC2 = "ec2"
 
@@ -39,19 +39,20 @@ class Credentials(RecordService):
         super().__init__(records)
         self._seal = seal
 
-    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
-        given = {name: value for name, value in wish.items() if name not in ("blob", "sealed")}
-        if "blob" in wish:
-            blob = wish["blob"] if isinstance(wish["blob"], str) else msgspec.json.encode(wish["blob"]).decode()
-            given["sealed"] = self._seal.close_text(blob)
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        given = {name: value for name, value in request.items() if name not in ("blob", "sealed")}
+        if "blob" in request:
+            blob = request["blob"]
+            text = blob if isinstance(blob, str) else msgspec.json.encode(blob).decode()
+            given["sealed"] = self._seal.close_text(text)
         if "user_id" in given and await rows.fetch(tx, USER.table, id=given["user_id"]) is None:
             raise Refused("bad_request", f"Could not find user: {given['user_id'][:255]}.")
-        if is_new and await rows.fetch(tx, credentials, id=record_id) is not None:
+        if row is None and await rows.fetch(tx, credentials, id=record_id) is not None:
             raise Refused("exists", "There is already a credential with this access key.")
         return given
 
-    async def create(self, wish: Mapping[str, Any], new_id: str = "") -> Record:
-        return await super().create(wish, new_id or _id_by_access_key(wish))
+    async def create(self, request: Mapping[str, Any], new_id: str = "", **columns: Any) -> Record:
+        return await super().create(request, new_id or _id_by_access_key(request), **columns)
 
     def opened(self, record: Record) -> Record:
         """Return the record with its decrypted blob."""

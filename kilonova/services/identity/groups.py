@@ -9,14 +9,11 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import role_assignments, user_group_members, user_groups, users
-from kilonova.services.identity.projects import DOMAIN, fetch_as
+from kilonova.services.identity.record_service import DomainRecords
 from kilonova.services.identity.records import (
-    IdentityRecords,
     Record,
-    extra_of,
     fetch,
     kind_of,
-    refuse_same_name,
 )
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
@@ -44,44 +41,18 @@ _GROUPS_OF = Sql(
 )
 
 
-class UserGroups:
-    def __init__(self, records: IdentityRecords) -> None:
-        self.records = records
+class UserGroups(DomainRecords):
+    kind = GROUP
+    defaults = {"description": ""}
 
-    async def create(self, wish: Mapping[str, Any], domain_id: str) -> Record:
-        new_id = self.records.new_id()
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        checked = await super().check(tx, record_id, request, row)
+        empty = {} if row is None else {name: "" for name, value in checked.items() if value is None}
+        return {**{name: value for name, value in checked.items() if value is not None}, **empty}
 
-        async def body(tx: Tx) -> Row:
-            await fetch_as(tx, DOMAIN, domain_id)
-            await refuse_same_name(tx, GROUP, wish["name"], domain_id)
-            given = {name: value for name, value in wish.items() if value is not None}
-            values = {"description": "", **GROUP.columns_of(given)}
-            await rows.put(tx, user_groups, **values, id=new_id, domain_id=domain_id)
-            return await fetch(tx, GROUP, new_id)
-
-        return GROUP.view(await self.records.write(body))
-
-    async def change(self, group_id: str, change: Mapping[str, Any]) -> Record:
-        async def body(tx: Tx) -> Row:
-            row = await fetch(tx, GROUP, group_id)
-            if change.get("domain_id", row["domain_id"]) != row["domain_id"]:
-                raise Refused("bad_request", "The domain_id of a group cannot be changed.")
-            if "name" in change:
-                await refuse_same_name(tx, GROUP, change["name"], row["domain_id"], group_id)
-            given = {name: value if value is not None else "" for name, value in change.items()}
-            await rows.change(tx, user_groups, GROUP.columns_of(given, extra_of(row)), id=group_id)
-            return await fetch(tx, GROUP, group_id)
-
-        return GROUP.view(await self.records.write(body))
-
-    async def delete(self, group_id: str) -> None:
-        async def body(tx: Tx) -> None:
-            await fetch(tx, GROUP, group_id)
-            await rows.remove(tx, role_assignments, actor_id=group_id)
-            await rows.remove(tx, user_group_members, group_id=group_id)
-            await rows.remove(tx, user_groups, id=group_id)
-
-        await self.records.write(body)
+    async def leave(self, tx: Tx, row: Row) -> None:
+        await rows.remove(tx, role_assignments, actor_id=row["id"])
+        await rows.remove(tx, user_group_members, group_id=row["id"])
 
     # -- members ------------------------------------------------------------------------------------------------------
 

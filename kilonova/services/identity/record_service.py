@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from kilonova.domain.errors import Refused
+from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
     IdentityRecords,
     Record,
     RecordKind,
     extra_of,
     fetch,
+    refuse_same_name,
 )
 from kilonova.store import rows
 from kilonova.world import Row, Tx
@@ -23,28 +26,33 @@ class RecordService:
     def __init__(self, records: IdentityRecords) -> None:
         self.records = records
 
-    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
-        """Return the values to write. Raises `Refused` if they are invalid."""
-        return wish
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        """Return the values to write; `row` is None for a new record. Raises `Refused` if they are invalid."""
+        return request
+
+    async def stamped(self, tx: Tx, row: Row, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns of a change with those that follow from it."""
+        return columns
 
     async def leave(self, tx: Tx, row: Row) -> None:
         """Prepare to delete the record. Raises `Refused` if it is still needed."""
 
-    async def create(self, wish: Mapping[str, Any], new_id: str = "") -> Record:
+    async def create(self, request: Mapping[str, Any], new_id: str = "", **columns: Any) -> Record:
+        """Create a record. `columns`: those that a client does not set itself."""
         new_id = new_id or self.records.new_id()
 
         async def body(tx: Tx) -> Row:
-            checked = await self.check(tx, new_id, wish, True)
-            await rows.put(tx, self.kind.table, **{**self.defaults, **self.kind.columns_of(checked), "id": new_id})
+            checked = self.kind.columns_of(await self.check(tx, new_id, {**request, **columns}, None))
+            await rows.put(tx, self.kind.table, **{**self.defaults, **checked, **columns, "id": new_id})
             return await fetch(tx, self.kind, new_id)
 
         return self.kind.view(await self.records.write(body))
 
-    async def change(self, record_id: str, change: Mapping[str, Any]) -> Record:
+    async def change(self, record_id: str, change: Mapping[str, Any], **columns: Any) -> Record:
         async def body(tx: Tx) -> Row:
             row = await fetch(tx, self.kind, record_id)
-            checked = await self.check(tx, record_id, change, False)
-            await rows.change(tx, self.kind.table, self.kind.columns_of(checked, extra_of(row)), id=record_id)
+            checked = self.kind.columns_of(await self.check(tx, record_id, change, row), extra_of(row))
+            await rows.change(tx, self.kind.table, await self.stamped(tx, row, {**checked, **columns}), id=record_id)
             return await fetch(tx, self.kind, record_id)
 
         return self.kind.view(await self.records.write(body))
@@ -58,3 +66,17 @@ class RecordService:
 
     async def find(self, record_id: str) -> Record | None:
         return await self.records.find(self.kind, record_id)
+
+
+class DomainRecords(RecordService):
+    """Kinds whose names are unique in a domain, and that stay in it."""
+
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        domain_id = request["domain_id"] if row is None else row["domain_id"]
+        if row is None and domain_id:
+            await fetch_as(tx, DOMAIN, domain_id)
+        if (request.get("domain_id", domain_id) or "") != domain_id:
+            raise Refused("bad_request", f"The domain_id of a {self.kind.words} cannot be changed.")
+        if "name" in request:
+            await refuse_same_name(tx, self.kind, request["name"], domain_id, record_id)
+        return request

@@ -30,9 +30,9 @@ class CatalogRecords(RecordService, ABC):
         own = next((one for one in self.own(public_url) if one["id"] == record_id), None)
         return own or await self.find(record_id)
 
-    async def change(self, record_id: str, change: Mapping[str, Any]) -> Record:
+    async def change(self, record_id: str, change: Mapping[str, Any], **columns: Any) -> Record:
         self._refuse_own(record_id)
-        return await super().change(record_id, change)
+        return await super().change(record_id, change, **columns)
 
     async def delete(self, record_id: str) -> None:
         self._refuse_own(record_id)
@@ -56,8 +56,8 @@ class CatalogServices(CatalogRecords):
     def own(self, public_url: str) -> Sequence[Record]:
         return own_services()
 
-    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
-        return _without_nulls(wish)
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        return _without_nulls(request)
 
     async def leave(self, tx: Tx, row: Row) -> None:
         await rows.remove(tx, catalog_endpoints, service_id=row["id"])
@@ -75,13 +75,13 @@ class Endpoints(CatalogRecords):
     def own(self, public_url: str) -> Sequence[Record]:
         return own_endpoints(public_url)
 
-    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
-        service_id = wish.get("service_id")
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        service_id = request.get("service_id")
         if service_id is not None and await rows.fetch(tx, catalog_services, id=service_id) is None:
             if any(one["id"] == service_id for one in own_services()):
                 raise Refused("forbidden", f"Service {service_id} is Kilonova's own and needs no endpoint.")
             raise Refused("bad_request", f"Could not find service: {service_id[:255]}.")
-        return await _with_region(tx, wish)
+        return await _with_region(tx, request)
 
 
 class Regions(CatalogRecords):
@@ -96,10 +96,10 @@ class Regions(CatalogRecords):
     def own(self, public_url: str) -> Sequence[Record]:
         return own_regions()
 
-    async def check(self, tx: Tx, record_id: str, wish: Mapping[str, Any], is_new: bool) -> Mapping[str, Any]:
-        if is_new and (record_id == REGION or await rows.fetch(tx, catalog_regions, id=record_id) is not None):
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        if row is None and (record_id == REGION or await rows.fetch(tx, catalog_regions, id=record_id) is not None):
             raise Refused("exists", f"There is already a region {record_id[:255]}.")
-        above = wish.get("parent_region_id")
+        above = request.get("parent_region_id")
         while above is not None and above != REGION:
             if above == record_id:
                 raise Refused("bad_request", f"Region {record_id[:255]} would be its own parent.")
@@ -107,7 +107,7 @@ class Regions(CatalogRecords):
             if row is None:
                 raise missing("region", above)
             above = row["parent_region_id"]
-        return _without_nulls(wish)
+        return _without_nulls(request)
 
     async def leave(self, tx: Tx, row: Row) -> None:
         below = await rows.fetch_all(tx, catalog_regions, parent_region_id=row["id"])

@@ -7,15 +7,12 @@ from typing import Any
 
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import implied_roles, role_assignments, roles
-from kilonova.services.identity.projects import DOMAIN, fetch_as
+from kilonova.services.identity.record_service import DomainRecords
 from kilonova.services.identity.records import (
-    IdentityRecords,
     Record,
-    extra_of,
     fetch,
     kind_of,
     refuse_immutable,
-    refuse_same_name,
 )
 from kilonova.services.identity.snapshot import reach
 from kilonova.store import rows
@@ -25,45 +22,23 @@ ROLE = kind_of("role", roles, settable=frozenset({"name", "description", "option
 ADMIN, MANAGER, MEMBER, READER, SERVICE = "admin", "manager", "member", "reader", "service"
 
 
-class Roles:
-    def __init__(self, records: IdentityRecords) -> None:
-        self.records = records
+class Roles(DomainRecords):
+    kind = ROLE
+    defaults = {"description": None, "options": "{}"}
 
-    async def create(self, wish: Mapping[str, Any]) -> Record:
-        new_id, domain_id = self.records.new_id(), wish.get("domain_id") or ""
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        if row is not None:
+            refuse_immutable("role", row, request)
+        return await super().check(tx, record_id, request, row)
 
-        async def body(tx: Tx) -> Row:
-            if domain_id:
-                await fetch_as(tx, DOMAIN, domain_id)
-            await refuse_same_name(tx, ROLE, wish["name"], domain_id)
-            values = {"description": None, "options": "{}", **ROLE.columns_of(wish)}
-            await rows.put(tx, roles, **values, id=new_id, domain_id=domain_id)
-            return await fetch(tx, ROLE, new_id)
+    async def create(self, request: Mapping[str, Any], new_id: str = "", **columns: Any) -> Record:
+        return await super().create(request, new_id, domain_id=request.get("domain_id") or "", **columns)
 
-        return ROLE.view(await self.records.write(body))
-
-    async def change(self, role_id: str, change: Mapping[str, Any]) -> Record:
-        async def body(tx: Tx) -> Row:
-            row = await fetch(tx, ROLE, role_id)
-            refuse_immutable("role", row, change)
-            if (change.get("domain_id", row["domain_id"]) or "") != row["domain_id"]:
-                raise Refused("bad_request", "The domain_id of a role cannot be changed.")
-            if "name" in change:
-                await refuse_same_name(tx, ROLE, change["name"], row["domain_id"], role_id)
-            await rows.change(tx, roles, ROLE.columns_of(change, extra_of(row)), id=role_id)
-            return await fetch(tx, ROLE, role_id)
-
-        return ROLE.view(await self.records.write(body))
-
-    async def delete(self, role_id: str) -> None:
-        async def body(tx: Tx) -> None:
-            refuse_immutable("role", await fetch(tx, ROLE, role_id))
-            await rows.remove(tx, role_assignments, role_id=role_id)
-            await rows.remove(tx, implied_roles, prior_id=role_id)
-            await rows.remove(tx, implied_roles, implied_id=role_id)
-            await rows.remove(tx, roles, id=role_id)
-
-        await self.records.write(body)
+    async def leave(self, tx: Tx, row: Row) -> None:
+        refuse_immutable("role", row)
+        await rows.remove(tx, role_assignments, role_id=row["id"])
+        await rows.remove(tx, implied_roles, prior_id=row["id"])
+        await rows.remove(tx, implied_roles, implied_id=row["id"])
 
     # -- what implies what --------------------------------------------------------------------------------------------
 

@@ -9,14 +9,11 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.identity import credentials, projects, role_assignments, user_group_members, users
 from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.passwords import Passwords
-from kilonova.services.identity.projects import DOMAIN, fetch_as
+from kilonova.services.identity.record_service import DomainRecords
 from kilonova.services.identity.records import (
     IdentityRecords,
     Record,
-    extra_of,
-    fetch,
     kind_of,
-    refuse_same_name,
 )
 from kilonova.store import rows
 from kilonova.world import Row, Tx
@@ -31,44 +28,37 @@ USER = kind_of(
 PASSWORD = "password"
 
 
-class Users:
+class Users(DomainRecords):
+    kind = USER
+    defaults = {"description": None, "enabled": 1, "default_project_id": None, "options": "{}", "tokens_from": 0.0}
+
     def __init__(self, records: IdentityRecords, passwords: Passwords) -> None:
-        self.records, self._passwords = records, passwords
+        super().__init__(records)
+        self._passwords = passwords
 
-    async def create(self, wish: Mapping[str, Any], domain_id: str) -> Record:
-        new_id, hashed = self.records.new_id(), await self._hashed(wish.get(PASSWORD))
+    async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
+        checked = await super().check(tx, record_id, request, row)
+        await _refuse_domain_as_project(tx, request.get("default_project_id"))
+        return checked
 
-        async def body(tx: Tx) -> Row:
-            await fetch_as(tx, DOMAIN, domain_id)
-            await refuse_same_name(tx, USER, wish["name"], domain_id)
-            await _refuse_domain_as_project(tx, wish.get("default_project_id"))
-            values: dict[str, Any] = {"description": None, "enabled": 1, "default_project_id": None, "options": "{}"}
-            values |= USER.columns_of(wish)
-            await rows.put(tx, users, **values, id=new_id, domain_id=domain_id, password=hashed, tokens_from=0.0)
-            return await fetch(tx, USER, new_id)
+    async def create(self, request: Mapping[str, Any], new_id: str = "", **columns: Any) -> Record:
+        hashed = await self._hashed(request.get(PASSWORD))
+        return await super().create(request, new_id, password=hashed, **columns)
 
-        return USER.view(await self.records.write(body))
-
-    async def change(self, user_id: str, change: Mapping[str, Any]) -> Record:
+    async def change(self, record_id: str, change: Mapping[str, Any], **columns: Any) -> Record:
         """Change a user as an administrator: a new password needs no old one. Either voids the user's tokens."""
-        hashed = await self._hashed(change.get(PASSWORD))
+        hashed = {PASSWORD: await self._hashed(change[PASSWORD])} if PASSWORD in change else {}
+        return await super().change(record_id, change, **hashed, **columns)
 
-        async def body(tx: Tx) -> Row:
-            row = await fetch(tx, USER, user_id)
-            if change.get("domain_id", row["domain_id"]) != row["domain_id"]:
-                raise Refused("bad_request", "The domain_id of a user cannot be changed.")
-            if "name" in change:
-                await refuse_same_name(tx, USER, change["name"], row["domain_id"], user_id)
-            await _refuse_domain_as_project(tx, change.get("default_project_id"))
-            values = USER.columns_of(change, extra_of(row))
-            if PASSWORD in change:
-                values[PASSWORD] = hashed
-            if PASSWORD in change or (values.get("enabled") == 0 and row["enabled"]):
-                values["tokens_from"] = await tx.now()
-            await rows.change(tx, users, values, id=user_id)
-            return await fetch(tx, USER, user_id)
+    async def stamped(self, tx: Tx, row: Row, columns: dict[str, Any]) -> dict[str, Any]:
+        if PASSWORD in columns or (columns.get("enabled") == 0 and row["enabled"]):
+            return {**columns, "tokens_from": await tx.now()}
+        return columns
 
-        return USER.view(await self.records.write(body))
+    async def leave(self, tx: Tx, row: Row) -> None:
+        await rows.remove(tx, role_assignments, actor_id=row["id"])
+        await rows.remove(tx, user_group_members, user_id=row["id"])
+        await rows.remove(tx, credentials, user_id=row["id"])
 
     async def change_own_password(self, user_id: str, old: str, new: str, address: str = "") -> None:
         """Change the user's own password; the old password is the proof."""
@@ -88,16 +78,6 @@ class Users:
             values = {PASSWORD: hashed, "tokens_from": await tx.now()}
             if not await rows.change(tx, users, values, id=user_id, password=kept):
                 raise Refused("exists", "The password was modified concurrently; retry.")
-
-        await self.records.write(body)
-
-    async def delete(self, user_id: str) -> None:
-        async def body(tx: Tx) -> None:
-            await fetch(tx, USER, user_id)
-            await rows.remove(tx, role_assignments, actor_id=user_id)
-            await rows.remove(tx, user_group_members, user_id=user_id)
-            await rows.remove(tx, credentials, user_id=user_id)
-            await rows.remove(tx, users, id=user_id)
 
         await self.records.write(body)
 

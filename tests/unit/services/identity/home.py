@@ -71,7 +71,7 @@ class Home:
         return str(made["id"])
 
     async def user(self, name: str, **wish: Any) -> str:
-        return str((await self.identity.users.create({"name": name, **wish}, DEFAULT_DOMAIN))["id"])
+        return str((await self.identity.users.create({"name": name, **wish}, domain_id=DEFAULT_DOMAIN))["id"])
 
     async def give(self, user_id: str, role: str, target: Scope) -> Grant:
         grant = Grant(BY_USER, user_id, target, await self.role_id(role))

@@ -128,7 +128,7 @@ def test_whatever_it_hangs_on_voids_it_for_good(disabled: str, scope: str) -> No
 
     async def story(home: Home) -> None:
         identity, own = home.identity, await home.project("abroad", is_domain=True)
-        user = str((await identity.users.create({"name": "eve", "password": "of eve"}, own))["id"])
+        user = str((await identity.users.create({"name": "eve", "password": "of eve"}, domain_id=own))["id"])
         place = await home.project("theirs")
         await home.give(user, "reader", Scope(ON_PROJECT, place))
         await home.give(user, "reader", Scope(SYSTEM, ALL))
@@ -161,7 +161,7 @@ def test_what_is_deleted_leaves_nothing_that_names_it(kind: str) -> None:
     async def story(home: Home) -> None:
         identity = home.identity
         user, place = await home.user("eve", password="of eve"), await home.project("theirs")
-        group = str((await identity.groups.create({"name": "friends"}, "default"))["id"])
+        group = str((await identity.groups.create({"name": "friends"}, domain_id="default"))["id"])
         role = str((await identity.roles.create({"name": "watcher"}))["id"])
         await identity.groups.add(group, user)
         for actor, actor_id in ((BY_USER, user), (BY_GROUP, group)):
