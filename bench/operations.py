@@ -7,13 +7,13 @@ from kilonova.domain.messages import StepResult
 from kilonova.domain.params import Params
 from kilonova.domain.server import ACTIVE
 from kilonova.engine.context import Context, HostContext, Subject
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.model import CONTROL, Operation, Registry, Step, StepTargets, Target
 
 STEPS = 4
 
 
-class BenchFacts(Facts, kw_only=True):
+class BenchFacts(OperationFacts, kw_only=True):
     source: str = ""
     source_copy: int = 0
     found: list[str] = []

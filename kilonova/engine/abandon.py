@@ -20,7 +20,7 @@ from kilonova.engine import records
 from kilonova.engine.conclude import Next, advance, leave_to_host
 from kilonova.engine.core import Engine, context_for, has_servers, load_server
 from kilonova.engine.course import ABANDONED, Go, Problem, after_abandon
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.findings import Intervention, NewFinding, put_finding, put_intervention
 from kilonova.engine.journal import Op
 from kilonova.engine.model import AnyStep
@@ -83,7 +83,7 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
 class _Seen(msgspec.Struct, frozen=True):
     op: Op
     step: AnyStep
-    facts: Facts  # of the operation that the step belongs to
+    facts: OperationFacts  # of the operation that the step belongs to
 
 
 async def _look(engine: Engine, journal: Store, operation_id: str) -> _Seen:
@@ -167,7 +167,7 @@ async def _abandon(
     owner = await log.load(tx, go.owner) if go.owner else None
     ctx = context_for(engine, journal, op, go.target, await load_server(tx, journal, op, lock=True))
     operation = engine.operation(op.kind)
-    facts: Facts = op.facts(operation)
+    facts: OperationFacts = op.facts(operation)
     ctx.facts = owner.facts(engine.operation(owner.kind)) if owner else facts
     await put_intervention(tx, op, word, now)
     problem = _problem(op, step, word)

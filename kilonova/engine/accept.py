@@ -20,7 +20,7 @@ from kilonova.engine.conclude import Next
 from kilonova.engine.context import Newborn, Subject
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Begun, Course, End, Go, begin, inherit
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.journal import Op
 from kilonova.engine.model import AnyOperation, F, Operation, P
 from kilonova.engine.notifications import Teller
@@ -118,7 +118,7 @@ async def _accept(
     if subject.live is not None and operation.joins(subject):
         await remember_key(tx, ask, subject.live["id"], now)
         return Accepted(subject.live["id"], joined=True), ""
-    facts: Facts = await admitted(tx, operation, subject)
+    facts: OperationFacts = await admitted(tx, operation, subject)
     op = new_operation(operation, ask, subject, facts, operation_id)
     if subject.live is not None:
         old = log.op_from(subject.live)

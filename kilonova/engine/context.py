@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from kilonova.domain.cause import Cause
-from kilonova.domain.details import Details
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import GuestSpec, GuestVolume
 from kilonova.domain.guest_contents import GuestContents, GuestSecrets, is_mandatory, shutdown_seconds
@@ -23,7 +22,7 @@ from kilonova.domain.messages import StepFacts
 from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, Server
 from kilonova.engine.course import Problem
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
 from kilonova.placement.fence import Fence
@@ -189,7 +188,7 @@ class Context(Generic[F_co, P_co]):
     def _needs_hardware(self) -> bool:
         """Return whether the flavor (in a resize, either flavor) asks for hardware of a host."""
         flavors = [self.server.flavor] if self.server is not None else []
-        if isinstance(self.facts, Facts):
+        if isinstance(self.facts, OperationFacts):
             flavors += self.facts.flavors()
         return any(flavor.wish is not None and flavor.wish.needs_claim for flavor in flavors)
 
@@ -272,13 +271,13 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
             for one in server.volumes
             if one.attachment_id
         ],
-        contents=_contents(server, details, chosen),
+        contents=_contents(server, chosen),
         shutdown_seconds=shutdown_seconds(details.image_properties),
     )
 
 
-def _contents(server: Server, details: Details, flavor: Flavor) -> GuestContents:
-    key = details.public_key
+def _contents(server: Server, flavor: Flavor) -> GuestContents:
+    details, key = server.details, server.details.public_key
     return GuestContents(
         hostname=details.hostname,
         public_keys=[key] if key else [],

@@ -16,7 +16,7 @@ from kilonova.domain.messages import StepFacts
 from kilonova.domain.server import Flavor
 
 
-class Facts(msgspec.Struct, kw_only=True, omit_defaults=True):
+class OperationFacts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The facts of an operation. Defaults are not stored."""
 
     decision: JsonObject | None = None  # the scheduler's, of a step that waits and has not ended
@@ -34,10 +34,10 @@ class Facts(msgspec.Struct, kw_only=True, omit_defaults=True):
         return []
 
 
-F = TypeVar("F", bound=Facts)
+F = TypeVar("F", bound=OperationFacts)
 
 
-def for_host(facts: Facts) -> StepFacts:
+def for_host(facts: OperationFacts) -> StepFacts:
     """Return the facts that steps on hosts use, by their names."""
     return msgspec.convert(facts, StepFacts, from_attributes=True)
 
@@ -47,19 +47,21 @@ def copy_of(facts: F) -> F:
     return copy.copy(facts)
 
 
-def changed(before: Facts, after: Facts) -> dict[str, object]:
+def changed(before: OperationFacts, after: OperationFacts) -> dict[str, object]:
     """Return the facts that differ, by name."""
-    pairs = ((name, getattr(before, name), getattr(after, name)) for name in after.__struct_fields__)
-    return {name: new for name, old, new in pairs if new is not old and new != old}
+    if before == after:
+        return {}
+    old, new = msgspec.structs.astuple(before), msgspec.structs.astuple(after)
+    return {name: b for name, a, b in zip(after.__struct_fields__, old, new, strict=True) if a is not b and a != b}
 
 
-def learn(facts: Facts, found: Mapping[str, object]) -> None:
+def learn(facts: OperationFacts, found: Mapping[str, object]) -> None:
     """Take over what a step found."""
     for name, value in found.items():
         setattr(facts, name, value)
 
 
-def document_of(facts: Facts) -> JsonObject:
+def document_of(facts: OperationFacts) -> JsonObject:
     """Return the facts as they are stored."""
     document: JsonObject = msgspec.to_builtins(facts)
     return document

@@ -13,7 +13,7 @@ import msgspec
 from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import StepResult
 from kilonova.domain.params import Params, ServerSpec
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.world import Row, Tx
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kilonova.engine.course import Problem
     from kilonova.engine.journal import Op
 
-F = TypeVar("F", bound=Facts)
+F = TypeVar("F", bound=OperationFacts)
 P = TypeVar("P", bound=Params)
 F_contra = TypeVar("F_contra", contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)

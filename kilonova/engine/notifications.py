@@ -14,7 +14,7 @@ from kilonova.domain.operation import FORWARD, REWIND
 from kilonova.domain.server import BUILDING, DELETED, ERROR, Server, to_json
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Course, End, Problem
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.journal import Op
 from kilonova.engine.model import Notification
 from kilonova.engine.notification_payloads import Payload, compute_task_payload, instance_payload, service_payload
@@ -52,7 +52,7 @@ class Teller:
     def __init__(self, engine: Engine, tx: Tx, journal: Store, op: Op, host_before: str | None = None) -> None:
         self.engine, self.tx, self.journal, self.op = engine, tx, journal, op
         self.operation = engine.operation(op.kind)
-        self._facts: Facts = op.facts(self.operation)
+        self._facts: OperationFacts = op.facts(self.operation)
         self.host_before = host_before
         self._left: Server | None = None
 

@@ -9,7 +9,7 @@ from kilonova.engine import journal as log
 from kilonova.engine.context import guest_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Go
-from kilonova.engine.facts import Facts, for_host
+from kilonova.engine.facts import OperationFacts, for_host
 from kilonova.engine.journal import Op
 from kilonova.engine.model import DISK_TOKEN, IMAGE_TOKEN, UPLOAD_TOKEN, AnyStep
 from kilonova.engine.server_secrets import server_secrets
@@ -29,7 +29,7 @@ async def order_for(
 ) -> StepOrder:
     """Return the order for a step that is taken in this transaction, to be sent once it is committed."""
     owner = await log.load(tx, go.owner) if go.owner else None
-    facts: Facts = (owner or op).facts(engine.operation((owner or op).kind))
+    facts: OperationFacts = (owner or op).facts(engine.operation((owner or op).kind))
     copy, host_facts = go.target.copy, for_host(facts)
     told = server if step.with_guest else None
     return StepOrder(

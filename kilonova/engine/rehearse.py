@@ -16,7 +16,7 @@ from kilonova.engine.accept import Ask, admitted, gather, new_operation
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.core import Engine, context_for
 from kilonova.engine.course import Problem
-from kilonova.engine.facts import Facts, copy_of, document_of
+from kilonova.engine.facts import OperationFacts, copy_of, document_of
 from kilonova.engine.journal import Op
 from kilonova.engine.model import AnyOperation, F, Operation, P, Target
 from kilonova.world import Store, Tx
@@ -49,7 +49,7 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
 
     operation = engine.operation(ask.kind)
 
-    async def body(tx: Tx) -> tuple[Subject[Params], Facts | None]:
+    async def body(tx: Tx) -> tuple[Subject[Params], OperationFacts | None]:
         subject = await gather(engine, tx, ask, operation, lock=False)
         joins = subject.live is not None and operation.joins(subject)
         return subject, None if joins else await admitted(tx, operation, subject)

@@ -31,7 +31,7 @@ from kilonova.engine.connections import with_devices
 from kilonova.engine.context import AnyContext
 from kilonova.engine.core import TRIES, Engine, context_for, load_server
 from kilonova.engine.course import Problem
-from kilonova.engine.facts import Facts, changed, copy_of, learn
+from kilonova.engine.facts import OperationFacts, changed, copy_of, learn
 from kilonova.engine.model import ControlWork
 from kilonova.engine.secrets import sealed
 from kilonova.engine.take import take_control
@@ -107,7 +107,8 @@ async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
         outcome = await perform(current, ctx)
         return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=current.go, known=op)
     except NotYet as wait:
-        found = changed(op.facts(engine.operation(op.kind)), ctx.facts) if wait.keeps_facts else {}
+        keeps = wait.keeps_facts and current.go is not None and not current.go.owner
+        found = changed(op.facts(engine.operation(op.kind)), ctx.facts) if keeps else {}
         await postpone(engine, journal, op.id, ordinal, wait, found)
         return None
     except Superseded as why:
@@ -120,7 +121,6 @@ async def prepare(engine: Engine, journal: Store, current: Next) -> AnyContext:
     op, go = current.op, current.go
     assert go is not None and current.step is not None
     ctx = context_for(engine, journal, op, go.target, current.server)
-    ctx.facts = copy_of(ctx.facts)  # what a step writes there is stored only when it ends
     ctx.begin, ctx.wake = partial(begin_operation, engine), engine.wake
     ctx.find_begun, ctx.pass_on = partial(find_begun, engine), partial(pass_on, engine)
     ctx.ask = partial(_ask_child, engine, ctx)
@@ -158,7 +158,7 @@ async def perform(current: Next, ctx: AnyContext) -> Outcome:
     """Do or undo. What the code did not expect counts as a failed step, is logged whole and undone like any other."""
     step, go = current.step, current.go
     assert step is not None and go is not None
-    before = copy_of(ctx.facts)
+    before, ctx.facts = ctx.facts, copy_of(ctx.facts)  # what it writes there is stored only when it ends
     try:
         async with asyncio.timeout(step.deadline):
             await _until_known(step.control_work(go.way), ctx, before)
@@ -178,7 +178,7 @@ async def perform(current: Next, ctx: AnyContext) -> Outcome:
         return Outcome(problem=Problem(code="unexpected", message=text, step=step.name, final=True))
 
 
-async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: Facts) -> None:
+async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: OperationFacts) -> None:
     """Repeat the work under the same ordinal after a failed or unknown COMMIT elsewhere; the fence returns what was
     recorded. If a database is unreachable, the operation waits for it without keeping a worker busy."""
     tries = 0

@@ -7,7 +7,7 @@ import msgspec
 from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import Flavor, flavor_from
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.model import StepTargets, Target
 
 
@@ -36,7 +36,7 @@ class RecordBefore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 # -- copies -------------------------------------------------------------------------------------------------------
 
 
-class CopyFacts(Facts, kw_only=True):
+class CopyFacts(OperationFacts, kw_only=True):
     """An operation on the copy that has permission to run, where it is: start, stop, reboot, attach, snapshot."""
 
     host: str = ""
@@ -45,7 +45,7 @@ class CopyFacts(Facts, kw_only=True):
     running: bool = False  # its host reported the guest running
 
 
-class PlacedFacts(Facts, kw_only=True):
+class PlacedFacts(OperationFacts, kw_only=True):
     """An operation that makes a copy on a destination."""
 
     candidates: list[HostChoice] = []  # best first
@@ -90,7 +90,7 @@ class CreateFacts(PlacedFacts, kw_only=True):
     released: int = 0
 
 
-class ManyFacts(Facts, kw_only=True):
+class ManyFacts(OperationFacts, kw_only=True):
     """Place many: by server."""
 
     choices: dict[str, list[HostChoice]] = {}
@@ -103,7 +103,7 @@ class ManyFacts(Facts, kw_only=True):
         return [*self.choices]
 
 
-class RetryFacts(Facts, kw_only=True):
+class RetryFacts(OperationFacts, kw_only=True):
     """A server in cell0 that is tried again."""
 
     devices: bool = False
@@ -120,7 +120,7 @@ class OpenMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     old_claimed: str | None = None
 
 
-class DeleteFacts(Facts, kw_only=True):
+class DeleteFacts(OperationFacts, kw_only=True):
     """Delete, wherever the server is."""
 
     copies: list[tuple[str, int]] = []
@@ -259,7 +259,7 @@ class SnapshotFacts(CopyFacts, kw_only=True):
 # -- whole hosts --------------------------------------------------------------------------------------------------
 
 
-class HostsFacts(Facts, kw_only=True):
+class HostsFacts(OperationFacts, kw_only=True):
     """Evacuate, drain and return hosts."""
 
     drained_before: list[str] = []  # hosts that were closed by an earlier drain
@@ -267,7 +267,7 @@ class HostsFacts(Facts, kw_only=True):
     account: JsonObject | None = None
 
 
-class GoneFacts(Facts, kw_only=True):
+class GoneFacts(OperationFacts, kw_only=True):
     """A host that is declared gone."""
 
     identity: str = ""

@@ -15,7 +15,7 @@ import msgspec
 
 from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed, NoValidHost, Refused
-from kilonova.domain.json import JsonObject, as_object
+from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import StepResult
 from kilonova.domain.params import RebuildParams
 from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, STOPPED
@@ -203,7 +203,6 @@ def rebuild_facts(subject: Subject[RebuildParams]) -> RebuildFacts:
     if server.launched_at is None:
         raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
     here, details, params = its_copy(subject), server.details, subject.params
-    document = as_object(msgspec.to_builtins(details))
     return RebuildFacts(
         source=here.host,
         source_copy=here.copy,
@@ -215,7 +214,9 @@ def rebuild_facts(subject: Subject[RebuildParams]) -> RebuildFacts:
             properties=details.image_properties,
             format=details.image_format,
             marker=details.image_marker,
-            details={name: document.get(name) for name in FOR_THE_GUEST if name in params.details},
+            details={
+                name: msgspec.to_builtins(getattr(details, name)) for name in FOR_THE_GUEST if name in params.details
+            },
         ),
         image=params.image,
         format=params.image_format,

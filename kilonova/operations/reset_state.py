@@ -16,7 +16,7 @@ from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, RESTORED, STOP
 from kilonova.engine.accept import Ask, Overtaken, admitted, gather
 from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.model import Operation
 from kilonova.engine.submit import find_mapping
 from kilonova.schema.tables import cell
@@ -27,21 +27,21 @@ logger = logging.getLogger(__name__)
 TRIES = 3  # against operations that begin and end in between
 
 
-class ResetState(Operation[Facts, StateParams]):
+class ResetState(Operation[OperationFacts, StateParams]):
     """The checks of a reset, the same as those of every operation; nothing else of it is used."""
 
-    facts_type = Facts
+    facts_type = OperationFacts
     params_type = StateParams
     name = "reset_state"
     action = "resetState"
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
 
-    def check(self, subject: Subject[StateParams]) -> Facts:
+    def check(self, subject: Subject[StateParams]) -> OperationFacts:
         server = subject.server
         assert server is not None
         if subject.params.state == ACTIVE:
             _require_guest(server)
-        return Facts()
+        return OperationFacts()
 
 
 def _require_guest(server: Server) -> None:

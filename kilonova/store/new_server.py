@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kilonova.domain.details import details_document
 from kilonova.domain.params import ServerSpec
-from kilonova.domain.server import POWER_NONE, SHOWN, Server, to_json
+from kilonova.domain.server import POWER_NONE, SHOWN, Server, flavor_document
 
 
 def new_server(server_id: str, turn: int, spec: ServerSpec, **state: str | float | None) -> Server:
@@ -27,9 +28,9 @@ def new_server(server_id: str, turn: int, spec: ServerSpec, **state: str | float
         runner_copy=None,
         runner_proof=None,
         image_ref=spec.image,
-        flavor_document=to_json(spec.flavor),
+        flavor_document=flavor_document(spec.flavor),
         claimed=None,
-        details_document=to_json(spec.details),
+        details_document=details_document(spec.details),
         network_info=None,
         volume_info="[]" if spec.volumes else None,
         recheck=0,

@@ -6,7 +6,7 @@ from kilonova.domain.details import Details
 from kilonova.domain.json import as_list
 from kilonova.domain.params import Params, ServerSpec
 from kilonova.engine.context import Context
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.placement.groups import GroupRule
 from kilonova.services.compute.server_groups import group_named
 from kilonova.world import Store
@@ -14,14 +14,14 @@ from kilonova.world import Store
 HINT = "group"
 
 
-async def group_of(ctx: Context[Facts, Params], dead_host: str = "") -> GroupRule | None:
+async def group_of(ctx: Context[OperationFacts, Params], dead_host: str = "") -> GroupRule | None:
     """The one that the hint named, as it is now: it may have been deleted since the server joined it. A dry run asks
     for servers that have not joined and never will, so it is not looked for among the members."""
     named = as_list(requested_details(ctx).scheduler_hints.get(HINT))
     return await rule_of(ctx.world.db.control, str(named[0]), dead_host) if named else None
 
 
-def requested_details(ctx: Context[Facts, Params]) -> Details:
+def requested_details(ctx: Context[OperationFacts, Params]) -> Details:
     """Of the request while the server is in no cell yet, else of its record."""
     if ctx.server is None and isinstance(ctx.params, ServerSpec):
         return ctx.params.details

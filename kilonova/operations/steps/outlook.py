@@ -15,7 +15,6 @@ from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.owned import Shares, shares_of
 from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, Server, flavor_from
-from kilonova.domain.volume import server_volumes
 from kilonova.engine.context import AnyContext, Subject
 from kilonova.operations.facts import MoveFacts, OpenMove, ResizeFacts
 from kilonova.operations.steps.claim import claimed_by_name
@@ -99,7 +98,7 @@ def root_disk(fate: str, image: str = "") -> DiskFate:
 
 
 def boots_from_volume(server: Server) -> bool:
-    return server.details.volume_backed or any(one.is_root for one in server_volumes(server.volume_info))
+    return server.details.volume_backed or any(one.is_root for one in server.volumes)
 
 
 def own_root(server: Server, fate: str, image: str = "") -> list[DiskFate]:
@@ -160,7 +159,7 @@ def reverted_disks(server: Server, old_flavor: str) -> list[DiskFate]:
 def deleted_disks(server: Server) -> list[DiskFate]:
     """Nothing of a server that never had a host, but its volumes; those that go with it are lost."""
     own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
-    goes = {one.volume_id for one in server_volumes(server.volume_info) if one.delete_on_termination}
+    goes = {one.volume_id for one in server.volumes if one.delete_on_termination}
     volumes: list[DiskFate] = [
         {**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in kept_volumes(server)
     ]

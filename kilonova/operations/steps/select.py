@@ -13,7 +13,7 @@ from kilonova.domain.json import JsonObject, as_list
 from kilonova.domain.params import MoveParams, Params, ServerSpec
 from kilonova.domain.server import Flavor
 from kilonova.engine.context import AnyContext, Context
-from kilonova.engine.facts import Facts
+from kilonova.engine.facts import OperationFacts
 from kilonova.operations.facts import HostChoice, PlacedFacts
 from kilonova.operations.steps.group import group_of, requested_details
 from kilonova.placement.groups import GroupRule
@@ -90,7 +90,7 @@ async def age_of(ctx: AnyContext) -> float:
 
 
 def request_for(
-    ctx: Context[Facts, MoveParams | ServerSpec],
+    ctx: Context[OperationFacts, MoveParams | ServerSpec],
     flavor: Flavor,
     excluded: dict[str, str],
     wanted: str | None,
@@ -123,7 +123,7 @@ def request_of(details: Details, *, image: str, **more: Any) -> ResourceRequest:
     )
 
 
-def _asked(ctx: Context[Facts, MoveParams | ServerSpec]) -> tuple[str, str]:
+def _asked(ctx: Context[OperationFacts, MoveParams | ServerSpec]) -> tuple[str, str]:
     """Image and project: of the request while the server is in no cell yet, else of its record."""
     if ctx.server is None and isinstance(ctx.params, ServerSpec):
         return ctx.params.image, ctx.params.project_id
