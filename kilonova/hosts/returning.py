@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any
 
 import msgspec
 
 from kilonova.bus.serving import MAX_BODY
 from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.messages import Register, Registered, Returned, Verdict
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_DELETED, STOPPED, from_json, to_json
+from kilonova.domain.messages import Register, Registered, Verdict
+from kilonova.domain.server import to_json
 from kilonova.engine.connections import ports_of, with_volumes
 from kilonova.engine.core import Engine
-from kilonova.engine.details import edit_details
 from kilonova.hosts.lost_guests import adopt_lost
 from kilonova.hosts.reports import report_error
-from kilonova.hosts.verdicts import correct_copies, judge_copies, may_be_gone, note_missing
-from kilonova.placement import claims
+from kilonova.hosts.verdicts import correct_copies, judge_copies, note_missing
 from kilonova.placement.inventories import ensure_provider, newest_registration, set_by_registration
 from kilonova.placement.reporting import take_report
-from kilonova.placement.traits import DISABLED, set_disabled
+from kilonova.placement.traits import DISABLED
 from kilonova.schema.tables import cell, control
 from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
 from kilonova.store.gone_hosts import find_gone, sentence_of
-from kilonova.store.host_hardware import note_hardware, touch
+from kilonova.store.host_hardware import note_hardware
 from kilonova.store.hosts import UNKNOWN_IDENTITY
-from kilonova.store.quarantine import end_quarantine, note_quarantine
+from kilonova.store.quarantine import note_quarantine
 from kilonova.store.restored_at import restored_at
 from kilonova.world import Row, Store, Tx
 
@@ -239,7 +236,7 @@ async def _host(tx: Tx, name: str) -> Row:
     return row
 
 
-async def _taken_over(tx: Tx, message: Register, row: Row, gone: Row | None) -> dict[str, Any] | None:
+async def _taken_over(tx: Tx, message: Register, row: Row, gone: Row | None) -> dict[str, str | int] | None:
     """Return the changes to a host's record that has another key, or none, if this key replaces it; None: it does not.
 
     Restored records may have the key of a machine removed since the backup. The host that took its name belongs to
@@ -284,78 +281,6 @@ async def _insert_host(
     )
 
 
-async def returned(engine: Engine, message: Returned) -> bool:
-    """The verdicts were carried out: debts are paid, the host may work. False: it has to register again."""
-    journal, placement = await cell_of(engine, message.host), engine.world.db.placement
-    host = await _current(journal, message)
-    if host is None:
-        return False
-    number = host["registration"] or 0
-    try:
-        for server, copy in message.destroyed:
-            await _pay(engine, journal, message, server, copy)
-    except Superseded:
-        return False
-    await set_by_registration(placement, host["provider_id"], _is_open(host), number)
-    # Whoever closes a host writes placement, the record, placement. Ours may have come last, but then the record tells.
-    again = await _current(journal, message)
-    if again is None or again["registration"] != host["registration"] or not _is_open(again):
-        await set_by_registration(placement, host["provider_id"], False, number)
-    if again is not None and again["disabled"]:  # our report may have come after that word, and taken its trait away
-        await set_disabled(placement, host["provider_id"], True)
-
-    async def body(tx: Tx) -> bool:
-        # of this registration: a newer one has to end by itself, or a beat of the host would not notice that it did not
-        keys = {**_keys(message), "registration": host["registration"]}
-        if not await rows.change(tx, cell.hosts, {"returning": 0}, **keys):
-            return False
-        for server, copy, on in message.adopted:
-            await _note_power(tx, message.host, server, copy, on)
-        for server, copy, reason in message.failed:
-            await _note_failed(tx, message.host, server, copy, reason)
-        return True
-
-    return await engine.write(journal, body)
-
-
-async def _note_power(tx: Tx, host: str, server: str, copy: int, on: bool) -> None:
-    """Record the power state of a copy that this host may run; a report of any other copy changes nothing."""
-    its_own = {"id": server, "runner_host": host, "runner_copy": copy, "operation_id": None}
-    await rows.change(tx, cell.servers, {"power_state": POWER_RUNNING if on else POWER_SHUTDOWN}, **its_own)
-    if on:  # by restored records it was off
-        await rows.change(tx, cell.servers, {"vm_state": ACTIVE}, **its_own, unsettled=1, vm_state=STOPPED)
-        await _undelete(tx, host, server, its_own)
-    await rows.change(tx, cell.servers, {"unsettled": 0}, **its_own, unsettled=1)
-    if not on:  # it is not started again (resume_guests_state_on_host_boot): the API says so
-        await rows.change(tx, cell.servers, {"vm_state": STOPPED}, **its_own, vm_state=ACTIVE)
-
-
-async def _undelete(tx: Tx, host: str, server: str, its_own: dict[str, Any]) -> None:
-    """A server that is soft-deleted by restored records: a guest that runs proves that its owner restored it since the
-    backup (law 15)."""
-    if await rows.change(tx, cell.servers, {"vm_state": ACTIVE}, **its_own, unsettled=1, vm_state=SOFT_DELETED):
-        await edit_details(tx, server, {"soft_deleted_at": None})
-        logger.warning(
-            "server %s: soft-deleted by the restored records, and its guest runs on %s; set to ACTIVE", server, host
-        )
-
-
-async def _note_failed(tx: Tx, host: str, server: str, copy: int, reason: str) -> None:
-    """Its owner may start it, its administrator reads why it is off. What a host says of a copy that is not its own to
-    run changes nothing."""
-    if await rows.fetch(tx, cell.servers, id=server, runner_host=host, runner_copy=copy, operation_id=None) is None:
-        return
-    told = f"{host} could not start it when it returned: {reason[:REASON_LENGTH]}"
-    text = "The server could not be started when its host returned."
-    fault: dict[str, Any] = {"server_id": server, "operation_id": "", "code": 500, "message": text, "details": told}
-    await rows.put(tx, cell.faults, ("created_at",), **fault)
-    logger.warning("guest is off: server=%s host=%s reason=%s", server, host, reason[:REASON_LENGTH])
-
-
-def _is_open(host: Row) -> bool:
-    return not (host["disabled"] or host["draining"] or host["forced_down"] or host["fenced"])
-
-
 async def cell_of(engine: Engine, host: str) -> Store:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, control.host_mappings, host=host)
@@ -364,48 +289,3 @@ async def cell_of(engine: Engine, host: str) -> Store:
     if row is None:
         raise Superseded(f"host {host} is not known")
     return engine.world.db.cell(row["cell"])
-
-
-def _keys(message: Returned) -> dict[str, Any]:
-    """The host, if it is still the one that registered."""
-    return {"name": message.host, "session": message.session, "epoch": message.epoch}
-
-
-async def _current(journal: Store, message: Returned) -> Row | None:
-    async def body(tx: Tx) -> Row | None:
-        return await rows.fetch(tx, cell.hosts, **_keys(message))
-
-    return await journal.read(body)
-
-
-async def _pay(engine: Engine, journal: Store, message: Returned, server: str, copy: int) -> None:
-    """Placement first: paying twice is harmless, forgetting the claim is not. Raises `Superseded` when the host has to
-    register again."""
-    at_host: dict[str, Any] = {"host": message.host, "server_id": server, "copy": copy}
-
-    async def find(tx: Tx) -> Row | None:
-        return await rows.fetch(tx, cell.debts, **at_host, verb="ensure_absent")
-
-    debt = await journal.read(find)
-    evacuation = from_json(debt["after"], {}).get("evacuation") if debt is not None else None
-    if evacuation:
-        await claims.drop_holder(engine.world.db.placement, server, evacuation)
-
-    async def body(tx: Tx) -> None:
-        now = engine.world.clock.now()
-        if await rows.fetch(tx, cell.hosts, lock=True, **_keys(message)) is None:
-            raise Superseded(f"host {message.host} has to register again")
-        if debt is None and not await may_be_gone(tx, message.host, server, copy):
-            logger.warning(
-                "host %s reports that it removed copy %s of server %s without an order", message.host, copy, server
-            )
-            return
-        await rows.remove(tx, cell.debts, **at_host, verb="ensure_absent")
-        await rows.remove(tx, cell.copies, **at_host)
-        await end_quarantine(tx, message.host, server, copy, "remove", now)
-        await touch(tx, message.host)
-        if evacuation:
-            done = {"status": "completed", "open": 0, "updated_at": now}
-            await rows.change(tx, cell.migrations, done, id=evacuation, status="done")
-
-    await engine.write(journal, body)

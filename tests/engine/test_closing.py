@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Failed, Unreachable
-from kilonova.hosts import returning
+from kilonova.hosts import returned, returning
 from kilonova.hosts import states as hosts
 from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.placement.traits import DISABLED, has_trait
@@ -54,7 +54,8 @@ def test_disabled_while_it_returns(cloud: SimCloud, monkeypatch: pytest.MonkeyPa
             await close()
         return changed
 
-    monkeypatch.setattr(returning, "set_by_registration", meanwhile)
+    for module in (returning, returned):
+        monkeypatch.setattr(module, "set_by_registration", meanwhile)
     cloud.do(lambda engine: hosts.declare_down(engine, "host1"))
     cloud.do(lambda engine: hosts.declare_up(engine, "host1"))
     cloud.loop.run_for(30.0)
@@ -92,7 +93,8 @@ def test_disabled_from_before_its_report_until_after_it_was_let_in(
         return changed
 
     monkeypatch.setattr(returning, "take_report", late_report)
-    monkeypatch.setattr(returning, "set_by_registration", then_recorded)
+    for module in (returning, returned):
+        monkeypatch.setattr(module, "set_by_registration", then_recorded)
     cloud.crash("host1", 1.0)
     monkeypatch.setattr(hosts, "_set", slowly)
     cloud.loop.run_for(30.0)

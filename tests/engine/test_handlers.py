@@ -8,7 +8,7 @@ from sqlalchemy import select
 from kilonova.conductor import handlers
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import CopyReport
-from kilonova.hosts import returning
+from kilonova.hosts import returned, returning
 from kilonova.hosts.returning import register
 from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
@@ -342,7 +342,8 @@ def test_who_has_returned_does_not_end_a_later_registration(building, monkeypatc
             raise ConnectionError("the conductor dies here")
         return await let_in(placement, provider, accepting, number)
 
-    monkeypatch.setattr(returning, "set_by_registration", meanwhile)
+    for module in (returning, returned):
+        monkeypatch.setattr(module, "set_by_registration", meanwhile)
     assert not speaker.returned()
     assert died and _accepting(cloud) == {"host1": 0, "host2": 1}
     assert speaker.beat().register_again

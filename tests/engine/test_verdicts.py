@@ -10,8 +10,9 @@ from kilonova.domain.host import judge
 from kilonova.domain.server import ACTIVE, ERROR, LOST, RESIZED, SETTLED, SOFT_DELETED, STOPPED
 from kilonova.engine.debts import owe_removal
 from kilonova.hosts.lost_guests import adopt_lost
-from kilonova.hosts.returning import _note_failed
+from kilonova.hosts.returned import _note_failed
 from kilonova.hosts.verdicts import correct_copies, judge_copies, may_be_gone
+from kilonova.operations.facts import CreateFacts
 from kilonova.operations.steps.burial import close_server
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import findings
@@ -127,8 +128,9 @@ def test_a_server_is_buried_only_if_nothing_of_it_is_left(run: Any, left: Any) -
     async def body(tx: Tx) -> None:
         await left(tx)
         ctx: Any = _OneTransaction(tx)
-        assert await close_server(ctx) == {"leaves": left is nothing}
-        assert ctx.closed is (left is nothing)
+        ctx.facts = CreateFacts()
+        await close_server(ctx)
+        assert (ctx.facts.leaves, ctx.closed) == (left is nothing, left is nothing)
 
     run(body)
 
