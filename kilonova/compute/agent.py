@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
 CLOUD = "cloud"  # which cloud it belongs to
-REMEMBERED = 4096  # servers; an order comes as the answer to a question just asked, so old ones cannot turn up
+REMEMBERED = 4096  # servers; an order is the response to a current request, so old ones cannot arrive
 
 
 class Agent:
@@ -70,9 +70,9 @@ class Agent:
         self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
         self._key = ""
         self._cloud: dict[str, Any] = {}
-        kept = world.memory.load()
-        self.claims = HostClaims(world.memory, kept)
-        for name, value in kept.items():
+        remembered = world.memory.load()
+        self.claims = HostClaims(world.memory, remembered)
+        for name, value in remembered.items():
             if name == KEY:
                 self._key = value
             elif name == CLOUD:
@@ -126,7 +126,7 @@ class Agent:
 
     async def _copies(self) -> list[CopyReport]:
         """All that is here, with what it holds of the hardware and the highest turn that was seen of its server."""
-        copies = self.claims.told(await self.driver.copies())
+        copies = self.claims.with_claims(await self.driver.copies())
         return [msgspec.structs.replace(one, turn=self._turns.get(one.server, (0, 0))[0]) for one in copies]
 
     async def _live(self) -> None:
@@ -144,7 +144,7 @@ class Agent:
                 self.refused = why.message
                 logger.error("host %s: registration refused: %s", self.host, why.message)
                 return
-            except Exception as error:  # whatever it is, a host that stops beating helps nobody
+            except Exception as error:  # whatever it is, the heartbeat must go on
                 logger.warning("host %s: %s", self.host, error, exc_info=not isinstance(error, KilonovaError))
                 await self.world.clock.sleep(self._interval / 4)
                 continue
@@ -339,7 +339,7 @@ class Agent:
     async def _finish(
         self, order: StepOrder, result: JsonObject | None, error: JsonObject | None, *, goes_on: bool = False
     ) -> StepOrder | None:
-        """Report until somebody answers; returns the next step. Refused: ask what should be there (law 7)."""
+        """Report until a conductor answers; return the next step. Refused: ask which copies belong here (law 7)."""
         while True:
             message = Finish(
                 host=self.host,
@@ -369,7 +369,7 @@ class Agent:
             logger.debug("host %s: the result of %s came too late: %s", self.host, order.name, why)
         self._refusal = why
 
-    # -- small things -------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------
 
     async def _ask(self, subject: str, message: Any, kind: type[T]) -> T:
         answer = await self.world.bus.call(subject, msgspec.json.encode(message), timeout=self._interval / 2)

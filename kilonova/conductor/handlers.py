@@ -150,7 +150,7 @@ class MessageHandlers:
     def _news(self, cell: str, seen: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
         """Return the marks that the host shall remember and does not yet."""
         marks = self.engine.world.db.marks
-        told = {} if marks is None else marks.told_to(cell)
+        told = {} if marks is None else marks.sightings_for(cell)
         reached = {name: (mark.era, mark.mark) for name, mark in told.items()}
         return {name: mark for name, mark in reached.items() if mark > tuple(seen.get(name, (0, 0)))}
 

@@ -62,7 +62,7 @@ class HostPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choice_of_owners(extra_specs: Mapping[str, str], metadata: Mapping[str, str]) -> tuple[int | None, str]:
-    """The rank of a server, or None and the sentence why it stays. The flavor's word counts before the owner's, but
+    """The rank of a server, or None and the sentence why it stays. The flavor's value counts before the owner's, but
     `never` counts in any case."""
     by_flavor, by_owner = extra_specs.get(EVACUATE), metadata.get(EVACUATE)
     if by_flavor == NEVER:

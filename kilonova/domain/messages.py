@@ -17,7 +17,7 @@ CopyNumber = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent speaks for the first time, or again after contact was lost: this is what is here."""
+    """The first message of an agent, also after contact was lost: its hardware and its copies."""
 
     host: str
     session: str
@@ -25,10 +25,10 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     copies: list[CopyReport]
     inventory: HostInventory
     storage: str = ""
-    cell: str = ""  # where it belongs; "": where it was, or in the first one
-    cloud: str = ""  # whose host it is by its own memory; "": it never joined one
-    seen: dict[str, tuple[int, int]] = {}  # by database: era and mark, the highest that it was told (law 15)
-    filters: bool = False  # it filters the traffic of ports, and is told the members of security groups
+    cell: str = ""  # the host's cell; "": its former cell, or the first one
+    cloud: str = ""  # the cloud that the host remembers; "": it never joined one
+    seen: dict[str, tuple[int, int]] = {}  # by database: the highest era and mark that it received (law 15)
+    filters: bool = False  # it filters the traffic of ports, and gets the members of security groups
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdicts have been carried out; `power` tells for each adopted copy whether it runs."""
+    """The verdicts have been carried out; `power`: whether each adopted copy runs."""
 
     host: str
     session: str
@@ -141,7 +141,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[StepOrder] = []
     more: bool = False  # than one message takes: ask again at once
     seen: dict[str, tuple[int, int]] = {}  # what it shall remember besides
-    noted: list[tuple[str, int]] = []  # of the powers that it told
+    noted: list[tuple[str, int]] = []  # of the powers that it reported
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """`accepted` false: somebody took over; the agent undoes nothing itself, it asks what should be there."""
+    """`accepted` false: another runner took over; the agent undoes nothing itself, it asks which copies belong here."""
 
     accepted: bool
     why: str = ""
@@ -209,5 +209,5 @@ class CacheOrder(msgspec.Struct, frozen=True, tag="cache"):
 
     @property
     def wanted(self) -> list[ImageOrder]:
-        found = {one.image: one for one in self.orders}
-        return [found.get(image) or ImageOrder(image=image) for image in self.images]
+        by_image = {one.image: one for one in self.orders}
+        return [by_image.get(image) or ImageOrder(image=image) for image in self.images]

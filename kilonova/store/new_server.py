@@ -1,4 +1,4 @@
-"""A server that was never on a host, made of what was asked for."""
+"""A server that was never on a host, built from its request."""
 
 from __future__ import annotations
 

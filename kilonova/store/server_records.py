@@ -29,8 +29,8 @@ class ServerRecord(Server):
 
     cell: str | None = None  # None: not in one yet
     fault: Row | None = None
-    zone: str = ""  # of its host, once somebody has looked
-    is_partial: bool = False  # made of its mapping and what was once asked for: its cell does not answer
+    zone: str = ""  # of its host, once it was read
+    is_partial: bool = False  # built from its mapping and its request: its cell does not answer
 
 
 async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> ServerRecord | None:
@@ -42,7 +42,7 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Serv
         return mapping, await rows.fetch(tx, control.build_requests, server_id=server_id) if unplaced else None
 
     left = ""  # the cell where it was not, when its mapping was read before
-    for _ in range(3):  # what vanished where it was read is somewhere else: its mapping says where
+    for _ in range(3):  # a row that vanished has moved: its mapping says where
         mapping, request = await stores.control.read(body, few=True)
         if mapping is None:
             return None

@@ -15,8 +15,8 @@ from kilonova.store import rows
 
 @pytest.fixture
 def busy(cloud):
-    """A cloud, and a migration that will be under way for a long time."""
-    cloud = cloud(copy_seconds=3000.0)
+    """A cloud, and a migration that will be under way for a while."""
+    cloud = cloud(copy_seconds=100.0)
     server, _ = cloud.make()
     return cloud, cloud.submit("migrate", server).operation_id
 
